@@ -1,0 +1,63 @@
+# Two commands do everything: `make demo` and `make test`. They need Python 3.11 to 3.13 and make, nothing else.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+PYTHON ?= python3.13 python3.12 python3.11 python3 python
+MODULES ?=
+BIN := .venv/bin
+READY := .venv/.ready
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest --cov=blindsight --cov-report=term-missing:skip-covered
+SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+
+# Sets the shell variable `python` to the first suitable interpreter, or stops with one sentence.
+FIND_PYTHON = python=; for candidate in $(PYTHON); do \
+	if $$candidate -c '$(SUITABLE)' >/dev/null 2>&1; then python=$$candidate; break; fi; done; \
+	if [ -z "$$python" ]; then \
+	echo "Blindsight needs Python 3.11, 3.12 or 3.13 with its venv module: install one, or name yours with PYTHON=..." >&2; \
+	exit 1; fi
+
+.PHONY: help
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1 \t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+.PHONY: demo
+demo: $(READY) ## set up, then run the main job on embedded data
+	@$(BIN)/blindsight demo
+
+.PHONY: test
+test: lint ## set up, then lint, types and every test that is not slow
+	@$(PYTEST) -m "not slow"
+
+.PHONY: test-all
+test-all: lint ## the same with the slow tests
+	@$(PYTEST) --timeout=3600
+
+.PHONY: lint
+lint: $(READY) ## style, format and types only
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/pyright --project pyproject.toml
+
+.PHONY: mutants
+mutants: $(READY) ## which small faults in the privacy code would no test notice? MODULES="src/blindsight/trees.py ..."
+	@$(BIN)/python .ci/mutants.py $(MODULES)
+
+.PHONY: lock
+lock: ## pin the dependencies anew (LOCK=--upgrade for the newest)
+	@$(FIND_PYTHON); scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
+	$$python -m venv "$$scratch" && "$$scratch/bin/pip" install -qq --disable-pip-version-check "uv==0.13.*" && \
+	"$$scratch/bin/uv" pip compile -q --universal --python-version 3.11 --extra dev --generate-hashes --no-annotate \
+	--no-header --no-emit-index-url --no-emit-find-links $(LOCK) -o requirements.lock pyproject.toml
+
+.PHONY: clean
+clean: ## remove what these commands made; runs and ledgers stay
+	@rm -rf .venv .hypothesis .pytest_cache .ruff_cache .coverage dist mutants
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements.lock pyproject.toml
+	@$(BIN)/python -c '$(SUITABLE)' >/dev/null 2>&1 || { $(FIND_PYTHON); \
+	echo "Setting up .venv with $$($$python --version); once, a minute or two."; $$python -m venv --clear .venv; }
+	@$(PIP) --require-hashes -r requirements.lock
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@

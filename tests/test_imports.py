@@ -1,0 +1,67 @@
+"""The ledger, the plan and the help start without JAX; the package itself starts with nothing."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+import blindsight
+
+LATER = ["runs", "service", "studio"]
+WITHOUT_JAX = ["accounting", "cli", *(unit for unit in LATER if find_spec(f"blindsight.{unit}"))]
+
+IMPORT_EVERY_MODULE = """
+import importlib, pkgutil
+unit = importlib.import_module("blindsight.{unit}")
+for module in pkgutil.walk_packages(getattr(unit, "__path__", []), unit.__name__ + "."):
+    importlib.import_module(module.name)
+"""
+HELP = """
+import sys
+from blindsight.cli import main
+sys.argv = ["blindsight", "--help"]
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code, stop.code
+"""
+
+
+def loaded(code: str) -> set[str]:
+    """The top-level packages that a fresh interpreter holds after running `code`."""
+    code += "\nimport sys; print('\\n' + ' '.join({name.partition('.')[0] for name in sys.modules}))"
+    run = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return set(run.stdout.splitlines()[-1].split())
+
+
+def test_the_check_can_fail():
+    assert {"jax", "numpy"} <= loaded("import jax")
+
+
+@pytest.mark.parametrize("unit", WITHOUT_JAX)
+def test_unit_loads_without_jax(unit: str):
+    assert loaded(IMPORT_EVERY_MODULE.format(unit=unit)).isdisjoint({"jax", "jaxlib"})
+
+
+def test_help_loads_without_jax():
+    assert loaded(HELP).isdisjoint({"jax", "jaxlib"})
+
+
+def test_the_package_alone_loads_nothing():
+    assert loaded("import blindsight").isdisjoint({"dp_accounting", "jax", "jaxlib", "numpy", "scipy", "sklearn"})
+
+
+def test_every_public_name_can_be_had():
+    for name in blindsight.__all__:
+        getattr(blindsight, name)
+
+
+def test_jax_is_strict_here():
+    import jax.numpy as jnp
+
+    with pytest.raises(Exception, match="promotion"):
+        jnp.add(jnp.zeros(3, jnp.float32), jnp.zeros(3, jnp.int32))
+    with pytest.raises(ValueError, match="rank_promotion"):
+        jnp.add(jnp.zeros((3, 3)), jnp.zeros(3))
