@@ -1,0 +1,225 @@
+"""What all entries of one population amount to: sequential composition, and parallel where arms are disjoint.
+
+**Why disjoint arms cost the maximum, under add/remove.** A split puts every client into at most one arm, by a rule that
+reads only that client's data and values already public. Add or remove one client: the arm it falls into changes by that
+client, every other arm of the split is the same set of clients as before. Given what was released earlier, a release on
+an unchanged arm has the same distribution in both worlds and tells nothing about the difference. So the client is
+exposed to the common releases and to those on its own arms, one arm of each split, and the population's loss is the
+largest over the combinations of arms. (Sequential composition bounds each combination, whatever the order.)
+
+**Why not under replace.** The client's new data may fall into another arm than its old data. Then two arms change, one
+by losing a client and one by gaining one, and an observer of both adds up the evidence: all arms are composed in
+sequence. **Why not for examples.** One example more may change the arm of its client, and with it move all of the
+client's other examples; no composition of example-level events bounds that, so it is refused.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import json
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping, Sequence
+
+from blindsight.accounting import accountants
+from blindsight.accounting.events import Composed, Event, Relation, Repeated, Unit, flatten, from_json, to_json
+from blindsight.accounting.guarantee import Guarantee, certify
+from blindsight.errors import InvalidInput, PrivacyError, RelationMismatch, UnknownEvent
+
+__all__ = ["Share", "Split", "certified", "check_accountable", "fits", "share_of"]
+
+_MOST_COMBINATIONS = 64
+_MANY = 16  # entries from which on a bound for rounded counts, which stays in the cache, is tried first
+_MOST_RELEASES = 2**63 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A division of a population into arms that share no client.
+
+    `rule` says how a client finds its arm, from its own data and public values alone. Two splits are the same only if
+    name, rule and arms are all equal; releases on different splits are composed in sequence.
+
+    >>> Split("accuracy", "accuracy of model 3f1c < 0.882 / >= 0.939", ("failing", "healthy")).name
+    'accuracy'
+    """
+
+    name: str
+    rule: str
+    arms: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arms", tuple(self.arms))
+        texts = (self.name, self.rule, *self.arms)
+        if not all(isinstance(text, str) and text.strip() and _is_storable(text) for text in texts):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"name, rule and arms of a split must be text and not empty, got {self}")
+        if len(self.arms) < 2 or len(set(self.arms)) < len(self.arms):
+            raise InvalidInput(f"a split needs at least two arms with different names, got {self.arms}")
+
+    def to_json(self) -> str:
+        """Canonical JSON, as the ledger stores it."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """`times` equal entries of a population's ledger; `split` is canonical JSON, or empty."""
+
+    event: Event
+    unit: Unit
+    relation: Relation
+    split: str = ""
+    arm: str = ""
+    times: int = 1
+
+    @functools.cached_property
+    def leaves(self) -> Counter[Event]:
+        """How often each elementary event occurs in all of them together."""
+        return flatten(Repeated(self.event, self.times))
+
+
+def share_of(event: Event, *, unit: Unit, relation: Relation, split: Split | None, arm: str) -> Share:
+    """One entry's share, or a refusal of what cannot be counted."""
+    try:
+        share = Share(event, Unit(unit), Relation(relation), split.to_json() if split else "", arm)
+        counts = share.leaves.values()
+        again = from_json(to_json(event))
+    except UnknownEvent:
+        raise
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise InvalidInput(f"this cannot be recorded as an event ({error}): {event!r:.200}") from error
+    if again != event:
+        raise InvalidInput(f"the ledger would read this event back as another one: {event!r:.200}")
+    if not all(isinstance(count, int) and 0 < count <= _MOST_RELEASES for count in counts) or not counts:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(
+            f"an event must count a whole number of releases between 1 and 2^63 - 1, got {event!r:.200}: record what "
+            f"is going to be released"
+        )
+    if (split is None) != (arm == "") or (split is not None and arm not in split.arms):
+        has = f"has the arms {', '.join(split.arms)}" if split else "is missing"
+        raise InvalidInput(f"arm {arm!r} needs a split that has it, but the split {has}: name both, or neither")
+    if split and share.unit is not Unit.CLIENT:
+        raise RelationMismatch(
+            "arms divide clients, and one example more can move all of its client's examples to another arm: record "
+            "arms with unit='client', or record without a split"
+        )
+    return share
+
+
+def certified(shares: Sequence[Share], delta: float) -> Guarantee:
+    """The guarantee for everything in `shares`, at `delta`: that of the client in the costliest arms."""
+    unit, relation = _unit_and_relation(shares)
+    assumptions = [
+        f"no client is in two arms of the split {json.loads(split)['name']!r} ({json.loads(split)['rule']})"
+        for split in dict.fromkeys(share.split for share in shares if _is_parallel(share))
+    ]
+    if sum(share.times for share in shares) > 1:
+        assumptions.append("which releases were made, and with how much noise, was not decided by earlier results")
+    with _computable():
+        every = [
+            certify(_event(world), delta=delta, unit=unit, relation=relation, assumptions=tuple(assumptions))
+            for world in _worlds(shares)
+        ]
+    worst = max(every, key=lambda guarantee: guarantee.epsilon)
+    return dataclasses.replace(worst, releases=sum(share.leaves.total() for share in shares))
+
+
+def fits(shares: Sequence[Share], *, epsilon: float, delta: float) -> bool:
+    """Whether everything in `shares` together is known to be (epsilon, delta)-DP.
+
+    Bounds are slow to compute and every release changes the count. So where there are many entries, counts are first
+    rounded up to a few binary digits, whose bound is in the cache most of the time; only if that is too much is the
+    exact count tried. Rounding up can only over-count.
+    """
+    _, relation = _unit_and_relation(shares)
+    worlds = _worlds(shares)
+    many = sum(share.times for share in shares) >= _MANY
+    for digits in (3, 6) if many else ():
+        with contextlib.suppress(PrivacyError):  # the exact count may be possible where a larger one is not
+            if all(_epsilon(_rounded_up(world, digits), delta, relation) <= epsilon for world in worlds):
+                return True
+    return all(_epsilon(frozenset(world.items()), delta, relation) <= epsilon for world in worlds)
+
+
+def check_accountable(shares: Iterable[Share], new: Share) -> None:
+    """Refuses what could be recorded but never be accounted, alone or beside the kinds of events already there.
+
+    Whether events can be composed depends on their kinds, so one of each kind stands for all of them.
+    """
+    kinds = {_kind(leaf): (leaf, 1) for share in shares for leaf in share.leaves}
+    for leaf in new.leaves:
+        kinds.pop(_kind(leaf), None)
+    try:
+        _epsilon(frozenset([*kinds.values(), *new.leaves.items()]), 1e-6, new.relation)
+    except (UnknownEvent, RelationMismatch):
+        raise
+    except PrivacyError:  # no number at this delta; there may be one at another
+        return
+
+
+def _unit_and_relation(shares: Sequence[Share]) -> tuple[Unit, Relation]:
+    found = {(share.unit, share.relation) for share in shares} or {(Unit.CLIENT, Relation.ADD_OR_REMOVE)}
+    if len(found) > 1:
+        raise RelationMismatch("entries with different units or relations have no common epsilon: state them apart")
+    return found.pop()
+
+
+def _worlds(shares: Sequence[Share]) -> list[Counter[Event]]:
+    """What a client can be exposed to: common releases plus one arm of each split, for every combination of arms."""
+    common: Counter[Event] = Counter()
+    splits: dict[str, dict[str, Counter[Event]]] = {}
+    for share in shares:
+        arm = splits.setdefault(share.split, {}).setdefault(share.arm, Counter()) if _is_parallel(share) else common
+        arm.update(share.leaves)
+    worlds = [common]
+    for arms in splits.values():
+        choices = _largest(list(arms.values()))
+        if len(worlds) * len(choices) > _MOST_COMBINATIONS:
+            choices = [sum(arms.values(), Counter())]  # too many: this split in sequence, which is never too little
+        worlds = [world + choice for world, choice in itertools.product(worlds, choices)]
+    return worlds
+
+
+def _largest(arms: list[Counter[Event]]) -> list[Counter[Event]]:
+    """Without the arms that cost no more than another: most often one is left."""
+    distinct = [arm for i, arm in enumerate(arms) if arm not in arms[:i]]
+    return [arm for arm in distinct if not any(arm < other for other in distinct)]
+
+
+def _is_storable(text: str) -> bool:
+    return not any("\ud800" <= sign <= "\udfff" for sign in text)
+
+
+def _is_parallel(share: Share) -> bool:
+    return bool(share.split) and share.relation is Relation.ADD_OR_REMOVE and share.unit is Unit.CLIENT
+
+
+def _event(world: Mapping[Event, int]) -> Event:
+    """Always in the same order, so that the same releases cost the same to the last digit."""
+    return Composed(tuple(Repeated(leaf, world[leaf]) for leaf in sorted(world, key=to_json)))
+
+
+def _kind(leaf: Event) -> tuple[type, type]:
+    return type(leaf), type(getattr(leaf, "event", None))
+
+
+def _rounded_up(world: Counter[Event], digits: int) -> frozenset[tuple[Event, int]]:
+    rounded: list[tuple[Event, int]] = []
+    for leaf, count in world.items():
+        shift = max(0, count.bit_length() - digits)
+        rounded.append((leaf, -(-count >> shift) << shift))
+    return frozenset(rounded)
+
+
+@functools.lru_cache(maxsize=256)
+def _epsilon(leaves: frozenset[tuple[Event, int]], delta: float, relation: Relation) -> float:
+    with _computable():
+        return accountants.epsilon(_event(dict(leaves)), delta, relation).epsilon
+
+
+@contextlib.contextmanager
+def _computable() -> Generator[None]:
+    try:
+        yield
+    except ArithmeticError as error:
+        raise UnknownEvent(f"the privacy loss is beyond what can be computed ({error}): use more noise") from error

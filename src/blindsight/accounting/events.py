@@ -1,0 +1,284 @@
+"""What a mechanism did, as data: frozen events that accountants read and the ledger stores.
+
+An event says enough about one release to bound its privacy loss, and nothing about the data. Noise multipliers are
+always *noise scale divided by the bound on one client's contribution*; what that means for a pair of neighbouring
+populations (one bound apart, or two) is the accountant's business, never the caller's.
+
+::
+
+    Gaussian(z)                         N(0, (z * l2_bound)^2) on a bounded sum
+    Laplace(z)                          Laplace(z * l1_bound) on a bounded sum
+    RandomizedResponse(epsilon, k)      k-ary randomised response on each client
+    PureDP(epsilon)                     any mechanism with a pure epsilon (the exponential mechanism, say)
+    Poisson(rate, event)                each client takes part with probability `rate`
+    TruncatedPoisson(N, rate, B, event) the same, at most B kept, chosen at random
+    FixedSize(N, m, event)              exactly m of N clients, without replacement
+    Repeated(event, count)              `event`, adaptively, `count` times
+    Composed(events)                    all of `events`, adaptively
+    NonPrivate()                        no protection at all: epsilon = inf
+"""
+
+import dataclasses
+import enum
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from blindsight.errors import InvalidInput, UnknownEvent
+
+__all__ = [
+    "Composed",
+    "Event",
+    "FixedSize",
+    "Gaussian",
+    "Laplace",
+    "NonPrivate",
+    "Poisson",
+    "PureDP",
+    "RandomizedResponse",
+    "Relation",
+    "Repeated",
+    "TruncatedPoisson",
+    "Unit",
+    "flatten",
+    "from_json",
+    "to_json",
+]
+
+
+class Relation(enum.StrEnum):
+    """Which pairs of populations the guarantee makes hard to tell apart."""
+
+    ADD_OR_REMOVE = "add_or_remove"
+    REPLACE = "replace"
+
+    @property
+    def in_words(self) -> str:
+        """`add or remove one` / `replace one`."""
+        return {"add_or_remove": "add or remove one", "replace": "replace one"}[self.value]
+
+
+class Unit(enum.StrEnum):
+    """Whose contribution is hidden: all of a client's data, or a single example."""
+
+    CLIENT = "client"
+    EXAMPLE = "example"
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """The root of all events; `name` is the spelling in the ledger."""
+
+    name: ClassVar[str] = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Gaussian(Event):
+    """Gaussian noise of standard deviation `noise_multiplier * l2_bound` on a bounded sum.
+
+    `kl_slack` bounds the Kullback-Leibler divergence between the noise really drawn and a post-processing of the ideal
+    continuous Gaussian (zero for the `float` sampler, which claims the ideal; see `mechanisms.gaussian` for `exact`).
+    """
+
+    name: ClassVar[str] = "gaussian"
+    noise_multiplier: float
+    kl_slack: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require(self.noise_multiplier >= 0 and math.isfinite(self.noise_multiplier), self, "noise_multiplier", ">= 0")
+        _require(0 <= self.kl_slack < 1, self, "kl_slack", "in [0, 1)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Laplace(Event):
+    """Laplace noise of scale `noise_multiplier * l1_bound` on a bounded sum.
+
+    `discrete` noise, drawn on a grid, is bounded by its pure epsilon alone, without the continuous shape.
+    """
+
+    name: ClassVar[str] = "laplace"
+    noise_multiplier: float
+    discrete: bool = False
+
+    def __post_init__(self) -> None:
+        _require(self.noise_multiplier >= 0 and math.isfinite(self.noise_multiplier), self, "noise_multiplier", ">= 0")
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomizedResponse(Event):
+    """Each client reports its bucket, or another one, so that any two buckets differ by at most e^epsilon."""
+
+    name: ClassVar[str] = "randomized_response"
+    epsilon: float
+    buckets: int
+
+    def __post_init__(self) -> None:
+        _require(self.epsilon >= 0, self, "epsilon", ">= 0")
+        _require(self.buckets >= 2, self, "buckets", ">= 2")
+
+
+@dataclasses.dataclass(frozen=True)
+class PureDP(Event):
+    """Any mechanism that is (epsilon, 0)-DP under `relation`."""
+
+    name: ClassVar[str] = "pure_dp"
+    epsilon: float
+    relation: Relation = Relation.ADD_OR_REMOVE
+
+    def __post_init__(self) -> None:
+        _require(self.epsilon >= 0, self, "epsilon", ">= 0")
+        _require(self.relation in tuple(Relation), self, "relation", "add_or_remove or replace")
+        object.__setattr__(self, "relation", Relation(self.relation))  # a ledger holds it as text
+
+
+@dataclasses.dataclass(frozen=True)
+class Poisson(Event):
+    """`event` on a cohort in which every client takes part independently with probability `rate`."""
+
+    name: ClassVar[str] = "poisson"
+    rate: float
+    event: Event
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.rate <= 1, self, "rate", "in [0, 1]")
+
+
+@dataclasses.dataclass(frozen=True)
+class TruncatedPoisson(Event):
+    """`Poisson`, but of a cohort larger than `limit` a uniformly random `limit` clients are kept."""
+
+    name: ClassVar[str] = "truncated_poisson"
+    population: int
+    rate: float
+    limit: int
+    event: Event
+
+    def __post_init__(self) -> None:
+        _require(self.population >= 1, self, "population", ">= 1")
+        _require(0 <= self.rate <= 1, self, "rate", "in [0, 1]")
+        _require(self.limit >= 1, self, "limit", ">= 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class FixedSize(Event):
+    """`event` on exactly `cohort` of `population` clients, drawn uniformly without replacement."""
+
+    name: ClassVar[str] = "fixed_size"
+    population: int
+    cohort: int
+    event: Event
+
+    def __post_init__(self) -> None:
+        _require(self.population >= 1, self, "population", ">= 1")
+        _require(1 <= self.cohort <= self.population, self, "cohort", f"between 1 and {self.population}")
+
+
+@dataclasses.dataclass(frozen=True)
+class NonPrivate(Event):
+    """A release without any protection."""
+
+    name: ClassVar[str] = "non_private"
+
+
+@dataclasses.dataclass(frozen=True)
+class Repeated(Event):
+    """`event`, adaptively, `count` times."""
+
+    name: ClassVar[str] = "repeated"
+    event: Event
+    count: int
+
+    def __post_init__(self) -> None:
+        _require(self.count >= 0, self, "count", ">= 0")
+
+
+@dataclasses.dataclass(frozen=True)
+class Composed(Event):
+    """All of `events`, each allowed to depend on the results of those before."""
+
+    name: ClassVar[str] = "composed"
+    events: tuple[Event, ...]
+
+
+def flatten(event: Event) -> Counter[Event]:
+    """How often each elementary event occurs in `event`; repetition and composition are undone.
+
+    Counting happens here and nowhere else, so that no accountant can forget a count.
+
+    >>> flatten(Composed((Gaussian(1.0), Repeated(Repeated(Gaussian(1.0), 3), 2))))
+    Counter({Gaussian(noise_multiplier=1.0, kl_slack=0.0): 7})
+    """
+    if isinstance(event, Repeated):
+        return Counter({leaf: n * event.count for leaf, n in flatten(event.event).items() if event.count})
+    if isinstance(event, Composed):
+        total: Counter[Event] = Counter()
+        for part in event.events:
+            total.update(flatten(part))
+        return total
+    return Counter({event: 1})
+
+
+_BY_NAME: Mapping[str, Callable[..., Event]] = {
+    kind.name: kind
+    for kind in (
+        Gaussian,
+        Laplace,
+        RandomizedResponse,
+        PureDP,
+        Poisson,
+        TruncatedPoisson,
+        FixedSize,
+        NonPrivate,
+        Repeated,
+        Composed,
+    )
+}
+
+
+def to_json(event: Event) -> str:
+    """One line of canonical JSON: sorted keys, no spaces; the ledger hashes it.
+
+    >>> to_json(Poisson(0.01, Gaussian(1.0)))
+    '{"event":{"kl_slack":0.0,"name":"gaussian","noise_multiplier":1.0},"name":"poisson","rate":0.01}'
+    """
+    return json.dumps(_encode(event), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def from_json(text: str) -> Event:
+    """The event that `to_json` wrote; a name or field this version does not know is refused, never guessed."""
+    try:
+        return _decode(json.loads(text))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UnknownEvent(f"this is not an event that this version of Blindsight knows ({error}): {text}") from error
+
+
+def _encode(event: Event) -> dict[str, Any]:
+    if event.name not in _BY_NAME:
+        raise UnknownEvent(f"{type(event).__name__} is not an event that this version of Blindsight knows")
+    fields: dict[str, Any] = {"name": event.name}
+    for field in dataclasses.fields(event):
+        value = getattr(event, field.name)
+        if isinstance(value, Event):
+            value = _encode(value)
+        elif isinstance(value, tuple):
+            value = [_encode(part) for part in value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        fields[field.name] = value
+    return fields
+
+
+def _decode(fields: dict[str, Any]) -> Event:
+    name = fields.pop("name", None)
+    if name not in _BY_NAME:
+        raise ValueError(f"event {name!r}")
+    if "event" in fields:
+        fields["event"] = _decode(fields["event"])
+    if "events" in fields:
+        fields["events"] = tuple(_decode(part) for part in fields["events"])
+    return _BY_NAME[name](**fields)
+
+
+def _require(holds: bool, event: Event, field: str, rule: str) -> None:
+    if not holds:
+        raise InvalidInput(f"{field} of a {event.name} event must be {rule}, got {getattr(event, field)!r}")

@@ -1,0 +1,169 @@
+"""The promise that stands beside every released number."""
+
+import dataclasses
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import Any
+
+from blindsight.accounting import accountants
+from blindsight.accounting.events import (
+    Event,
+    FixedSize,
+    Gaussian,
+    NonPrivate,
+    Poisson,
+    RandomizedResponse,
+    Relation,
+    TruncatedPoisson,
+    Unit,
+    flatten,
+)
+
+__all__ = ["Guarantee", "certify", "round_down", "round_up"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """(epsilon, delta)-differential privacy, with everything a reader needs to judge it.
+
+    `str()` is one line, `explain()` a paragraph for a privacy officer, `to_dict()` the same for machines. Epsilon is
+    an upper bound and is printed rounded up; `lower`, where known, is a bound that no analysis can go below.
+
+    >>> print(Guarantee(epsilon=1.0324, delta=4e-8, accountant="PLD", participation="truncated Poisson, 1000 of 250000",
+    ...                 releases=1000))
+    (1.033, 4e-08)-DP per client, add or remove one; 1,000 releases; truncated Poisson, 1000 of 250000; PLD
+    """
+
+    epsilon: float
+    delta: float
+    accountant: str
+    participation: str
+    releases: int
+    unit: Unit = Unit.CLIENT
+    relation: Relation = Relation.ADD_OR_REMOVE
+    assumptions: tuple[str, ...] = ()
+    lower: float | None = None
+
+    @property
+    def is_private(self) -> bool:
+        """Whether there is any guarantee at all."""
+        return math.isfinite(self.epsilon)
+
+    def __str__(self) -> str:
+        if not self.is_private:
+            return f"epsilon = inf: no privacy guarantee ({self.participation})"
+        releases = f"{self.releases:,} release" + ("" if self.releases == 1 else "s")
+        return (
+            f"({round_up(self.epsilon)}, {self.delta:.3g})-DP per {self.unit}, {self.relation.in_words}; "
+            f"{releases}; {self.participation}; {self.accountant}"
+        )
+
+    def explain(self) -> str:
+        """A paragraph in plain words: what is hidden, how well, and on which conditions."""
+        if not self.is_private:
+            return "There is no privacy guarantee: whoever sees the result may learn a participant's data exactly."
+        thing = "all data of any one client" if self.unit is Unit.CLIENT else "any one example"
+        change = {
+            Relation.ADD_OR_REMOVE: f"were {thing} left out or put in",
+            Relation.REPLACE: f"were {thing} exchanged for anything else",
+        }[self.relation]
+        lines = [
+            f"Everything released ({self.releases:,} in all) would have looked almost the same {change}: "
+            f"no result becomes more than {_times(self.epsilon)} as likely, except with probability {self.delta:.3g}. "
+            f"That aside, someone who beforehand gave even odds to either case could, after seeing everything, be at "
+            f"most {_percent(1 / (1 + math.exp(-min(self.epsilon, 700))))} sure. "
+            f"Epsilon is {round_up(self.epsilon)}, an upper bound computed by {self.accountant}; "
+            f"participation: {self.participation}.",
+        ]
+        if self.lower is not None:
+            lines.append(f"No better analysis can bring it below {round_down(self.lower)}.")
+        if self.assumptions:
+            lines.append("This holds if: " + "; ".join(self.assumptions) + ".")
+        return " ".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; an infinite epsilon becomes the string `"inf"`."""
+        fields = dataclasses.asdict(self)
+        return {name: "inf" if value == math.inf else value for name, value in fields.items()}
+
+
+def certify(
+    event: Event,
+    *,
+    delta: float,
+    unit: Unit = Unit.CLIENT,
+    relation: Relation = Relation.ADD_OR_REMOVE,
+    participation: str | None = None,
+    assumptions: tuple[str, ...] = (),
+) -> Guarantee:
+    """What can be promised for `event`: its epsilon at `delta`, and in words all that the number rests on.
+
+    `participation` overrides the words derived from the event; `assumptions` are put before the derived ones.
+    """
+    bound = accountants.epsilon(event, delta, relation)
+    leaves = flatten(event)
+    derived = [sentence for leaf in leaves for sentence in _assumptions(leaf, unit)]
+    if bound.epsilon < math.inf:
+        derived.append(f"every {unit}'s contribution was clipped to its bound before it left the {unit}'s side")
+    return Guarantee(
+        epsilon=bound.epsilon,
+        delta=delta,
+        accountant=bound.accountant,
+        participation=participation or "; ".join(dict.fromkeys(_participation(leaf) for leaf in leaves)) or "nothing",
+        releases=leaves.total(),
+        unit=unit,
+        relation=relation,
+        assumptions=tuple(dict.fromkeys((*assumptions, *derived))),
+    )
+
+
+def _participation(leaf: Event) -> str:
+    if isinstance(leaf, TruncatedPoisson):
+        expected = leaf.rate * leaf.population
+        return f"truncated Poisson, {expected:,.0f} of {leaf.population:,} expected, at most {leaf.limit:,}"
+    if isinstance(leaf, Poisson):
+        return f"Poisson at rate {leaf.rate:.4g}"
+    if isinstance(leaf, FixedSize):
+        return f"fixed size, {leaf.cohort:,} of {leaf.population:,} without replacement"
+    return "no protection" if isinstance(leaf, NonPrivate) else "no sampling assumed"
+
+
+def _assumptions(leaf: Event, unit: Unit) -> list[str]:
+    found: list[str] = []
+    if isinstance(leaf, Poisson | TruncatedPoisson):
+        found.append(f"each {unit} took part in each round by its own secret coin, with the stated probability or less")
+    if isinstance(leaf, FixedSize):
+        found.append(f"the number of {unit}s is public and every cohort was drawn uniformly, in secret, at exact size")
+    noise = leaf.event if isinstance(leaf, Poisson | TruncatedPoisson | FixedSize) else leaf
+    if isinstance(noise, Gaussian) and noise.kl_slack == 0:
+        found.append("the noise is ideal: computer arithmetic on it is exact, as only the `exact` sampler ensures")
+    if isinstance(noise, RandomizedResponse):
+        found.append(f"each {unit} randomises its own answer, and nobody sees the answer before that")
+    return found
+
+
+def round_up(value: float, digits: int = 4) -> str:
+    """`value` to `digits` significant digits, never smaller than it is: for upper bounds."""
+    return _round(value, digits, ROUND_CEILING)
+
+
+def round_down(value: float, digits: int = 4) -> str:
+    """`value` to `digits` significant digits, never larger than it is: for lower bounds."""
+    return _round(value, digits, ROUND_FLOOR)
+
+
+def _round(value: float, digits: int, rounding: str) -> str:
+    if not math.isfinite(value):
+        return str(value)
+    rounded = Context(prec=digits, rounding=rounding).create_decimal(Decimal(value))
+    return f"{rounded:.{digits - 1}e}".replace("e+", "e") if abs(rounded) >= 10**5 else f"{rounded:f}"
+
+
+def _times(epsilon: float) -> str:
+    if epsilon > 20:
+        return f"e^{round_up(epsilon)} times"
+    return f"{round_up(math.exp(epsilon), 3)} times"
+
+
+def _percent(probability: float) -> str:
+    return f"{round_up(100 * probability, 4 if probability < 0.999 else 6)} %"

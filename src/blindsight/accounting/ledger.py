@@ -1,0 +1,285 @@
+"""What has been released about whom: append-only, hash-chained, and checked against a budget before every release.
+
+The order of things is the guarantee. `Ledger.record` returns only after the entry is on disk; the caller uses the value
+only after `record` returned. Whatever is killed in between, the ledger may count a release that nobody saw, but never
+lacks one that somebody did. Composing, comparing with the budget and writing are one transaction that excludes all
+other writers, so two processes cannot both take the last of a budget.
+
+What it cannot see: that two population names mean the same clients, a second ledger, and a file rewritten as a whole or
+put back to an older state (these last are found by `verify` with a witness).
+"""
+
+import dataclasses
+import datetime
+import functools
+import json
+import math
+import os
+import sqlite3
+import unicodedata
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Self
+
+from blindsight.accounting import chain, composition, ledger_file
+from blindsight.accounting.chain import Entry, Verification, verify_export
+from blindsight.accounting.composition import Share, Split
+from blindsight.accounting.events import Event, Relation, Unit, from_json, to_json
+from blindsight.accounting.guarantee import Guarantee, round_up
+from blindsight.errors import BudgetExceeded, InvalidInput, LedgerCorrupted, LedgerTampered, RelationMismatch
+
+__all__ = ["Balance", "Budget", "Entry", "Ledger", "Split", "Verification", "verify_export"]
+
+_DEFAULT_PATH = ".blindsight/ledger.db"
+_event_of = functools.lru_cache(maxsize=1024)(from_json)  # a long run asks for the same few texts again and again
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """What may be spent on one population in all: epsilon at delta."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.epsilon < math.inf:
+            raise InvalidInput(f"a budget's epsilon must be a finite number >= 0, got {self.epsilon}")
+        if not 0 < self.delta < 1:
+            raise InvalidInput(f"a budget's delta must lie between 0 and 1, got {self.delta}; say population^-1.1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Balance:
+    """A budget and what is spent of it."""
+
+    population: str
+    budget: Budget
+    spent: Guarantee
+
+    @property
+    def overspent(self) -> bool:
+        """Whether more is spent than the budget allows (it was lowered afterwards): nothing more can be released."""
+        return self.spent.epsilon > self.budget.epsilon
+
+    @property
+    def remaining(self) -> float:
+        """Epsilon left, never below 0; a rough guide only, since the epsilons of several releases do not add up."""
+        return max(0.0, self.budget.epsilon - self.spent.epsilon)
+
+
+class Ledger:
+    """The ledger at `path`, or at `$BLINDSIGHT_LEDGER`, or at `.blindsight/ledger.db`.
+
+    | file at `path` | reading | writing |
+    |---|---|---|
+    | none | an empty ledger; nothing is created | created whole, or not at all, then written |
+    | a ledger, in a folder without write permission | works | `LedgerError` |
+    | a ledger of a newer version | `LedgerFromTheFuture` | the same |
+    | anything else, also an empty file (a truncated ledger must not look new) | `LedgerCorrupted` | the same |
+
+    Nothing stays open between calls; as a context manager it only reads well.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, timeout_s: float = 30.0) -> None:
+        chosen = os.fspath(path or os.environ.get("BLINDSIGHT_LEDGER") or _DEFAULT_PATH)
+        if "\0" in chosen:
+            raise InvalidInput(f"the path of a ledger cannot contain a NUL character, got {chosen!r}")
+        if not 0 <= timeout_s < 2**31 / 1000:
+            raise InvalidInput(f"timeout_s must be a number of seconds >= 0, got {timeout_s}")
+        self.path = Path(os.path.realpath(os.path.expanduser(chosen)))  # one file, one name: SQLite's log goes by name
+        self._file = ledger_file.LedgerFile(self.path, timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open that would have to be closed."""
+
+    def __repr__(self) -> str:
+        return f"Ledger({str(self.path)!r})"
+
+    def record(
+        self,
+        event: Event,
+        *,
+        population: str,
+        unit: Unit = Unit.CLIENT,
+        relation: Relation = Relation.ADD_OR_REMOVE,
+        run: str = "",
+        note: str = "",
+        split: Split | None = None,
+        arm: str = "",
+    ) -> Entry:
+        """The entry for `event`, which is on disk when this returns: use the released value only afterwards.
+
+        *Guarantee*: everything recorded for the population, this event included, stays within its budget; otherwise
+        `BudgetExceeded`, and nothing is written. A training run records all its planned rounds ahead (`Repeated`).
+        Refused as well: a unit or relation that differs from the population's earlier ones, an event that no accountant
+        can bound or that counts nothing, an arm that its split does not have. How arms compose: see `composition`.
+        """
+        share = composition.share_of(event, unit=unit, relation=relation, split=split, arm=arm)
+        name = _name(population)
+        fields = {
+            "kind": "release",
+            "population": name,
+            "unit": share.unit.value,
+            "relation": share.relation.value,
+            "event": to_json(event),
+            "run": _text("run", run),
+            "note": _text("note", note),
+            "split": share.split,
+            "arm": share.arm,
+        }
+        with self._file.connected(writing=True) as db:
+            with ledger_file.transaction(db, "DEFERRED"):
+                _assess(db, name, share)  # the slow arithmetic, which stays in a cache, outside the lock
+            with ledger_file.transaction(db, "IMMEDIATE"):
+                _assess(db, name, share)
+                return _append(db, fields)
+
+    def set_budget(self, population: str, *, epsilon: float, delta: float, note: str = "") -> Balance:
+        """The balance under the new budget, which is an entry like any other; the newest counts.
+
+        A budget below what is spent is accepted and comes back as `overspent`: nothing more may then be released.
+        """
+        budget = Budget(float(epsilon), float(delta))
+        text = json.dumps(dataclasses.asdict(budget), sort_keys=True, separators=(",", ":"))
+        fields = dict.fromkeys(("unit", "relation", "run", "split", "arm"), "")
+        fields |= {"kind": "budget", "population": _name(population), "event": text, "note": _text("note", note)}
+        with self._file.connected(writing=True) as db, ledger_file.transaction(db, "IMMEDIATE"):
+            _append(db, fields)
+        return Balance(fields["population"], budget, self.spent(population, budget.delta))
+
+    def entries(self, population: str | None = None) -> list[Entry]:
+        """All entries in order, or one population's."""
+        where, values = ("", ()) if population is None else ("WHERE population = ?", (_name(population),))
+        with self._file.connected() as db:
+            return list(ledger_file.entries(db, where, values))
+
+    def populations(self) -> list[str]:
+        """The names of all populations, sorted."""
+        with self._file.connected() as db:
+            return sorted(row[0] for row in db.execute("SELECT DISTINCT population FROM entries"))
+
+    def budget(self, population: str) -> Budget | None:
+        """The newest budget of the population, if it has one."""
+        with self._file.connected() as db:
+            return _budget(db, _name(population))
+
+    def balance(self, population: str) -> Balance | None:
+        """Budget and spending of the population, if it has a budget."""
+        budget = self.budget(population)
+        return budget and Balance(_name(population), budget, self.spent(population, budget.delta))
+
+    def spent(self, population: str, delta: float | None = None) -> Guarantee:
+        """What all releases on the population amount to, over all runs and models, at `delta` or the budget's delta."""
+        name = _name(population)
+        with self._file.connected() as db, ledger_file.transaction(db, "DEFERRED"):
+            budget, shares = _budget(db, name), _shares(db, name)
+        if delta is None:
+            if budget is None:
+                raise InvalidInput(f"population {name!r} has no budget, so say at which delta to state its epsilon")
+            delta = budget.delta
+        return composition.certified(shares, delta)
+
+    def verify(self, witness: str | None = None) -> Verification:
+        """Whether every entry is as it was written; if not, which is the first that is not.
+
+        It finds any entry edited, removed (first, middle, last or all), moved, inserted or doubled. Whoever can write
+        the file can also rewrite the whole chain, hashes and head included, or put back an old copy: that is found only
+        by `witness`, a head or an entry's hash noted elsewhere (in a run's folder, in a mail), which must occur in it.
+        """
+        with self._file.connected() as db, ledger_file.transaction(db, "DEFERRED"):
+            found = chain.verify_chain(ledger_file.entries(db), head=ledger_file.head(db), witness=witness)
+            whole, ruled = ledger_file.is_whole(db), ledger_file.has_its_rules(db)
+        if found.ok and not whole:
+            raise LedgerCorrupted(
+                f"all entries of {self.path} read well, but the file is damaged: restore it from a copy"
+            )
+        if found.ok and not ruled:
+            problem = "every entry is as written, but the triggers that keep the ledger append-only were changed"
+            return dataclasses.replace(found, ok=False, problem=problem)
+        return found
+
+    def export(self) -> Iterator[str]:
+        """One line of JSON per entry, hashes included: what `verify_export` checks."""
+        return (chain.to_line(entry) for entry in self.entries())
+
+
+def _assess(db: sqlite3.Connection, population: str, new: Share) -> None:
+    """Refuses the release if it does not fit the population's earlier ones or its budget."""
+    shares, budget = _shares(db, population), _budget(db, population)
+    for old in shares:
+        if (old.unit, old.relation) != (new.unit, new.relation):
+            raise RelationMismatch(
+                f"population {population!r} is accounted per {old.unit} under {old.relation}, this release per "
+                f"{new.unit} under {new.relation}, and the two have no common epsilon: record it like the earlier ones"
+            )
+    if budget is None:
+        composition.check_accountable(shares, new)
+    elif not composition.fits([*shares, new], epsilon=budget.epsilon, delta=budget.delta):
+        before, after = (composition.certified(part, budget.delta).epsilon for part in (shares, [*shares, new]))
+        raise BudgetExceeded(
+            f"this release would bring population {population!r} from epsilon {round_up(before)} to {round_up(after)} "
+            f"at delta {budget.delta:.3g}, beyond its budget of {budget.epsilon:.4g}: release less or with more noise, "
+            f"or raise the budget, and do not use the value"
+        )
+
+
+def _shares(db: sqlite3.Connection, population: str) -> list[Share]:
+    """The population's releases, equal ones together: what composing them costs does not grow with their number."""
+    columns = "event, unit, relation, split, arm"
+    query = f"SELECT {columns}, COUNT(*) FROM entries WHERE population = ? AND kind = 'release' GROUP BY {columns}"
+    try:
+        return [
+            Share(_event_of(event), Unit(unit), Relation(relation), split, arm, times)
+            for event, unit, relation, split, arm, times in db.execute(query, (population,))
+        ]
+    except ValueError as error:
+        raise LedgerTampered(f"an entry of population {population!r} is none that can be written ({error})") from error
+
+
+def _budget(db: sqlite3.Connection, population: str) -> Budget | None:
+    newest = "WHERE number = (SELECT MAX(number) FROM entries WHERE population = ? AND kind = 'budget')"
+    found = list(ledger_file.entries(db, newest, (population,)))
+    try:
+        return Budget(**json.loads(_intact(found[-1]).event)) if found else None
+    except (TypeError, ValueError) as error:
+        raise LedgerTampered(f"entry {found[-1].number} is no budget ({error}): verify the ledger") from error
+
+
+def _append(db: sqlite3.Connection, fields: Mapping[str, str]) -> Entry:
+    head = ledger_file.head(db)
+    last = list(ledger_file.entries(db, "WHERE number = (SELECT MAX(number) FROM entries)"))
+    end = (_intact(last[-1]).number, last[-1].hash) if last else (0, chain.GENESIS)
+    if head != end:
+        raise LedgerTampered("the newest entries were removed or replaced: nothing was recorded; verify the ledger")
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
+    entry = chain.seal(Entry(number=end[0] + 1, time=now, previous=end[1], **fields))
+    ledger_file.insert(db, entry)
+    return entry
+
+
+def _intact(entry: Entry) -> Entry:
+    """The entries that a decision hangs on, the newest and the budget, are checked each time: it is cheap."""
+    if chain.digest(entry) != entry.hash:
+        raise LedgerTampered(f"entry {entry.number} was edited: nothing was recorded; verify the ledger")
+    return entry
+
+
+def _name(population: str) -> str:
+    """One spelling per population: a second one that looks the same would have a budget of its own."""
+    name = unicodedata.normalize("NFC", _text("population", population))
+    if not name.isprintable() or name != name.strip() or not name:
+        raise InvalidInput(
+            f"a population's name must be visible text without spaces at its ends or control characters, got {name!r}"
+        )
+    return name
+
+
+def _text(field: str, value: str) -> str:
+    try:
+        value.encode()
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise InvalidInput(f"{field} must be text that can be written as UTF-8, got {value!r}") from error
+    return value

@@ -1,0 +1,103 @@
+"""A ledger as a page: what every population has spent, beside its budget, and the entries behind it."""
+
+import dataclasses
+import math
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markup import escape
+from rich.table import Table
+
+from blindsight.accounting.chain import Entry
+from blindsight.accounting.guarantee import Guarantee, round_up
+from blindsight.accounting.ledger import Budget, Ledger
+from blindsight.errors import InvalidInput
+
+__all__ = ["Account", "Statement"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Account:
+    """One population: what is spent and, where one was set, its budget."""
+
+    population: str
+    spent: Guarantee
+    budget: Budget | None
+
+    @property
+    def state(self) -> str:
+        """In a word or two: how much of the budget is left."""
+        if self.budget is None:
+            return "no budget"
+        left = 1 - self.spent.epsilon / self.budget.epsilon
+        return "overspent" if left < 0 else f"{math.floor(100 * left)} % left"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        budget = None if self.budget is None else dataclasses.asdict(self.budget)
+        return {"population": self.population, "spent": self.spent.to_dict(), "budget": budget, "state": self.state}
+
+    def __str__(self) -> str:
+        limit = "" if self.budget is None else f" of {self.budget.epsilon:g} at delta {self.budget.delta:g}"
+        return f"{self.population}: epsilon {round_up(self.spent.epsilon)}{limit} spent, {self.state}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Statement:
+    """The ledger at one moment; `entries` where asked for."""
+
+    path: str
+    accounts: tuple[Account, ...]
+    entries: tuple[Entry, ...] = ()
+
+    @classmethod
+    def of(
+        cls, ledger: Ledger, *, population: str | None = None, delta: float = 1e-6, with_entries: bool = False
+    ) -> "Statement":
+        """The statement of all populations, or of one; those without a budget are stated at `delta`."""
+        names = ledger.populations()
+        if population is not None and population not in names:
+            known = ", ".join(names) or "none yet"
+            raise InvalidInput(f"the ledger {ledger.path} has no population {population!r}; it has: {known}")
+        accounts = tuple(account(ledger, name, delta) for name in names if population in (None, name))
+        return cls(str(ledger.path), accounts, tuple(ledger.entries(population)) if with_entries else ())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "ledger": self.path,
+            "populations": [account.to_dict() for account in self.accounts],
+            "entries": [dataclasses.asdict(entry) for entry in self.entries],
+        }
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self.accounts:
+            yield f"{escape(self.path)} has no entries yet: the first release or budget makes one."
+            return
+        table = Table(box=None, pad_edge=False)
+        for column, justify in (
+            ("population", "left"),
+            ("epsilon spent", "right"),
+            ("budget", "right"),
+            ("delta", "right"),
+            ("releases", "right"),
+            ("per", "left"),
+            ("", "left"),
+        ):
+            table.add_column(column, justify=justify)  # pyright: ignore[reportArgumentType]
+        for one in self.accounts:
+            budget = "-" if one.budget is None else f"{one.budget.epsilon:g}"
+            unit = f"{one.spent.unit}, {one.spent.relation.in_words}"
+            cells = (one.population, round_up(one.spent.epsilon), budget, f"{one.spent.delta:.3g}")
+            table.add_row(*map(escape, cells), f"{one.spent.releases:,}", unit, one.state)
+        yield table
+        for entry in self.entries:
+            what = f"{entry.population}: {entry.kind} {entry.event}"
+            extra = " ".join(part for part in (entry.run, entry.arm, entry.note) if part)
+            yield f"[dim]{entry.number:>5}  {entry.time}  {entry.hash[:12]}[/]  {escape(what)}  [dim]{escape(extra)}[/]"
+
+
+def account(ledger: Ledger, population: str, delta: float = 1e-6) -> Account:
+    """What `population` has spent, at its budget's delta or, without a budget, at `delta`."""
+    budget = ledger.budget(population)
+    return Account(population, ledger.spent(population, None if budget else delta), budget)

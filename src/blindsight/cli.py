@@ -1,0 +1,321 @@
+"""The command line: parse, one library call, print. Whatever takes time to import is imported by its command."""
+
+import dataclasses
+import json
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from blindsight import __version__
+from blindsight.errors import BlindsightError, InvalidInput
+
+if TYPE_CHECKING:
+    from blindsight.accounting.ledger import Ledger
+    from blindsight.privacy import Plan
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="blindsight",
+    help="Machine learning on data nobody may look at. Start with: blindsight demo",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+ledger_app = typer.Typer(help="What has been spent, on whom, by which run.", no_args_is_help=True)
+budget_app = typer.Typer(help="Limits that no release may exceed.", no_args_is_help=True)
+app.add_typer(ledger_app, name="ledger")
+ledger_app.add_typer(budget_app, name="budget")
+
+
+def main() -> None:
+    """Run the command line; every expected failure is one sentence on stderr and an exit code."""
+    try:
+        app()
+    except BlindsightError as error:
+        Console(stderr=True, highlight=False).print("[red]error:[/]", escape(str(error)), soft_wrap=True)
+        sys.exit(error.exit_code)
+
+
+# --- values as people write them
+
+
+def whole_number(text: str) -> int:
+    """`250000`, `250_000`, `250,000`, `2.5e5`, `250k`, `4M`."""
+    factor = {"k": 1e3, "K": 1e3, "M": 1e6}.get(text[-1:], 1.0)
+    try:
+        value = float((text[:-1] if factor > 1 else text).replace(",", "").replace("_", "")) * factor
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not a number") from error
+    if not math.isfinite(value) or abs(value - round(value)) > 1e-6 or value < 1:
+        raise typer.BadParameter(f"{text!r} is not a whole number of at least 1")
+    return round(value)
+
+
+def delta_value(text: str, population: int) -> float:
+    """`1e-6`, `1/N`, `N^-1.1`, with N the population."""
+    try:
+        if text.startswith("N^"):
+            return float(population) ** float(text[2:])
+        if text.endswith("/N"):
+            return float(text[:-2]) / population
+        return float(text)
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(f"delta must be a number, 1/N or N^-1.1, got {text!r}") from error
+
+
+WholeNumber = Annotated[int | None, typer.Option(parser=whole_number, metavar="N")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+# --- plan and tables
+
+
+@app.command(
+    epilog="Example:  blindsight plan --population 250000 --cohort 1000 --noise-multiplier 1 --rounds 1000 --delta 4e-8"
+)
+def plan(
+    population: Annotated[int, typer.Option(parser=whole_number, help="Clients in all (250000, 250k, 4M).")],
+    cohort: Annotated[int, typer.Option(parser=whole_number, help="Clients per round, expected or exact.")],
+    delta: Annotated[str, typer.Option(help="Failure probability: a number, 1/N or N^-1.1.")] = "N^-1.1",
+    noise_multiplier: Annotated[float | None, typer.Option(help="Noise over clip; leave out to solve for it.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(parser=whole_number, help="Rounds; leave out to solve for them.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Target; noise or rounds are solved for.")] = None,
+    participation: Annotated[str, typer.Option(help="poisson, fixed, full or unproven.")] = "poisson",
+    max_participations: Annotated[
+        int | None, typer.Option(parser=whole_number, help="Most rounds a client can be in (unproven).")
+    ] = None,
+    as_published: Annotated[bool, typer.Option("--as-published", help="Add the papers' own number.")] = False,
+    group: Annotated[int, typer.Option(min=1, help="What it means for a group of so many clients.")] = 1,
+    adaptive_clipping: Annotated[
+        bool, typer.Option("--adaptive-clipping", help="How to split the noise with the clip's own estimate.")
+    ] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Say in plain words what is promised.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Privacy arithmetic: epsilon from noise and rounds, noise from epsilon, rounds from epsilon.
+
+    Give two of --noise-multiplier, --rounds and --epsilon; the third is solved for.
+    """
+    given = [value is not None for value in (noise_multiplier, rounds, epsilon)]
+    if sum(given) != 2:
+        raise InvalidInput("give exactly two of --noise-multiplier, --rounds and --epsilon; the third is solved for")
+    from blindsight.accounting.planning import split_noise
+    from blindsight.privacy import Privacy
+    from blindsight.privacy import plan as make_plan
+
+    failure = delta_value(delta, population)
+    privacy = Privacy(
+        population=population,
+        cohort=cohort,
+        rounds=rounds or 1,
+        noise_multiplier=noise_multiplier,
+        participation=participation,  # pyright: ignore[reportArgumentType]  (Privacy refuses what it does not know)
+        max_participations=max_participations,
+    )
+    with _working("computing privacy losses"):
+        if epsilon is not None and rounds is None:
+            privacy = privacy.calibrate_rounds(epsilon=epsilon, delta=failure)
+        elif epsilon is not None:
+            privacy = privacy.calibrate(epsilon=epsilon, delta=failure)
+        found = make_plan(privacy, delta=failure, as_published=as_published, group=group)
+    split = split_noise(privacy.noise_multiplier or 0.0, cohort) if adaptive_clipping else None
+    if as_json:
+        adaptive = {"adaptive_clipping": {"noise_multiplier": split[0], "count_std": split[1]}} if split else {}
+        _print_json(found.to_dict() | adaptive)
+    else:
+        _print_plan(found, epsilon, split, explain)
+
+
+def _print_plan(found: "Plan", target: float | None, split: tuple[float, float] | None, explain: bool) -> None:
+    console = Console(highlight=False)
+    if target is not None:
+        privacy = found.privacy
+        console.print(
+            f"noise multiplier [bold]{privacy.noise_multiplier:.5g}[/] over [bold]{privacy.rounds:,}[/] rounds "
+            f"keeps epsilon within {target:g}:"
+        )
+    console.print(found)
+    if split is not None:
+        console.print(
+            f"\nAdaptive clipping: noise the updates at {split[0]:.7g} and the count with standard deviation "
+            f"{split[1]:g}; together they cost one release at {found.privacy.noise_multiplier:g}."
+        )
+    if explain:
+        console.print("\n" + found.guarantee.explain(), markup=False)
+
+
+@app.command(epilog="Example:  blindsight tables 000 --markdown > tables.md")
+def tables(
+    paper: Annotated[str | None, typer.Argument(help="000, 001, 002 or 003; all of them if left out.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print markdown.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Every privacy number the papers print: as published, as reproduced, and what is true."""
+    from blindsight.accounting import tables as published
+
+    built: list[published.Table] = []
+    console = Console(highlight=False)
+    for name in [paper] if paper else list(published.PAPERS):
+        with _progress(f"computing table {name}") as progress:
+            built.append(published.build(name, progress))
+        if markdown:
+            sys.stdout.write(built[-1].to_markdown() + "\n")
+        elif not as_json:
+            console.print(built[-1])
+            console.print()
+    if as_json:
+        _print_json([table.to_dict() for table in built])
+
+
+@app.command(epilog="Example:  blindsight demo --folder runs")
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where the run directory goes.")] = Path("runs"),
+) -> None:
+    """The main job on embedded data: a plan, a private release, and a ledger that refuses the next one."""
+    from blindsight.demo import demo as show
+
+    console = Console(highlight=False)
+    for part in show(folder=folder):
+        console.print(part)
+
+
+# --- ledger
+
+LedgerPath = Annotated[
+    Path | None, typer.Option("--ledger", help="The file; else $BLINDSIGHT_LEDGER, else .blindsight/ledger.db.")
+]
+
+
+@ledger_app.command("show", epilog="Example:  blindsight ledger show --population clinic --entries")
+def ledger_show(
+    population: Annotated[str | None, typer.Option(help="Only this population.")] = None,
+    delta: Annotated[float, typer.Option(help="Delta for populations without a budget.")] = 1e-6,
+    entries: Annotated[bool, typer.Option("--entries", help="List every entry.")] = False,
+    ledger: LedgerPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """What every population has spent, over all runs, beside its budget."""
+    from blindsight.accounting.statement import Statement
+
+    found = Statement.of(_ledger(ledger), population=population, delta=delta, with_entries=entries or as_json)
+    if as_json:
+        _print_json(found.to_dict())
+    else:
+        Console(highlight=False).print(found)
+
+
+@ledger_app.command("verify", epilog="Example:  blindsight ledger verify --head 3f5a...")
+def ledger_verify(
+    head: Annotated[str | None, typer.Option(help="A hash noted earlier that must occur in the chain.")] = None,
+    export: Annotated[Path | None, typer.Option("--export", help="Verify an exported file instead.")] = None,
+    ledger: LedgerPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find any entry that was edited, removed or reordered; exit code 3 if there is one."""
+    from blindsight.accounting.ledger import verify_export
+
+    if export is not None:
+        if not export.is_file():
+            raise InvalidInput(f"there is no file {export}: make one with blindsight ledger export --output {export}")
+        found = verify_export(export.read_text(encoding="utf-8").splitlines(), witness=head)
+    else:
+        found = _ledger(ledger).verify(witness=head)
+    if as_json:
+        _print_json(dataclasses.asdict(found))
+    else:
+        Console(highlight=False).print(str(found), soft_wrap=True, markup=False)
+    if not found.ok:
+        raise typer.Exit(3)
+
+
+@ledger_app.command("export", epilog="Example:  blindsight ledger export --output ledger.jsonl")
+def ledger_export(
+    output: Annotated[Path | None, typer.Option(help="A file; standard output if left out.")] = None,
+    ledger: LedgerPath = None,
+) -> None:
+    """Every entry as one line of JSON, hashes included; `verify --export` checks such a file."""
+    text = "".join(line + "\n" for line in _ledger(ledger).export())
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+@budget_app.command("set", epilog="Example:  blindsight ledger budget set clinic --epsilon 4 --delta 1e-6")
+def budget_set(
+    population: Annotated[str, typer.Argument(help="The population's name.")],
+    epsilon: Annotated[float, typer.Option(help="Most that may be spent.")],
+    delta: Annotated[float, typer.Option(help="At this delta.")],
+    note: Annotated[str, typer.Option(help="Why; goes into the entry.")] = "",
+    ledger: LedgerPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set a population's budget. The change is an entry of the ledger like any other."""
+    from blindsight.accounting.statement import account
+
+    _ledger(ledger).set_budget(population, epsilon=epsilon, delta=delta, note=note)
+    found = account(_ledger(ledger), population)
+    if as_json:
+        _print_json(found.to_dict())
+    else:
+        Console(highlight=False).print(str(found), soft_wrap=True, markup=False)
+
+
+# --- printing
+
+
+def _ledger(path: Path | None) -> "Ledger":
+    from blindsight.accounting.ledger import Ledger
+
+    return Ledger(path)
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False, default=str) + "\n")
+
+
+def _working(doing: str) -> Any:
+    """A spinner on stderr while something takes seconds; nothing where stderr is not a terminal."""
+    return Console(stderr=True).status(f"{doing} …")
+
+
+class _progress:
+    """A progress bar on stderr, as a function `(done, total)` to call."""
+
+    def __init__(self, doing: str) -> None:
+        from rich.progress import Progress
+
+        console = Console(stderr=True)
+        self._bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task(doing, total=None)
+
+    def __enter__(self) -> Callable[[int, int], None]:
+        self._bar.start()
+        return lambda done, total: self._bar.update(self._task, completed=done, total=total)
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"blindsight {__version__}\n")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(  # pyright: ignore[reportUnusedFunction]
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None: ...

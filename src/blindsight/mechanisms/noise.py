@@ -1,0 +1,51 @@
+"""What all additive noise has in common: a multiplier, a sampler, and for `exact` the grid that sums must lie on."""
+
+import dataclasses
+import math
+from typing import Literal
+
+from blindsight.errors import InvalidInput, RelationMismatch
+from blindsight.mechanisms.discrete import LARGEST_BITS
+from blindsight.trees import BoundedSum
+
+__all__ = ["AdditiveNoise", "Sampler"]
+
+Sampler = Literal["exact", "float"]
+
+
+@dataclasses.dataclass(frozen=True)
+class AdditiveNoise:
+    """Noise of scale `noise_multiplier` times one client's bound, drawn `exact` (on a grid) or in `float`."""
+
+    noise_multiplier: float
+    sampler: Sampler = "exact"
+
+    def __post_init__(self) -> None:
+        if self.sampler not in ("exact", "float"):
+            raise InvalidInput(f"sampler must be 'exact' or 'float', got {self.sampler!r}")
+        if not 2**-12 <= self.noise_multiplier <= 2**20:
+            raise InvalidInput(
+                f"noise_multiplier must lie between {2**-12} and {2**20}, got {self.noise_multiplier}; "
+                f"a release without noise is not private and has to be asked for by name"
+            )
+
+    @property
+    def bits(self) -> int:
+        """log2 of the noise's scale in grid steps: as fine as whole numbers up to 2^24 allow."""
+        return min(LARGEST_BITS, LARGEST_BITS + math.floor(math.log2(self.noise_multiplier)))
+
+    def step(self, bound: float) -> float:
+        """The grid on which clients whose contribution is bounded by `bound` must round it for `exact`."""
+        return self.noise_multiplier * bound / 2**self.bits
+
+    def check_grid(self, total: BoundedSum, bound: float) -> None:
+        """Refuse a sum that does not fit the sampler."""
+        expected = self.step(bound) if self.sampler == "exact" else None
+        if total.grid == expected:
+            return
+        if expected is None:
+            raise RelationMismatch("this sum lies on a grid: release it with sampler='exact'")
+        raise RelationMismatch(
+            f"exact noise needs a sum on the grid of step {expected!r}, got {total.grid!r}: "
+            f"round every update with trees.to_grid, or use sampler='float' for a simulation"
+        )

@@ -1,0 +1,66 @@
+"""A release is a value and its event, made in one call; `publish` writes the event down first."""
+
+import dataclasses
+from typing import Any, Generic, Protocol, TypeVar
+
+from blindsight.accounting.events import Event, Relation, Unit
+from blindsight.accounting.ledger import Ledger
+from blindsight.keys import Key
+from blindsight.trees import BoundedSum
+
+__all__ = ["Mechanism", "Release", "publish"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Release(Generic[T_co]):
+    """A noised value, the event to account for it, and the public standard deviation of its noise per coordinate."""
+
+    value: T_co
+    event: Event
+    noise_std: float
+
+
+class Mechanism(Protocol[T_co]):
+    """Turns a bounded sum into a release; what it will cost is known before it is run."""
+
+    def event(self, total: BoundedSum) -> Event:
+        """The event that releasing `total` would be."""
+        ...
+
+    def release(self, total: BoundedSum, *, key: Key) -> Release[T_co]:
+        """The noised value and its event. `key` must never be used for anything else."""
+        ...
+
+
+class _Participation(Protocol):
+    @property
+    def relation(self) -> Relation: ...
+
+    def event(self, release: Event, rounds: int = 1) -> Event: ...
+
+
+def publish(
+    mechanism: Mechanism[T_co],
+    total: BoundedSum,
+    *,
+    key: Key,
+    ledger: Ledger,
+    population: str,
+    participation: _Participation | None = None,
+    unit: Unit = Unit.CLIENT,
+    **details: Any,
+) -> Release[T_co]:
+    """Record the event durably, and only then make and return the release.
+
+    A crash in between leaves a cost without a value, never a value without its cost. A release that the population's
+    budget does not allow is refused before any noise is drawn. `participation` is how the clients in `total` were
+    chosen; without it nothing is amplified. `details` (run, note, split, arm) go into the ledger entry.
+    """
+    event = mechanism.event(total)
+    relation = Relation.ADD_OR_REMOVE
+    if participation is not None:
+        event, relation = participation.event(event), participation.relation
+    ledger.record(event, population=population, unit=unit, relation=relation, **details)
+    return dataclasses.replace(mechanism.release(total, key=key), event=event)

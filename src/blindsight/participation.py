@@ -1,0 +1,240 @@
+"""Who takes part in a round, and the accounting event of that choice: one object, so that they cannot disagree.
+
+======================  =====================  ==============================================================
+participation           relation               what must be true in the field
+======================  =====================  ==============================================================
+`poisson` (default)     add or remove one      each client tosses its own secret coin every round
+`fixed_size`            replace one            the population's size is public, cohorts are drawn uniformly
+`full`                  add or remove one      nothing: every client takes part every round
+`unproven`              add or remove one      no client takes part more than `max_participations` times
+======================  =====================  ==============================================================
+
+A cohort is drawn from a secret key (`keys.root()`); who is in it must stay secret, or the amplification is void.
+"""
+
+import dataclasses
+import math
+from typing import Protocol
+
+import numpy as np
+from scipy import stats
+
+from blindsight.accounting.events import Event, FixedSize, Gaussian, Relation, Repeated, TruncatedPoisson
+from blindsight.errors import InvalidInput, RelationMismatch
+from blindsight.keys import Key
+
+__all__ = ["FixedSizeRounds", "Full", "Participation", "TruncatedPoissonRounds", "Unproven"]
+__all__ += ["fixed_size", "full", "poisson", "unproven"]
+
+_OVERFLOW = 1e-16  # chance per round that a Poisson cohort outgrows its limit
+
+
+class Participation(Protocol):
+    """A rule that draws cohorts and knows what its secrecy is worth."""
+
+    @property
+    def relation(self) -> Relation:
+        """The neighbouring relation under which `event` is to be accounted."""
+        ...
+
+    @property
+    def n_expected(self) -> float:
+        """What every sum is divided by: the expected cohort, never the realised one."""
+        ...
+
+    @property
+    def limit(self) -> int:
+        """The largest cohort that can be drawn; shapes are compiled for it."""
+        ...
+
+    def event(self, release: Event, rounds: int = 1) -> Event:
+        """The event of making `release` on a fresh cohort in each of `rounds` rounds."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class TruncatedPoissonRounds:
+    """Each client with probability `cohort / population`; beyond `limit`, a random `limit` of them."""
+
+    population: int
+    cohort: float
+    limit: int
+    relation: Relation = dataclasses.field(default=Relation.ADD_OR_REMOVE, init=False)
+
+    def __post_init__(self) -> None:
+        _check(self.population, self.cohort)
+        if not 1 <= self.limit <= self.population:
+            raise InvalidInput(f"limit must lie between 1 and the population {self.population}, got {self.limit}")
+
+    @property
+    def rate(self) -> float:
+        """The probability with which one client takes part in one round."""
+        return self.cohort / self.population
+
+    @property
+    def n_expected(self) -> float:
+        """The expected cohort before truncation."""
+        return float(self.cohort)
+
+    def event(self, release: Event, rounds: int = 1) -> Event:
+        """Truncated Poisson rounds of `release`; known for Gaussian noise only."""
+        _needs_gaussian(release, "truncated Poisson")
+        return Repeated(TruncatedPoisson(self.population, self.rate, self.limit, release), rounds)
+
+    def draw(self, *, key: Key) -> np.ndarray:
+        """Indices of this round's cohort in increasing order, empty or up to `limit` of them."""
+        stream = key.stream()
+        chosen = np.flatnonzero(stream.bernoulli(self.rate, self.population))
+        if len(chosen) > self.limit:
+            chosen = np.sort(chosen[stream.subset(len(chosen), self.limit)])
+        return chosen
+
+
+@dataclasses.dataclass(frozen=True)
+class FixedSizeRounds:
+    """Exactly `cohort` of `population` clients, uniformly, without replacement: what the papers do."""
+
+    population: int
+    cohort: int
+    relation: Relation = dataclasses.field(default=Relation.REPLACE, init=False)
+
+    def __post_init__(self) -> None:
+        _check(self.population, self.cohort)
+        if self.cohort != int(self.cohort):
+            raise InvalidInput(f"a fixed cohort must be a whole number, got {self.cohort}")
+
+    @property
+    def n_expected(self) -> float:
+        """The cohort size."""
+        return float(self.cohort)
+
+    @property
+    def limit(self) -> int:
+        """The cohort size."""
+        return self.cohort
+
+    def event(self, release: Event, rounds: int = 1) -> Event:
+        """Fixed-size rounds of `release`; known for Gaussian noise only."""
+        _needs_gaussian(release, "fixed-size")
+        return Repeated(FixedSize(self.population, self.cohort, release), rounds)
+
+    def draw(self, *, key: Key) -> np.ndarray:
+        """Indices of this round's cohort in increasing order, always `cohort` of them."""
+        return np.sort(key.stream().subset(self.population, self.cohort))
+
+
+@dataclasses.dataclass(frozen=True)
+class Full:
+    """Every client in every round; nothing is amplified and nothing needs to be kept secret."""
+
+    population: int
+    relation: Relation = dataclasses.field(default=Relation.ADD_OR_REMOVE, init=False)
+
+    def __post_init__(self) -> None:
+        _check(self.population, self.population)
+
+    @property
+    def n_expected(self) -> float:
+        """The population."""
+        return float(self.population)
+
+    @property
+    def limit(self) -> int:
+        """The population."""
+        return self.population
+
+    def event(self, release: Event, rounds: int = 1) -> Event:
+        """`release`, once per round."""
+        return Repeated(release, rounds)
+
+    def draw(self, *, key: Key | None = None) -> np.ndarray:
+        """All indices; the key is not used."""
+        return np.arange(self.population)
+
+
+@dataclasses.dataclass(frozen=True)
+class Unproven:
+    """Whoever turns up, at most `cohort` a round and each client at most `max_participations` times.
+
+    For a server that cannot prove how its clients came to be chosen (charging, idle, on wi-fi: Ramaswamy et al. 2020,
+    Section V-A). No amplification is claimed; a client is affected by its own rounds alone, of which there are at most
+    `max_participations`, whatever the order or the reason.
+    """
+
+    population: int
+    cohort: int
+    max_participations: int
+    relation: Relation = dataclasses.field(default=Relation.ADD_OR_REMOVE, init=False)
+
+    def __post_init__(self) -> None:
+        _check(self.population, self.cohort)
+        if not self.max_participations >= 1:
+            raise InvalidInput(f"max_participations must be at least 1, got {self.max_participations}")
+
+    @property
+    def n_expected(self) -> float:
+        """The cohort size asked for; a smaller turn-out is not divided away."""
+        return float(self.cohort)
+
+    @property
+    def limit(self) -> int:
+        """The cohort size."""
+        return self.cohort
+
+    def event(self, release: Event, rounds: int = 1) -> Event:
+        """`release`, as often as one client can be in it."""
+        return Repeated(release, min(rounds, self.max_participations))
+
+    def draw(self, *, key: Key, available: np.ndarray, participated: np.ndarray) -> np.ndarray:
+        """At most `cohort` of the `available` indices, leaving out whoever has used up its participations.
+
+        `participated[i]` counts the rounds client `i` has been in; the caller keeps it, in the checkpoint too.
+        """
+        if participated.shape != (self.population,):
+            raise InvalidInput(f"participated must count all {self.population} clients, got shape {participated.shape}")
+        eligible = np.unique(available[participated[available] < self.max_participations])
+        if len(eligible) <= self.cohort:
+            return eligible
+        return np.sort(eligible[key.stream().subset(len(eligible), self.cohort)])
+
+
+def poisson(population: int, cohort: float, *, limit: int | None = None) -> TruncatedPoissonRounds:
+    """Truncated Poisson participation; by default a limit so high that it is reached once in 10^16 rounds.
+
+    >>> poisson(250_000, 1000).limit
+    1271
+    """
+    _check(population, cohort)
+    if limit is None:
+        limit = min(population, int(stats.binom.isf(_OVERFLOW, population, cohort / population)) + 1)
+    return TruncatedPoissonRounds(population, cohort, limit)
+
+
+def fixed_size(population: int, cohort: int) -> FixedSizeRounds:
+    """Fixed-size participation without replacement."""
+    return FixedSizeRounds(population, cohort)
+
+
+def full(population: int) -> Full:
+    """Every client, every round."""
+    return Full(population)
+
+
+def unproven(population: int, cohort: int, *, max_participations: int) -> Unproven:
+    """Participation that the server cannot prove anything about, except an upper limit per client."""
+    return Unproven(population, cohort, max_participations)
+
+
+def _check(population: int, cohort: float) -> None:
+    if not population >= 1 or not math.isfinite(population):
+        raise InvalidInput(f"the population must have at least one client, got {population}")
+    if not 0 < cohort <= population:
+        raise InvalidInput(f"the cohort must be positive and at most the population of {population:,}, got {cohort}")
+
+
+def _needs_gaussian(release: Event, sampling: str) -> None:
+    if not isinstance(release, Gaussian):
+        raise RelationMismatch(
+            f"{sampling} participation is accounted for Gaussian noise only, not for {release.name}; "
+            f"release it with full participation, or use the Gaussian mechanism"
+        )

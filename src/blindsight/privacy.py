@@ -1,0 +1,243 @@
+"""`Privacy`: the settings that decide a guarantee, in one frozen value; and `Plan`, the page that compares them.
+
+Sits above `participation` (whose event it composes) and below everything that trains.
+"""
+
+import dataclasses
+import math
+from typing import Any, Literal
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markup import escape
+from rich.table import Table
+
+from blindsight import participation
+from blindsight.accounting import accountants, planning
+from blindsight.accounting.as_published import fixed_size_epsilon
+from blindsight.accounting.events import Event, Gaussian, Relation, Unit
+from blindsight.accounting.guarantee import Guarantee, certify, round_down, round_up
+from blindsight.errors import InvalidInput
+from blindsight.participation import Participation
+
+__all__ = ["Plan", "Privacy", "plan"]
+
+ParticipationName = Literal["poisson", "fixed", "full", "unproven"]
+_NAMES: tuple[ParticipationName, ...] = ("poisson", "fixed", "full", "unproven")
+_NO_CLAIM = "the server claims nothing about how clients come to take part, except the limit per client"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """How a training run protects its clients: valid, or it does not exist.
+
+    >>> privacy = Privacy(clip=0.1, population=342_477, cohort=5000, rounds=2000, noise_multiplier=1.0)
+    >>> print(privacy.guarantee(delta=2.92e-6))
+    (4.224, 2.92e-06)-DP per client, add or remove one; 2,000 releases; poisson: 5,000 of 342,477 expected; PLD
+    """
+
+    population: int
+    cohort: float
+    rounds: int
+    noise_multiplier: float | None = None
+    clip: float = 1.0
+    participation: ParticipationName = "poisson"
+    max_participations: int | None = None
+    unit: Unit = Unit.CLIENT
+
+    def __post_init__(self) -> None:
+        if self.participation not in _NAMES:
+            raise InvalidInput(f"participation must be one of {', '.join(_NAMES)}, got {self.participation!r}")
+        if not self.rounds >= 1:
+            raise InvalidInput(f"rounds must be at least 1, got {self.rounds}")
+        if not 0 < self.clip < math.inf:
+            raise InvalidInput(f"clip must be positive and finite, got {self.clip}")
+        if self.noise_multiplier is not None and not 0 <= self.noise_multiplier < math.inf:
+            raise InvalidInput(f"noise_multiplier must be 0 or more, got {self.noise_multiplier}")
+        self.sampling  # noqa: B018  (refuses a population, cohort or limit that makes no sense)
+
+    @property
+    def sampling(self) -> Participation:
+        """The participation rule: draws cohorts, knows their event."""
+        if self.participation == "poisson":
+            return participation.poisson(self.population, self.cohort)
+        if self.participation == "fixed":
+            return participation.fixed_size(self.population, int(self.cohort))
+        if self.participation == "full":
+            return participation.full(self.population)
+        often = self.rounds if self.max_participations is None else self.max_participations
+        return participation.unproven(self.population, int(self.cohort), max_participations=often)
+
+    @property
+    def relation(self) -> Relation:
+        """The neighbouring relation that the participation rule implies."""
+        return self.sampling.relation
+
+    @property
+    def event(self) -> Event:
+        """The event of the whole run, ideal noise assumed."""
+        if self.noise_multiplier is None:
+            raise InvalidInput("no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
+        return self.sampling.event(Gaussian(self.noise_multiplier), self.rounds)
+
+    def guarantee(self, *, delta: float) -> Guarantee:
+        """What the run promises, as it stands."""
+        words = {
+            "poisson": f"poisson: {self.cohort:,.0f} of {self.population:,} expected",
+            "fixed": f"fixed: {self.cohort:,.0f} of {self.population:,}",
+            "full": f"full: all {self.population:,}",
+            "unproven": f"unproven: each client in at most {self._most_rounds:,} of {self.rounds:,} rounds",
+        }[self.participation]
+        assumptions = (_NO_CLAIM,) if self.participation == "unproven" else ()
+        return certify(
+            self.event,
+            delta=delta,
+            unit=self.unit,
+            relation=self.relation,
+            participation=words,
+            assumptions=assumptions,
+        )
+
+    def calibrate(self, *, epsilon: float, delta: float) -> "Privacy":
+        """The same settings with the least noise that keeps the promise (epsilon, delta)."""
+        noise = planning.solve_noise(
+            lambda z: dataclasses.replace(self, noise_multiplier=z).event,
+            epsilon=epsilon,
+            delta=delta,
+            relation=self.relation,
+        )
+        return dataclasses.replace(self, noise_multiplier=noise)
+
+    def calibrate_rounds(self, *, epsilon: float, delta: float) -> "Privacy":
+        """The same settings with as many rounds as the promise (epsilon, delta) allows."""
+        rounds = planning.rounds_for(
+            lambda n: dataclasses.replace(self, rounds=n).event, epsilon=epsilon, delta=delta, relation=self.relation
+        )
+        if rounds == 0:
+            raise InvalidInput(f"not even one round fits epsilon {epsilon} with this noise: use a larger one")
+        return dataclasses.replace(self, rounds=rounds)
+
+    @property
+    def _most_rounds(self) -> int:
+        return min(self.rounds, self.max_participations or self.rounds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Alternative:
+    """What the same noise would promise under another participation rule; `lower` where only a bracket is known."""
+
+    epsilon: float
+    lower: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """`{"epsilon": ...}`, or `{"lower": ..., "upper": ...}` for a bracket."""
+        if self.lower is None:
+            return {"epsilon": _plain(self.epsilon)}
+        return {"lower": _plain(self.lower), "upper": _plain(self.epsilon)}
+
+    def __str__(self) -> str:
+        return round_up(self.epsilon) if self.lower is None else f"{round_down(self.lower)} to {round_up(self.epsilon)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A run's guarantee, the same noise under every other participation, and the papers' number if asked for."""
+
+    privacy: Privacy
+    guarantee: Guarantee
+    alternatives: dict[str, Alternative]
+    published: float | None = None
+    group: int = 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of `blindsight plan --json`."""
+        promise = self.guarantee
+        found: dict[str, Any] = {
+            "epsilon": _plain(promise.epsilon),
+            "delta": promise.delta,
+            "noise_multiplier": self.privacy.noise_multiplier,
+            "participation": self.privacy.participation,
+            "relation": str(promise.relation),
+            "accountant": promise.accountant,
+            "assumptions": list(promise.assumptions),
+            "alternatives": {name: found.to_dict() for name, found in self.alternatives.items()},
+            "population": self.privacy.population,
+            "cohort": self.privacy.cohort,
+            "rounds": self.privacy.rounds,
+            "unit": str(promise.unit),
+        }
+        if promise.lower is not None:
+            found |= {"lower": promise.lower, "upper": _plain(promise.epsilon)}
+        if self.published is not None:
+            found["published"] = self.published
+        if self.group > 1:
+            epsilon, delta = planning.group_privacy(promise.epsilon, promise.delta, self.group)
+            found["group"] = {"members": self.group, "epsilon": _plain(epsilon), "delta": delta}
+        return found
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        promise = self.guarantee
+        yield f"[bold green]epsilon = {round_up(promise.epsilon)}[/] at delta = {promise.delta:.3g}"
+        yield f"[dim]{escape(str(promise))}[/]"
+        if promise.lower is not None:
+            yield f"[dim]No analysis can bring it below {round_down(promise.lower)}.[/]"
+        yield ""
+        table = Table(box=None, pad_edge=False)
+        table.add_column("the same noise")
+        table.add_column("epsilon", justify="right")
+        table.add_column("what it rests on")
+        rows: dict[str, Alternative] = {
+            self.privacy.participation: Alternative(promise.epsilon, promise.lower),
+            **self.alternatives,
+        }
+        for name in _NAMES:
+            if name in rows:
+                chosen = name == self.privacy.participation
+                table.add_row(name, str(rows[name]), _BASIS[name], style="bold" if chosen else "")
+        if self.published is not None:
+            table.add_row("as published", f"{self.published:.2f}", _BASIS["published"], style="yellow")
+        yield table
+        if self.group > 1:
+            epsilon, delta = planning.group_privacy(promise.epsilon, promise.delta, self.group)
+            yield ""
+            yield f"A group of {self.group} clients: ({round_up(epsilon)}, {delta:.3g})-DP."
+
+
+_BASIS = {
+    "poisson": "each client tosses its own secret coin every round (add or remove one)",
+    "fixed": "exactly that many, drawn uniformly in secret (replace one; true value in between)",
+    "full": "nothing: everyone is in every round (add or remove one)",
+    "unproven": "only the limit of rounds per client (add or remove one)",
+    "published": "the papers' arithmetic, which halves the sensitivity of fixed-size rounds: not a guarantee",
+}
+
+
+def plan(privacy: Privacy, *, delta: float, as_published: bool = False, group: int = 1) -> Plan:
+    """The guarantee of `privacy` beside what its noise would promise under every other participation."""
+    guarantee = privacy.guarantee(delta=delta)
+    if privacy.participation == "fixed":
+        guarantee = dataclasses.replace(guarantee, lower=accountants.fixed_size_lower(privacy.event, delta))
+    others: list[ParticipationName] = [name for name in _NAMES if name != privacy.participation]
+    return Plan(
+        privacy=privacy,
+        guarantee=guarantee,
+        alternatives={name: _alternative(privacy, name, delta) for name in others},
+        published=_published(privacy, delta) if as_published else None,
+        group=group,
+    )
+
+
+def _alternative(privacy: Privacy, name: ParticipationName, delta: float) -> Alternative:
+    cohort = round(privacy.cohort) if name in ("fixed", "unproven") else privacy.cohort
+    other = dataclasses.replace(privacy, participation=name, cohort=cohort)
+    epsilon = accountants.epsilon(other.event, delta, other.relation).epsilon
+    return Alternative(epsilon, accountants.fixed_size_lower(other.event, delta) if name == "fixed" else None)
+
+
+def _published(privacy: Privacy, delta: float) -> float:
+    noise = privacy.noise_multiplier or 0.0
+    return fixed_size_epsilon(privacy.population, round(privacy.cohort), noise, privacy.rounds, delta)
+
+
+def _plain(value: float) -> float | str:
+    """JSON has no infinity."""
+    return value if math.isfinite(value) else "inf"

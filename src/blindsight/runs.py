@@ -1,0 +1,103 @@
+"""The run directory: what a run leaves behind, and all that viewers read. No JAX in here.
+
+::
+
+    runs/demo-20260131-120000/
+      run.json            name, version, when it began, its settings
+      guarantee.json      what the run promises (written before the first value)
+      metrics.jsonl       one line per round or release, appended
+      ...                 pictures and reports
+"""
+
+import dataclasses
+import datetime
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from blindsight import __version__
+from blindsight.errors import BlindsightError, InvalidInput
+
+__all__ = ["Run", "create", "find", "open_run"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run's directory. Files are written whole or not at all; lines are appended durably."""
+
+    path: Path
+
+    def write(self, file: str, value: Any) -> Path:
+        """Write `value` as JSON: a reader sees the old file or the new one, never half of it."""
+        target = self.path / file
+        scratch = target.with_name(f".{file}.{os.getpid()}")
+        try:
+            with open(scratch, "w", encoding="utf-8") as out:
+                json.dump(value, out, indent=2, allow_nan=False)
+                out.write("\n")
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(scratch, target)
+        except OSError as error:
+            scratch.unlink(missing_ok=True)
+            raise BlindsightError(
+                f"cannot write {target} ({error.strerror}): free some space or choose another folder"
+            ) from error
+        return target
+
+    def append(self, file: str, row: dict[str, Any]) -> None:
+        """Append `row` as one line of JSON, on disk when this returns."""
+        with open(self.path / file, "a", encoding="utf-8") as out:
+            out.write(json.dumps(row, allow_nan=False) + "\n")
+            out.flush()
+            os.fsync(out.fileno())
+
+    def read(self, file: str) -> Any:
+        """The JSON of `file`."""
+        try:
+            return json.loads((self.path / file).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise InvalidInput(f"the run {self.path} has no {file}") from error
+        except ValueError as error:
+            raise InvalidInput(f"{self.path / file} is not JSON: it was edited by hand or damaged") from error
+
+    def rows(self, file: str) -> list[dict[str, Any]]:
+        """The lines of a `.jsonl` file; a last line cut off by a crash is left out."""
+        try:
+            lines = (self.path / file).read_text(encoding="utf-8").split("\n")
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in lines[:-1] if line]  # what a crash cut off has no newline
+
+
+def create(name: str, settings: dict[str, Any], *, folder: str | Path = "runs") -> Run:
+    """A new run directory `folder/name-DATE-TIME`, never one that exists."""
+    if not name or Path(name).name != name:
+        raise InvalidInput(f"a run's name is one word without slashes, got {name!r}")
+    began = datetime.datetime.now(datetime.UTC)
+    stem = f"{name}-{began:%Y%m%d-%H%M%S}"
+    for attempt in range(1000):
+        path = Path(folder) / (stem if attempt == 0 else f"{stem}-{attempt}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise BlindsightError(f"cannot create {path} ({error.strerror}): choose another folder") from error
+        run = Run(path)
+        run.write("run.json", {"name": name, "version": __version__, "began": began.isoformat(), "settings": settings})
+        return run
+    raise BlindsightError(f"there are a thousand runs {stem} already: choose another name")
+
+
+def open_run(path: str | Path) -> Run:
+    """The run in `path`, which must be one."""
+    if not (Path(path) / "run.json").is_file():
+        raise InvalidInput(f"{path} is not a run: it has no run.json")
+    return Run(Path(path))
+
+
+def find(folder: str | Path = "runs") -> list[Run]:
+    """All runs under `folder`, oldest first."""
+    return [Run(path.parent) for path in sorted(Path(folder).glob("*/run.json"), key=lambda p: (p.stat().st_mtime, p))]
