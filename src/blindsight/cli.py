@@ -242,9 +242,11 @@ def ledger_verify(
 def ledger_export(
     output: Annotated[Path | None, typer.Option(help="A file; standard output if left out.")] = None,
     ledger: LedgerPath = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON array instead of a line per entry.")] = False,
 ) -> None:
     """Every entry as one line of JSON, hashes included; `verify --export` checks such a file."""
-    text = "".join(line + "\n" for line in _ledger(ledger).export())
+    lines = list(_ledger(ledger).export())
+    text = "[" + ",\n".join(lines) + "]\n" if as_json else "".join(line + "\n" for line in lines)
     if output is None:
         sys.stdout.write(text)
     else:

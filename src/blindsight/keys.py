@@ -7,6 +7,7 @@ clients never share a stream, and the same path from the same root always gives 
 
 import dataclasses
 import hashlib
+import operator
 import secrets
 from typing import Any
 
@@ -25,8 +26,8 @@ class Key:
     is_reproducible: bool = False
 
     def __post_init__(self) -> None:
-        if len(self.secret) != 32:
-            raise InvalidInput(f"a key has 32 bytes, got {len(self.secret)}")
+        if type(self.secret) is not bytes or len(self.secret) != 32:
+            raise InvalidInput("a key has 32 bytes: use keys.root(), or keys.reproducible(seed) for a simulation")
 
     def __repr__(self) -> str:
         return "Key(reproducible)" if self.is_reproducible else "Key(secret)"
@@ -39,10 +40,14 @@ class Key:
         >>> reproducible(7).derive("noise", 3) == reproducible(7).derive("noise", 3)
         True
         """
-        if not purpose or any(index < 0 or index >= 1 << 64 for index in indices):
+        try:
+            word = purpose.encode()
+            path = len(word).to_bytes(8, "little") + word
+            path += b"".join(operator.index(index).to_bytes(8, "little") for index in indices)
+        except (AttributeError, TypeError, OverflowError, UnicodeEncodeError):
+            word = path = b""
+        if not word:
             raise InvalidInput(f"a key is derived for a named purpose and whole indices, got {purpose!r}, {indices}")
-        word = purpose.encode()
-        path = len(word).to_bytes(8, "little") + word + b"".join(index.to_bytes(8, "little") for index in indices)
         return Key(hashlib.blake2b(path, key=self.secret, digest_size=32).digest(), self.is_reproducible)
 
     def stream(self) -> "Stream":
@@ -68,13 +73,14 @@ def reproducible(seed: int) -> Key:
 
 
 class Stream:
-    """Uniform random words from SHAKE-256 in counter mode, in blocks, as numpy arrays.
+    """Uniform random words from SHAKE-256 in counter mode, as numpy arrays.
 
     SHAKE-256 keyed with 32 secret bytes is a pseudo-random function: without the key its output cannot be told from
-    uniform bits. About 400 MB/s, from Python's standard library.
+    uniform bits. About 400 MB/s, from Python's standard library. The n-th word is the same however the words before it
+    were asked for.
     """
 
-    _BLOCK_BYTES = 1 << 23
+    _BLOCK_WORDS = 1 << 11
 
     def __init__(self, key: Key) -> None:
         self._secret = key.secret
@@ -83,17 +89,18 @@ class Stream:
 
     def words(self, count: int) -> np.ndarray:
         """`count` independent uniform 64-bit words."""
-        parts: list[np.ndarray] = []
-        while count > len(self._buffer):
-            parts.append(self._buffer)
-            count -= len(self._buffer)
-            self._buffer = self._block(max(8 * count, 512))
-        parts.append(self._buffer[:count])
-        self._buffer = self._buffer[count:]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if not count >= 0:
+            raise InvalidInput(f"the number of words must be 0 or more, got {count}")
+        missing = count - len(self._buffer)
+        if missing > 0:
+            blocks = [self._block() for _ in range(-(-missing // self._BLOCK_WORDS))]
+            self._buffer = np.concatenate([self._buffer, *blocks])
+        words, self._buffer = self._buffer[:count], self._buffer[count:]
+        return words
 
     def below(self, bound: int, count: int) -> np.ndarray:
         """`count` independent whole numbers, exactly uniform on [0, bound); `bound` at most 2^63."""
+        bound = operator.index(bound)
         if not 1 <= bound <= 1 << 63:
             raise InvalidInput(f"bound must lie between 1 and 2^63, got {bound}")
         if bound & (bound - 1) == 0:
@@ -106,6 +113,8 @@ class Stream:
 
     def bernoulli(self, probability: float, count: int) -> np.ndarray:
         """`count` coins that show True with `probability`, rounded down to a multiple of 2^-64 (never up)."""
+        if not 0 <= probability <= 1:
+            raise InvalidInput(f"a probability lies between 0 and 1, got {probability}")
         threshold = int(probability * 2.0**64)
         if threshold >= 1 << 64:
             return np.ones(count, dtype=bool)
@@ -113,12 +122,14 @@ class Stream:
 
     def subset(self, size: int, count: int) -> np.ndarray:
         """`count` of the indices 0..size-1, every subset equally likely (up to ties of 64-bit words)."""
-        if count >= size:
+        if not 0 <= count <= size:
+            raise InvalidInput(f"a subset of {size} has between 0 and {size} members, got {count}")
+        if count == size:
             return np.arange(size)
         return np.argpartition(self.words(size), count)[:count]
 
-    def _block(self, at_least_bytes: int) -> np.ndarray:
-        size = min(self._BLOCK_BYTES, -(-at_least_bytes // 8) * 8)
+    def _block(self) -> np.ndarray:
         seed = self._secret + self._counter.to_bytes(8, "little")
         self._counter += 1
-        return np.frombuffer(bytearray(hashlib.shake_256(seed).digest(size)), dtype="<u8").astype(np.uint64, copy=False)
+        block = np.frombuffer(hashlib.shake_256(seed).digest(8 * self._BLOCK_WORDS), dtype="<u8")
+        return block.astype(np.uint64, copy=False)

@@ -63,6 +63,7 @@ class TruncatedPoissonRounds:
 
     def __post_init__(self) -> None:
         _check(self.population, self.cohort)
+        _make_whole(self, "population", "limit")
         if not 1 <= self.limit <= self.population:
             raise InvalidInput(f"limit must lie between 1 and the population {self.population}, got {self.limit}")
 
@@ -100,8 +101,7 @@ class FixedSizeRounds:
 
     def __post_init__(self) -> None:
         _check(self.population, self.cohort)
-        if self.cohort != int(self.cohort):
-            raise InvalidInput(f"a fixed cohort must be a whole number, got {self.cohort}")
+        _make_whole(self, "population", "cohort")
 
     @property
     def n_expected(self) -> float:
@@ -132,6 +132,7 @@ class Full:
 
     def __post_init__(self) -> None:
         _check(self.population, self.population)
+        _make_whole(self, "population")
 
     @property
     def n_expected(self) -> float:
@@ -168,6 +169,7 @@ class Unproven:
 
     def __post_init__(self) -> None:
         _check(self.population, self.cohort)
+        _make_whole(self, "population", "cohort", "max_participations")
         if not self.max_participations >= 1:
             raise InvalidInput(f"max_participations must be at least 1, got {self.max_participations}")
 
@@ -192,7 +194,12 @@ class Unproven:
         """
         if participated.shape != (self.population,):
             raise InvalidInput(f"participated must count all {self.population} clients, got shape {participated.shape}")
-        eligible = np.unique(available[participated[available] < self.max_participations])
+        if available.size and not (
+            available.dtype.kind in "iu" and 0 <= available.min() <= available.max() < self.population
+        ):
+            raise InvalidInput(f"available must list clients by their indices, 0 to {self.population - 1}")
+        available = np.unique(available).astype(np.int64)
+        eligible = available[participated[available] < self.max_participations]
         if len(eligible) <= self.cohort:
             return eligible
         return np.sort(eligible[key.stream().subset(len(eligible), self.cohort)])
@@ -226,10 +233,19 @@ def unproven(population: int, cohort: int, *, max_participations: int) -> Unprov
 
 
 def _check(population: int, cohort: float) -> None:
-    if not population >= 1 or not math.isfinite(population):
-        raise InvalidInput(f"the population must have at least one client, got {population}")
+    if not 1 <= population < math.inf or population != int(population):
+        raise InvalidInput(f"the population must be a whole number of clients, at least one, got {population}")
     if not 0 < cohort <= population:
         raise InvalidInput(f"the cohort must be positive and at most the population of {population:,}, got {cohort}")
+
+
+def _make_whole(rule: Participation, *fields: str) -> None:
+    """Makes 1e6 the whole number it is; refuses what is none."""
+    for field in fields:
+        value = getattr(rule, field)
+        if not math.isfinite(value) or value != int(value):
+            raise InvalidInput(f"{field} must be a whole number, got {value}")
+        object.__setattr__(rule, field, int(value))
 
 
 def _needs_gaussian(release: Event, sampling: str) -> None:

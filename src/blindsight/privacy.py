@@ -194,7 +194,8 @@ class Plan:
                 chosen = name == self.privacy.participation
                 table.add_row(name, str(rows[name]), _BASIS[name], style="bold" if chosen else "")
         if self.published is not None:
-            table.add_row("as published", f"{self.published:.2f}", _BASIS["published"], style="yellow")
+            number = f"{self.published:.2f}" if self.published < 1e5 else f"{self.published:.3g}"
+            table.add_row("as published", number, _BASIS["published"], style="yellow")
         yield table
         if self.group > 1:
             epsilon, delta = planning.group_privacy(promise.epsilon, promise.delta, self.group)

@@ -30,12 +30,12 @@ class Run:
 
     def write(self, file: str, value: Any) -> Path:
         """Write `value` as JSON: a reader sees the old file or the new one, never half of it."""
+        text = json.dumps(value, indent=2, allow_nan=False) + "\n"
         target = self.path / file
         scratch = target.with_name(f".{file}.{os.getpid()}")
         try:
             with open(scratch, "w", encoding="utf-8") as out:
-                json.dump(value, out, indent=2, allow_nan=False)
-                out.write("\n")
+                out.write(text)
                 out.flush()
                 os.fsync(out.fileno())
             os.replace(scratch, target)
@@ -73,8 +73,8 @@ class Run:
 
 def create(name: str, settings: dict[str, Any], *, folder: str | Path = "runs") -> Run:
     """A new run directory `folder/name-DATE-TIME`, never one that exists."""
-    if not name or Path(name).name != name:
-        raise InvalidInput(f"a run's name is one word without slashes, got {name!r}")
+    if not name or Path(name).name != name or name.startswith("."):
+        raise InvalidInput(f"a run's name is one word without slashes or a leading dot, got {name!r}")
     began = datetime.datetime.now(datetime.UTC)
     stem = f"{name}-{began:%Y%m%d-%H%M%S}"
     for attempt in range(1000):

@@ -24,7 +24,8 @@ Tree = Any
 """A pytree whose leaves are floating-point arrays (or numbers)."""
 
 _U = 2.0**-24  # unit round-off of float32
-_SMALLEST_BOUND = 1e-30  # below it float32 arithmetic flushes coordinates to zero instead of measuring them
+_SMALLEST_BOUND = 1e-20  # a trillion coordinates below 2^-126, which processors read as zero, are far shorter
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def add(left: Tree, right: Tree) -> Tree:
@@ -55,13 +56,15 @@ def size(tree: Tree) -> int:
 def norm(tree: Tree, order: int = 2) -> jax.Array:
     """An upper bound on the exact L2 (or, `order=1`, L1) norm over all leaves, tight to about one part in 10^6.
 
-    ===========================  =======================================
+    ===========================  ==================================================
     input                        result
-    ===========================  =======================================
+    ===========================  ==================================================
     no leaves, or all zero       0
     any NaN or infinity          not finite
     exact norm above 3.4e38      infinite
-    ===========================  =======================================
+    coordinates below 2^-126     may count as zero: processors read them so, and no
+                                 bound that `clip` accepts is so small as to notice
+    ===========================  ==================================================
 
     Proof of the bound, u = 2^-24 and n coordinates. Scaling by a power of two is exact (a division would not do: XLA
     multiplies by the reciprocal, which is flushed to zero for divisors above 8.5e37). Squaring costs (1-u) per
@@ -69,6 +72,8 @@ def norm(tree: Tree, order: int = 2) -> jax.Array:
     ceil(log2 n) levels of additions of non-negative numbers, each losing at most (1-u), and the root halves all of
     that. The factor `1 + _slack(n)` with _slack = (2 log2 n + 16) u covers it twice.
     """
+    if order not in (1, 2):
+        raise InvalidInput(f"order must be 1 or 2, got {order}")
     leaves = [jnp.ravel(jnp.asarray(leaf, jnp.float32)) for leaf in jax.tree.leaves(tree)]
     leaves = [leaf for leaf in leaves if leaf.size]
     if not leaves:
@@ -91,9 +96,10 @@ def clip(tree: Tree, bound: float | jax.Array, order: int = 2) -> Tree:
     ===========================  =========================================================================
     norm 0                       unchanged
     bound infinite               unchanged
-    bound NaN or below 1e-30     refused
-    any NaN or infinity          refused with `UnboundedContribution`; inside a compiled function, where
-                                 nothing can be raised, all zeros: the client contributes nothing
+    bound NaN or below 1e-20     refused; inside a compiled function, where nothing can be raised, all
+                                 zeros: the client contributes nothing
+    any NaN or infinity          refused with `UnboundedContribution`; inside a compiled function, zeros
+    norm above 8e37 bounds       zeros: the factor is too small for float32
     ===========================  =========================================================================
 
     >>> clip({"w": jnp.array([3.0, 4.0])}, 10.0)["w"].tolist()
@@ -106,11 +112,11 @@ def clip(tree: Tree, bound: float | jax.Array, order: int = 2) -> Tree:
     limit = bound if isinstance(bound, jax.Array) else jnp.float32(_below(bound))
     inside = length <= limit
     factor = limit * jnp.float32(room) / jnp.where(inside, jnp.ones_like(length), length)
-    finite = jnp.isfinite(length)
+    usable = jnp.isfinite(length) & (limit >= jnp.float32(_below(_SMALLEST_BOUND)))
 
     def clip_leaf(leaf: Any) -> jax.Array:
         leaf = jnp.asarray(leaf, jnp.float32)
-        return jnp.where(finite, jnp.where(inside, leaf, leaf * factor), jnp.zeros_like(leaf))
+        return jnp.where(usable, jnp.where(inside, leaf, leaf * factor), jnp.zeros_like(leaf))
 
     return jax.tree.map(clip_leaf, tree)
 
@@ -154,9 +160,11 @@ class BoundedSum:
                 raise UnboundedContribution(f"{name} must be positive and finite, got {bound}: clip before summing")
         if not 0 < self.n_expected < math.inf:
             raise InvalidInput(f"n_expected must be positive, got {self.n_expected}: use the expected cohort size")
+        if self.grid is not None and not 0 < self.grid < math.inf:
+            raise InvalidInput(f"the step of a grid must be positive and finite, got {self.grid}")
         for leaf in jax.tree.leaves(self.value):
             kind = np.asarray(leaf).dtype.kind
-            if (self.grid is None) != (kind == "f"):
+            if kind != ("f" if self.grid is None else "i"):
                 raise InvalidInput("a sum on a grid has whole numbers and a sum without one has floating-point numbers")
             if kind == "f" and not np.all(np.isfinite(leaf)):
                 raise UnboundedContribution("a sum that is not finite cannot be released: clip every update first")
@@ -212,15 +220,13 @@ def _slack(count: int) -> float:
 
 def _below(bound: float) -> float:
     """The largest float32 that does not exceed `bound`."""
-    if math.isinf(bound):
-        return bound
-    nearest = np.float32(bound)
+    nearest = np.float32(min(bound, _LARGEST))
     return float(nearest if float(nearest) <= bound else np.nextafter(nearest, np.float32(0)))
 
 
 def _check_bound(bound: float | jax.Array) -> None:
     if not isinstance(bound, Tracer) and not bool(bound >= _SMALLEST_BOUND):
-        raise InvalidInput(f"a clip bound must be positive (and at least 1e-30), got {bound}")
+        raise InvalidInput(f"a clip bound must be positive (and at least 1e-20), got {bound}")
 
 
 def _refuse_non_finite(length: jax.Array) -> None:

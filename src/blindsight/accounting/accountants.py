@@ -185,7 +185,7 @@ def _idealise(leaves: Counter[Event], delta: float) -> tuple[Counter[Event], _Sl
                 failure += overflow
                 inner = Poisson(inner.rate, inner.event)
         noise = inner.event if isinstance(inner, Poisson | TruncatedPoisson | FixedSize) else inner
-        if isinstance(noise, Gaussian) and noise.kl_slack > 0:
+        if isinstance(noise, Gaussian):
             divergence += count * noise.kl_slack
             clean = Gaussian(noise.noise_multiplier)
             inner = clean if noise is inner else dataclasses.replace(inner, event=clean)

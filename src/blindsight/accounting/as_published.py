@@ -99,25 +99,24 @@ class BayesianRow:
 
 
 def _scenario(where: str, simulated: tuple[int, float], real: tuple[int, float, str]) -> list[FederatedRow]:
-    """A simulation and the realistic population it stands for, as Tables 3 and 13 pair them."""
-    figure, table = where.split(", ")
+    """A realistic population and the simulation that stands for it, as Tables 3 and 13 pair them."""
     return [
-        FederatedRow(f"{table}, {figure} simulated", simulated[0], 10, 0.01, 1000, simulated[1], "9.99e6"),
-        FederatedRow(f"{table}, {figure} realistic", real[0], 1000, 1.0, 1000, real[1], real[2]),
+        FederatedRow(where, real[0], 1000, 1.0, 1000, real[1], real[2]),
+        FederatedRow(f"{where}, simulated", simulated[0], 10, 0.01, 1000, simulated[1], "9.99e6"),
     ]
 
 
 FEDERATED_ROWS: dict[str, list[FederatedRow]] = {
     "000": [
-        *_scenario("Fig. 3a, Table 3", (425, 2.35e-3), (250_000, 4.00e-8, "2.38")),
-        *_scenario("Fig. 3b, Table 3", (2_125, 4.71e-4), (1_250_000, 8.00e-9, "1.48")),
-        *_scenario("Fig. 6, Table 3", (850, 1.18e-3), (500_000, 2.00e-8, "1.79")),
-        *_scenario("Fig. 7a, Table 13", (2_905, 3.44e-4), (1_708_824, 5.85e-9, "1.47")),
-        *_scenario("Fig. 7b, Table 13", (3_340, 2.99e-4), (1_964_706, 5.09e-9, "1.40")),
-        *_scenario("Fig. 8a, Table 13", (3_400, 2.94e-4), (2_000_000, 5.00e-9, "1.39")),
-        *_scenario("Fig. 8b, Table 13", (3_282, 3.05e-4), (1_930_588, 5.18e-9, "1.40")),
+        *_scenario("Table 3, Fig. 3a", (425, 2.35e-3), (250_000, 4.00e-8, "2.38")),
+        *_scenario("Table 3, Fig. 3b", (2_125, 4.71e-4), (1_250_000, 8.00e-9, "1.48")),
+        *_scenario("Table 3, Fig. 6", (850, 1.18e-3), (500_000, 2.00e-8, "1.79")),
+        *_scenario("Table 13, Fig. 7a", (2_905, 3.44e-4), (1_708_824, 5.85e-9, "1.47")),
+        *_scenario("Table 13, Fig. 7b", (3_340, 2.99e-4), (1_964_706, 5.09e-9, "1.40")),
+        *_scenario("Table 13, Fig. 8a", (3_400, 2.94e-4), (2_000_000, 5.00e-9, "1.39")),
+        *_scenario("Table 13, Fig. 8b", (3_282, 3.05e-4), (1_930_588, 5.18e-9, "1.40")),
         FederatedRow(
-            "Section 5, word and char LM", 342_477, 5000, 1.0, 2000, 2.92e-6, "9.22",
+            "Section 5", 342_477, 5000, 1.0, 2000, 2.92e-6, "9.22",
             "Table 5 prints N = 342,777, which would give 9.21: a typing error there",
         ),
     ],
@@ -131,7 +130,7 @@ FEDERATED_ROWS: dict[str, list[FederatedRow]] = {
 }  # fmt: skip
 
 LOSS_NOISE_ROWS: list[LossNoiseRow] = [
-    LossNoiseRow(f"Table 2, {data}, sigma = {noise}", records, batch, steps, noise, published)
+    LossNoiseRow(f"{data}, sigma = {noise}", records, batch, steps, noise, published)
     for data, records, batch, steps, epsilons in (
         ("Adult", 7_814, 256, 1_000, ("7.0306", "4.6870", "2.3435", "1.4061")),
         ("MNIST", 12_000, 128, 10_000, ("7.2385", "4.8257", "2.4128", "1.4477")),

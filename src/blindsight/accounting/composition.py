@@ -20,6 +20,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from typing import Self
 
 from blindsight.accounting import accountants
 from blindsight.accounting.events import Composed, Event, Relation, Repeated, Unit, flatten, from_json, to_json
@@ -29,7 +30,7 @@ from blindsight.errors import InvalidInput, PrivacyError, RelationMismatch, Unkn
 __all__ = ["Share", "Split", "certified", "check_accountable", "fits", "share_of"]
 
 _MOST_COMBINATIONS = 64
-_MANY = 16  # entries from which on a bound for rounded counts, which stays in the cache, is tried first
+_MANY = 8  # entries from which on a bound for rounded counts, which stays in the cache, is tried first
 _MOST_RELEASES = 2**63 - 1
 
 
@@ -60,6 +61,11 @@ class Split:
         """Canonical JSON, as the ledger stores it."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
 
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The split that `to_json` wrote."""
+        return cls(**json.loads(text))
+
 
 @dataclasses.dataclass(frozen=True)
 class Share:
@@ -87,7 +93,7 @@ def share_of(event: Event, *, unit: Unit, relation: Relation, split: Split | Non
     except UnknownEvent:
         raise
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise InvalidInput(f"this cannot be recorded as an event ({error}): {event!r:.200}") from error
+        raise InvalidInput(f"this {type(event).__name__} cannot be recorded ({error}): record an event") from error
     if again != event:
         raise InvalidInput(f"the ledger would read this event back as another one: {event!r:.200}")
     if not all(isinstance(count, int) and 0 < count <= _MOST_RELEASES for count in counts) or not counts:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -110,8 +116,8 @@ def certified(shares: Sequence[Share], delta: float) -> Guarantee:
     """The guarantee for everything in `shares`, at `delta`: that of the client in the costliest arms."""
     unit, relation = _unit_and_relation(shares)
     assumptions = [
-        f"no client is in two arms of the split {json.loads(split)['name']!r} ({json.loads(split)['rule']})"
-        for split in dict.fromkeys(share.split for share in shares if _is_parallel(share))
+        f"no client is in two arms of the split {split.name!r} ({split.rule})"
+        for split in map(Split.from_json, dict.fromkeys(share.split for share in shares if _is_parallel(share)))
     ]
     if sum(share.times for share in shares) > 1:
         assumptions.append("which releases were made, and with how much noise, was not decided by earlier results")
@@ -134,7 +140,7 @@ def fits(shares: Sequence[Share], *, epsilon: float, delta: float) -> bool:
     _, relation = _unit_and_relation(shares)
     worlds = _worlds(shares)
     many = sum(share.times for share in shares) >= _MANY
-    for digits in (3, 6) if many else ():
+    for digits in (1, 3, 6) if many else ():
         with contextlib.suppress(PrivacyError):  # the exact count may be possible where a larger one is not
             if all(_epsilon(_rounded_up(world, digits), delta, relation) <= epsilon for world in worlds):
                 return True

@@ -21,7 +21,8 @@ populations (one bound apart, or two) is the accountant's business, never the ca
 import dataclasses
 import enum
 import json
-import math
+import numbers
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -69,7 +70,10 @@ class Unit(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """The root of all events; `name` is the spelling in the ledger."""
+    """The root of all events; `name` is the spelling in the ledger.
+
+    Fields are checked and made plain (`1` becomes `1.0`, a numpy integer an `int`): equal events have equal text.
+    """
 
     name: ClassVar[str] = ""
 
@@ -80,30 +84,36 @@ class Gaussian(Event):
 
     `kl_slack` bounds the Kullback-Leibler divergence between the noise really drawn and a post-processing of the ideal
     continuous Gaussian (zero for the `float` sampler, which claims the ideal; see `mechanisms.gaussian` for `exact`).
+    `reproducible` noise can be drawn again, and subtracted, by whoever knows the seed; the guarantee says so.
     """
 
     name: ClassVar[str] = "gaussian"
     noise_multiplier: float
     kl_slack: float = 0.0
+    reproducible: bool = False
 
     def __post_init__(self) -> None:
-        _require(self.noise_multiplier >= 0 and math.isfinite(self.noise_multiplier), self, "noise_multiplier", ">= 0")
-        _require(0 <= self.kl_slack < 1, self, "kl_slack", "in [0, 1)")
+        _real(self, "noise_multiplier")
+        _real(self, "kl_slack")
+        _require(self.kl_slack < 1, self, "kl_slack", "in [0, 1)")
 
 
 @dataclasses.dataclass(frozen=True)
 class Laplace(Event):
     """Laplace noise of scale `noise_multiplier * l1_bound` on a bounded sum.
 
-    `discrete` noise, drawn on a grid, is bounded by its pure epsilon alone, without the continuous shape.
+    `discrete` noise, drawn on a grid, is bounded by its pure epsilon alone, without the continuous shape;
+    `reproducible` as in `Gaussian`.
     """
 
     name: ClassVar[str] = "laplace"
     noise_multiplier: float
     discrete: bool = False
+    reproducible: bool = False
 
     def __post_init__(self) -> None:
-        _require(self.noise_multiplier >= 0 and math.isfinite(self.noise_multiplier), self, "noise_multiplier", ">= 0")
+        _real(self, "noise_multiplier")
+        _require(isinstance(self.discrete, bool), self, "discrete", "true or false")  # pyright: ignore[reportUnnecessaryIsInstance]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,8 +125,8 @@ class RandomizedResponse(Event):
     buckets: int
 
     def __post_init__(self) -> None:
-        _require(self.epsilon >= 0, self, "epsilon", ">= 0")
-        _require(self.buckets >= 2, self, "buckets", ">= 2")
+        _real(self, "epsilon")
+        _whole(self, "buckets", 2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +138,7 @@ class PureDP(Event):
     relation: Relation = Relation.ADD_OR_REMOVE
 
     def __post_init__(self) -> None:
-        _require(self.epsilon >= 0, self, "epsilon", ">= 0")
+        _real(self, "epsilon")
         _require(self.relation in tuple(Relation), self, "relation", "add_or_remove or replace")
         object.__setattr__(self, "relation", Relation(self.relation))  # a ledger holds it as text
 
@@ -142,7 +152,8 @@ class Poisson(Event):
     event: Event
 
     def __post_init__(self) -> None:
-        _require(0 <= self.rate <= 1, self, "rate", "in [0, 1]")
+        _rate(self)
+        _nested(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,9 +167,10 @@ class TruncatedPoisson(Event):
     event: Event
 
     def __post_init__(self) -> None:
-        _require(self.population >= 1, self, "population", ">= 1")
-        _require(0 <= self.rate <= 1, self, "rate", "in [0, 1]")
-        _require(self.limit >= 1, self, "limit", ">= 1")
+        _whole(self, "population", 1)
+        _rate(self)
+        _whole(self, "limit", 1)
+        _nested(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,8 +183,10 @@ class FixedSize(Event):
     event: Event
 
     def __post_init__(self) -> None:
-        _require(self.population >= 1, self, "population", ">= 1")
-        _require(1 <= self.cohort <= self.population, self, "cohort", f"between 1 and {self.population}")
+        _whole(self, "population", 1)
+        _whole(self, "cohort", 1)
+        _require(self.cohort <= self.population, self, "cohort", f"between 1 and {self.population}")
+        _nested(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,7 +205,8 @@ class Repeated(Event):
     count: int
 
     def __post_init__(self) -> None:
-        _require(self.count >= 0, self, "count", ">= 0")
+        _whole(self, "count", 0)
+        _nested(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,6 +216,10 @@ class Composed(Event):
     name: ClassVar[str] = "composed"
     events: tuple[Event, ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "events", tuple(self.events))
+        _require(all(isinstance(part, Event) for part in self.events), self, "events", "events")  # pyright: ignore[reportUnnecessaryIsInstance]
+
 
 def flatten(event: Event) -> Counter[Event]:
     """How often each elementary event occurs in `event`; repetition and composition are undone.
@@ -208,7 +227,7 @@ def flatten(event: Event) -> Counter[Event]:
     Counting happens here and nowhere else, so that no accountant can forget a count.
 
     >>> flatten(Composed((Gaussian(1.0), Repeated(Repeated(Gaussian(1.0), 3), 2))))
-    Counter({Gaussian(noise_multiplier=1.0, kl_slack=0.0): 7})
+    Counter({Gaussian(noise_multiplier=1.0, kl_slack=0.0, reproducible=False): 7})
     """
     if isinstance(event, Repeated):
         return Counter({leaf: n * event.count for leaf, n in flatten(event.event).items() if event.count})
@@ -220,6 +239,7 @@ def flatten(event: Event) -> Counter[Event]:
     return Counter({event: 1})
 
 
+_DEEPEST = 50  # levels of events in events; far more than any run needs, far less than Python's stack
 _BY_NAME: Mapping[str, Callable[..., Event]] = {
     kind.name: kind
     for kind in (
@@ -240,45 +260,77 @@ _BY_NAME: Mapping[str, Callable[..., Event]] = {
 def to_json(event: Event) -> str:
     """One line of canonical JSON: sorted keys, no spaces; the ledger hashes it.
 
-    >>> to_json(Poisson(0.01, Gaussian(1.0)))
-    '{"event":{"kl_slack":0.0,"name":"gaussian","noise_multiplier":1.0},"name":"poisson","rate":0.01}'
+    >>> to_json(Poisson(0.01, Laplace(1.0)))
+    '{"event":{"discrete":false,"name":"laplace","noise_multiplier":1.0,"reproducible":false},"name":"poisson","rate":0.01}'
     """
-    return json.dumps(_encode(event), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return json.dumps(_encode(event, _DEEPEST), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def from_json(text: str) -> Event:
     """The event that `to_json` wrote; a name or field this version does not know is refused, never guessed."""
     try:
-        return _decode(json.loads(text))
+        return _decode(json.loads(text), _DEEPEST)
     except (TypeError, ValueError, RecursionError) as error:
-        raise UnknownEvent(f"this is not an event that this version of Blindsight knows ({error}): {text}") from error
+        start = str(text)[:200]
+        raise UnknownEvent(f"this is not an event that this version of Blindsight knows ({error}): {start}") from error
 
 
-def _encode(event: Event) -> dict[str, Any]:
-    if event.name not in _BY_NAME:
-        raise UnknownEvent(f"{type(event).__name__} is not an event that this version of Blindsight knows")
+def _encode(event: Event, depth: int) -> dict[str, Any]:
+    if event.name not in _BY_NAME or depth == 0:
+        why = "is not an event that this version of Blindsight knows" if depth else "is nested too deeply"
+        raise UnknownEvent(f"{type(event).__name__} {why}")
     fields: dict[str, Any] = {"name": event.name}
     for field in dataclasses.fields(event):
         value = getattr(event, field.name)
         if isinstance(value, Event):
-            value = _encode(value)
+            value = _encode(value, depth - 1)
         elif isinstance(value, tuple):
-            value = [_encode(part) for part in value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            value = [_encode(part, depth - 1) for part in value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         fields[field.name] = value
     return fields
 
 
-def _decode(fields: dict[str, Any]) -> Event:
-    name = fields.pop("name", None)
+def _decode(fields: Any, depth: int) -> Event:
+    if not isinstance(fields, dict) or depth == 0:
+        raise ValueError("not an object" if depth else "nested too deeply")
+    arguments: dict[str, Any] = dict(fields)
+    name = arguments.pop("name", None)
     if name not in _BY_NAME:
         raise ValueError(f"event {name!r}")
-    if "event" in fields:
-        fields["event"] = _decode(fields["event"])
-    if "events" in fields:
-        fields["events"] = tuple(_decode(part) for part in fields["events"])
-    return _BY_NAME[name](**fields)
+    if "event" in arguments:
+        arguments["event"] = _decode(arguments["event"], depth - 1)
+    if "events" in arguments:
+        if not isinstance(arguments["events"], list):
+            raise ValueError("events must be a list")
+        arguments["events"] = tuple(_decode(part, depth - 1) for part in arguments["events"])
+    return _BY_NAME[name](**arguments)
 
 
 def _require(holds: bool, event: Event, field: str, rule: str) -> None:
     if not holds:
         raise InvalidInput(f"{field} of a {event.name} event must be {rule}, got {getattr(event, field)!r}")
+
+
+def _real(event: Event, field: str) -> None:
+    value: Any = getattr(event, field)
+    _require(_is(value, numbers.Real) and 0 <= value <= sys.float_info.max, event, field, "a finite number >= 0")
+    object.__setattr__(event, field, float(value) + 0.0)  # no minus zero
+
+
+def _whole(event: Event, field: str, least: int) -> None:
+    value: Any = getattr(event, field)
+    _require(_is(value, numbers.Integral) and value >= least, event, field, f"a whole number >= {least}")
+    object.__setattr__(event, field, int(value))
+
+
+def _is(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _rate(event: Event) -> None:
+    _real(event, "rate")
+    _require(getattr(event, "rate") <= 1, event, "rate", "in [0, 1]")  # noqa: B009
+
+
+def _nested(event: Event) -> None:
+    _require(isinstance(getattr(event, "event"), Event), event, "event", "an event")  # noqa: B009

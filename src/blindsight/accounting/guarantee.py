@@ -10,6 +10,7 @@ from blindsight.accounting.events import (
     Event,
     FixedSize,
     Gaussian,
+    Laplace,
     NonPrivate,
     Poisson,
     RandomizedResponse,
@@ -137,6 +138,8 @@ def _assumptions(leaf: Event, unit: Unit) -> list[str]:
     noise = leaf.event if isinstance(leaf, Poisson | TruncatedPoisson | FixedSize) else leaf
     if isinstance(noise, Gaussian) and noise.kl_slack == 0:
         found.append("the noise is ideal: computer arithmetic on it is exact, as only the `exact` sampler ensures")
+    if isinstance(noise, Gaussian | Laplace) and noise.reproducible:
+        found.append("nobody who sees a release knows the seed of this reproducible run: it gives the noise away")
     if isinstance(noise, RandomizedResponse):
         found.append(f"each {unit} randomises its own answer, and nobody sees the answer before that")
     return found

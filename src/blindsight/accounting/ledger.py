@@ -159,7 +159,7 @@ class Ledger:
     def populations(self) -> list[str]:
         """The names of all populations, sorted."""
         with self._file.connected() as db:
-            return sorted(row[0] for row in db.execute("SELECT DISTINCT population FROM entries"))
+            return [row[0] for row in db.execute("SELECT DISTINCT population FROM entries ORDER BY population")]
 
     def budget(self, population: str) -> Budget | None:
         """The newest budget of the population, if it has one."""
@@ -232,10 +232,12 @@ def _shares(db: sqlite3.Connection, population: str) -> list[Share]:
     query = f"SELECT {columns}, COUNT(*) FROM entries WHERE population = ? AND kind = 'release' GROUP BY {columns}"
     try:
         return [
-            Share(_event_of(event), Unit(unit), Relation(relation), split, arm, times)
+            Share(
+                _event_of(event), Unit(unit), Relation(relation), split and Split.from_json(split).to_json(), arm, times
+            )
             for event, unit, relation, split, arm, times in db.execute(query, (population,))
         ]
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise LedgerTampered(f"an entry of population {population!r} is none that can be written ({error})") from error
 
 

@@ -94,6 +94,8 @@ class LedgerFile:
             )
 
     def _open_to_write(self) -> sqlite3.Connection:
+        if not os.access(self.path, os.W_OK):  # SQLite would try, and leave a log that its owner cannot use
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         db = self._connect("mode=rw")
         with _closed_on_error(db):
             self._check_identity(db)
@@ -107,18 +109,14 @@ class LedgerFile:
         return db
 
     def _open_to_read(self) -> sqlite3.Connection:
-        db = self._connect("mode=rw")  # such a connection cleans up after itself; `ro` would leave its log behind
-        try:
-            with _closed_on_error(db):
-                db.execute("PRAGMA query_only = ON")
-                self._check_identity(db)
-        except sqlite3.OperationalError as error:
-            in_use = self.path.with_name(self.path.name + "-wal").exists()
-            if in_use or _code(error) not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
-                raise
-            return self._connect(
-                "mode=ro&immutable=1"
-            )  # a folder that this user may not write to, and nobody is writing
+        """As a writer would where this user may write: only a writer tidies up its log. Else the file as it stands."""
+        has_log = self.path.with_name(self.path.name + "-wal").exists()
+        if not has_log and not (os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)):
+            return self._connect("mode=ro&immutable=1")  # nobody is writing: whoever does has a log
+        db = self._connect("mode=rw")
+        with _closed_on_error(db):
+            db.execute("PRAGMA query_only = ON")
+            self._check_identity(db)
         return db
 
     @contextlib.contextmanager
@@ -128,6 +126,8 @@ class LedgerFile:
             yield
         except sqlite3.Error as error:
             raise self._explanation(_code(error), error) from error
+        except UnicodeDecodeError as error:  # Python's own, when it reads SQLite's message about a damaged name
+            raise self._corrupted("its schema is not text") from error
         except OSError as error:
             raise self._explanation(_SAME_AS.get(error.errno or 0), error) from error
 

@@ -29,8 +29,10 @@ class Account:
         """In a word or two: how much of the budget is left."""
         if self.budget is None:
             return "no budget"
-        left = 1 - self.spent.epsilon / self.budget.epsilon
-        return "overspent" if left < 0 else f"{math.floor(100 * left)} % left"
+        if self.spent.epsilon > self.budget.epsilon:
+            return "overspent"
+        share = self.spent.epsilon / self.budget.epsilon if self.budget.epsilon > 0 else 1.0
+        return f"{math.floor(100 * (1 - share))} % left"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

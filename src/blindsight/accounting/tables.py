@@ -10,9 +10,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from blindsight.accounting import accountants
 from blindsight.accounting.as_published import (
@@ -40,6 +43,7 @@ PAPERS = {
     "003": "Secure aggregation of different types of local models by DP-GANs and voting",
 }
 
+_RULED = box.Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 Row = FederatedRow | LossNoiseRow | BayesianRow
 
 
@@ -65,18 +69,20 @@ class Table:
         return {"paper": self.paper, "title": self.title, "rows": list(self.data), "notes": list(self.notes)}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table = RichTable(title=f"[bold]{self.paper}[/]  {escape(self.title)}", title_justify="left", box=None)
+        table = RichTable(box=_RULED, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
         for position, column in enumerate(self.columns):
             style = {"published": "yellow", "reproduced": "dim"}.get(column.split()[0], "")
-            honest = "honest" in column or column.startswith("true")
-            table.add_column(
-                column, justify="left" if position == 0 else "right", style="bold green" if honest else style
-            )
+            style = "bold green" if column.startswith(("honest", "true")) else style
+            # only the words may be folded on a narrow screen, never a number
+            heading = column.replace(", ", ",\n").replace("published ε", "published\nε")
+            table.add_column(heading, justify="right" if position else "left", style=style, no_wrap=position > 1)
         for row in self.rows:
             table.add_row(*(escape(cell) for cell in row))
+        yield Text.assemble((self.paper, "bold"), "  ", self.title, "\n")
         yield table
+        yield ""
         for note in self.notes:
-            yield f"[dim]  {escape(note)}[/]"
+            yield Padding(Text(note, style="dim"), (0, 0, 0, 2))
 
 
 def build(paper: str, progress: Callable[[int, int], None] = lambda done, total: None) -> Table:
@@ -143,10 +149,8 @@ def _computed(
 def _federated_table(paper: str, rows: Sequence[FederatedRow], numbers: list[dict[str, Any]]) -> Table:
     cells = [
         (
-            row.where,
+            "  simulated" if row.where.endswith(", simulated") else row.where,  # of the row above it
             f"{row.cohort:,} of {row.population:,}",
-            f"{row.noise_multiplier:g}",
-            f"{row.rounds:,}",
             f"{row.delta:.2e}",
             row.published,
             _reproduced(found["reproduced"], row.published),
@@ -156,10 +160,11 @@ def _federated_table(paper: str, rows: Sequence[FederatedRow], numbers: list[dic
         for row, found in zip(rows, numbers, strict=True)
     ]
     notes = [
+        _settings(rows),
         "reproduced: the papers' arithmetic (Wang et al. 2019 Thm. 27 at z, Mironov 2017 Prop. 3); ✓ equals the print.",
-        "honest, rounds as run: fixed-size rounds are a replace-one setting, where a clipped sum moves by twice the "
-        "clip: at least the first number (a concrete pair of populations), at most the second (Renyi bound at z/2).",
         "honest, Poisson: what the same noise promises when every client tosses its own coin (add or remove one, PLD).",
+        "honest, as run: rounds of fixed size are a replace-one setting, where a clipped sum moves by twice the clip; "
+        "at least the first number (a concrete pair of populations), at most the second (Renyi bound at z/2).",
         *dict.fromkeys(row.note for row in rows if row.note),
     ]
     if paper == "001":
@@ -168,9 +173,19 @@ def _federated_table(paper: str, rows: Sequence[FederatedRow], numbers: list[dic
             f"Section V-A, 16 clients at (1, 1e-8): published (16, 0.53), reproduced (16, {textbook:.2f}), "
             f"honest (16, {tight:.3f}) by summing the chain instead of bounding each of its links by the last."
         )
-    columns = ("where", "cohort", "z", "rounds", "delta", "published ε", "reproduced ε", "honest ε, Poisson")
-    return Table(
-        paper, PAPERS[paper], (*columns, "honest ε, rounds as run"), tuple(cells), tuple(notes), tuple(numbers)
+    columns = ("where", "clients", "delta", "published ε", "reproduced", "honest, Poisson", "honest, as run")
+    return Table(paper, PAPERS[paper], columns, tuple(cells), tuple(notes), tuple(numbers))
+
+
+def _settings(rows: Sequence[FederatedRow]) -> str:
+    """The noise and rounds that whole groups of rows share, once, instead of two columns."""
+    groups: dict[tuple[float, int], list[str]] = {}
+    for row in rows:
+        name = "simulated rows" if row.where.endswith("simulated") else row.where.split(",")[0]
+        groups.setdefault((row.noise_multiplier, row.rounds), []).append(name)
+    return "; ".join(
+        f"{', '.join(dict.fromkeys(names))}: noise multiplier z = {noise:g}, {rounds:,} rounds"
+        for (noise, rounds), names in groups.items()
     )
 
 
@@ -180,7 +195,6 @@ def _loss_noise_table(rows: Sequence[LossNoiseRow], numbers: list[dict[str, Any]
             row.where,
             f"{row.batch} of {row.records:,}",
             f"{row.steps:,}",
-            f"{row.delta:.0e}",
             row.published,
             _reproduced(found["reproduced"], row.published),
             "inf",
@@ -192,9 +206,9 @@ def _loss_noise_table(rows: Sequence[LossNoiseRow], numbers: list[dict[str, Any]
         "reproduced: Equation 18, an asymptotic whose own preconditions (epsilon < q^2 T) fail in every row.",
         "true ε: the noise is added to the loss, so its gradient is zero and the parameters are the same, bit for bit, "
         "for every sigma. Nothing is protected; the votes are released without noise as well.",
-        "honest ε if on gradients: per-example clipping, the same noise on the gradient, Poisson batches (PLD).",
+        "honest, on gradients: per-example clipping, the same noise on gradients, Poisson batches (PLD); delta 1e-5.",
     )
-    columns = ("where", "batch", "steps", "delta", "published ε", "reproduced ε", "true ε", "honest ε if on gradients")
+    columns = ("Table 2", "batch", "steps", "published ε", "reproduced", "true ε", "honest, on gradients")
     return Table("003", PAPERS["003"], columns, tuple(cells), notes, tuple(numbers))
 
 
@@ -204,21 +218,21 @@ def _bayesian_table(rows: Sequence[BayesianRow], numbers: list[dict[str, Any]]) 
             row.where,
             f"({row.epsilon:g}, {row.bayesian_delta:.0e})-BDP",
             f"({row.epsilon:g}, {row.delta:.0e})-DP",
-            f"each record, {1 - found['reproduced_failure_probability']:.5f}",
+            f"{1 - found['reproduced_failure_probability']:.5f}",
             f"{found['records_expected_unprotected']:.1f} of {row.records:,}",
             round_up(found["classical"]),
         )
         for row, found in zip(rows, numbers, strict=True)
     ]
     notes = (
-        "reproduced: Markov's inequality on Eq. 12 gives the claimed DP to a random record with that probability.",
-        "honest: over the whole data set that many records may be without it, the unusual ones first; and the Bayesian "
-        "estimate rests on a few sampled pairs (with 28, it says 0.18 where 1.70 is true; see accounting.bayesian).",
-        "honest classical ε: the same noise for every record (noise / clip as printed; batch size 64 assumed, "
+        "reproduced: by Markov's inequality (Eq. 12) a random record has the DP it is read as with that probability.",
+        "honest, without it: so many records may be without that DP, the unusual ones first; and the Bayesian estimate "
+        "rests on a few sampled pairs (with 28, it says 0.18 where 1.70 is true; see accounting.bayesian).",
+        "honest, classical ε: the same noise for every record (noise / clip as printed; batch size 64 assumed, "
         "as none is printed; Poisson batches, Renyi bound).",
     )
-    columns = ("where", "published claim", "published as", "reproduced, probability", "honest: records without it")
-    return Table("002", PAPERS["002"], (*columns, "honest classical ε"), tuple(cells), notes, tuple(numbers))
+    columns = ("where", "published", "read as", "reproduced", "honest, without it", "honest, classical ε")
+    return Table("002", PAPERS["002"], columns, tuple(cells), notes, tuple(numbers))
 
 
 def _reproduced(value: float, published: str) -> str:

@@ -1,8 +1,9 @@
 """The Laplace mechanism on bounded sums: pure epsilon for contributions bounded in L1.
 
 `exact` adds discrete Laplace noise of scale 2^24 grid steps to whole numbers. For contributions whose integer L1 norm
-is at most 2^24 / z, any output becomes at most exp(1/z) times as likely: pure DP, exactly, and that alone is what the
-event claims. `float` is for simulation.
+is at most 2^24 / z, any output becomes at most exp(1/z) times as likely: pure DP, and that alone is what the event
+claims. (Probabilities are tossed to 128 bits and noise ends at 89 scales; what that leaves out, less than 2^-120 per
+coordinate, is as far below any delta as the chance of guessing the key.) `float` is for simulation.
 """
 
 import dataclasses

@@ -32,7 +32,8 @@ class AdditiveNoise:
     @property
     def bits(self) -> int:
         """log2 of the noise's scale in grid steps: as fine as whole numbers up to 2^24 allow."""
-        return min(LARGEST_BITS, LARGEST_BITS + math.floor(math.log2(self.noise_multiplier)))
+        _, exponent = math.frexp(self.noise_multiplier)  # floor(log2) is exponent - 1; log2 itself would round
+        return min(LARGEST_BITS, LARGEST_BITS + exponent - 1)
 
     def step(self, bound: float) -> float:
         """The grid on which clients whose contribution is bounded by `bound` must round it for `exact`."""

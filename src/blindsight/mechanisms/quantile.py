@@ -23,7 +23,7 @@ __all__ = ["Quantile", "QuantileEstimate", "quantile"]
 
 @dataclasses.dataclass(frozen=True)
 class QuantileEstimate:
-    """The estimated quantile, and an interval that covers the population's about 95 % of the time."""
+    """The estimated quantile, and an interval that covers the clients' true one at least 95 % of the time."""
 
     value: float
     low: float
@@ -43,7 +43,7 @@ class Quantile:
     def __post_init__(self) -> None:
         if not 0 < self.probability < 1:
             raise InvalidInput(f"probability must lie between 0 and 1, got {self.probability}")
-        if not -math.inf < self.low < self.high < math.inf:
+        if not 0 < self.high - self.low < math.inf:
             raise InvalidInput(f"the range must be finite and not empty, got [{self.low}, {self.high}]")
         if not 1 <= self.levels <= 20:
             raise InvalidInput(f"levels must lie between 1 and 20, got {self.levels}")
@@ -70,29 +70,37 @@ class Quantile:
         return sum_clients(parts, self.l2_bound, n_expected=n_expected, grid=grid)
 
     def event(self, total: BoundedSum) -> Event:
-        """What the quantile costs."""
+        """What the quantile costs; a sum over other cells is refused."""
+        if np.shape(total.value) != (_offset(self.levels + 1),):
+            raise InvalidInput(f"this is not a sum over the {_offset(self.levels + 1)} cells of {self.levels} levels")
         return self.mechanism.event(total)
 
     def release(self, total: BoundedSum, *, key: Key) -> Release[QuantileEstimate]:
         """The estimate and its event; `noise_std` is that of a single cell's count."""
+        self.event(total)
         noised = self.mechanism.release(total, key=key)
         noise_std = noised.noise_std * total.n_expected
-        return Release(self._estimate(np.asarray(noised.value) * total.n_expected, noise_std), noised.event, noise_std)
+        cells = np.asarray(noised.value, np.float64) * total.n_expected
+        return Release(self._estimate(cells, noise_std), noised.event, noise_std)
 
     def _estimate(self, cells: np.ndarray, noise_std: float) -> QuantileEstimate:
+        """The quantile is left of an edge if and only if, without noise, the edge's excess is not negative.
+
+        So an end of the interval misses it only if the noise at one edge, next to it, is beyond 1.96 deviations,
+        however many other edges cross zero by chance. The estimate is the cell with as many edges to its left as have
+        a negative excess: where the curve is flat and noisy, the middle of its crossings and not the first of them.
+        """
         below, terms = self._prefixes(cells)  # clients below each of the 2^levels + 1 edges
-        everyone = cells[0] + cells[1]  # the coarsest histogram counts all
-        excess = below - self.probability * everyone
-        # the noise of an edge: its own cells, and p times the two cells that count everyone; 1.96 for 95 %
+        excess = below - self.probability * (cells[0] + cells[1])  # the coarsest histogram counts everyone
+        excess[0], excess[-1] = -math.inf, math.inf  # no value is below the range, all are below its end
+        # the noise of an edge: its own cells, and p times the two cells that count everyone
         error = 1.96 * noise_std * np.sqrt(terms + 2 * self.probability**2)
         edges = np.linspace(self.low, self.high, len(below))
-
-        def crossing(curve: np.ndarray) -> float:
-            above = np.flatnonzero(np.maximum.accumulate(curve) >= 0)
-            return float(edges[above[0]]) if above.size else self.high
-
-        lowest, highest = crossing(excess + error), crossing(excess - error)
-        return QuantileEstimate(min(max(crossing(excess), lowest), highest), lowest, highest)
+        cell = np.count_nonzero(excess < 0)
+        first, last = np.flatnonzero(excess + error >= 0)[0], np.flatnonzero(excess - error < 0)[-1]
+        return QuantileEstimate(
+            float(edges[cell - 1] + edges[cell]) / 2, low=float(edges[first - 1]), high=float(edges[last + 1])
+        )
 
     def _prefixes(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For every edge, the noisy number of values below it and how many cells were added for that."""

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, Generic, Protocol, TypeVar
 
-from blindsight.accounting.events import Event, Relation, Unit
+from blindsight.accounting.events import Event, Gaussian, Laplace, Relation, Unit
 from blindsight.accounting.ledger import Ledger
 from blindsight.keys import Key
 from blindsight.trees import BoundedSum
@@ -55,10 +55,13 @@ def publish(
     """Record the event durably, and only then make and return the release.
 
     A crash in between leaves a cost without a value, never a value without its cost. A release that the population's
-    budget does not allow is refused before any noise is drawn. `participation` is how the clients in `total` were
-    chosen; without it nothing is amplified. `details` (run, note, split, arm) go into the ledger entry.
+    budget does not allow is refused before any noise is drawn. A reproducible key is written down as such, and every
+    later guarantee for the population says so. `participation` is how the clients in `total` were chosen; without it
+    nothing is amplified. `details` (run, note, split, arm) go into the ledger entry.
     """
     event = mechanism.event(total)
+    if key.is_reproducible and isinstance(event, Gaussian | Laplace):
+        event = dataclasses.replace(event, reproducible=True)
     relation = Relation.ADD_OR_REMOVE
     if participation is not None:
         event, relation = participation.event(event), participation.relation

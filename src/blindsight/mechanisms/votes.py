@@ -62,11 +62,14 @@ class Votes:
         return sum_clients(np.asarray(parts, np.float32), 1.0, n_expected=n_expected, order=1, grid=grid)
 
     def event(self, total: BoundedSum) -> Event:
-        """What the poll costs."""
+        """What the poll costs; a sum over other labels is refused."""
+        if np.shape(total.value) != (len(self.labels),):
+            raise InvalidInput(f"this is not a sum of votes for the {len(self.labels)} labels {self.labels}")
         return self.mechanism.event(total)
 
     def release(self, total: BoundedSum, *, key: Key) -> Release[Tally]:
         """The noisy tally and its event."""
+        self.event(total)
         shares = self.mechanism.release(total, key=key)
         noise_std = shares.noise_std * total.n_expected
         tally = Tally(self.labels, np.asarray(shares.value, np.float64) * total.n_expected, noise_std)

@@ -1,0 +1,80 @@
+"""The documentation is true: its Python runs, its commands print what it shows, and no option goes without mention."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from blindsight import cli
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_python_on_the_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks(page, "python"):
+        exec(compile(block, str(page), "exec"), names)
+
+
+COMMANDS = [(page, block) for page in PAGES for block in blocks(page, "console")]
+
+
+@pytest.mark.parametrize(("page", "block"), COMMANDS, ids=[page.name for page, _ in COMMANDS])
+def test_commands_on_the_page_print_what_it_shows(page, block, tmp_path):
+    command, *expected = block.rstrip("\n").split("\n")
+    words = shlex.split(command.removeprefix("$ "))
+    assert words[0] == "blindsight"
+    done = subprocess.run(
+        [sys.executable, "-m", *words], capture_output=True, text=True, cwd=tmp_path, timeout=240, check=True
+    )
+    printed = [line.rstrip() for line in done.stdout.splitlines()]
+    assert printed[: len(expected)] == expected
+
+
+def options(command: Any, path: str) -> list[tuple[str, str]]:
+    if hasattr(command, "commands"):  # a group
+        return [pair for name, sub in command.commands.items() for pair in options(sub, f"{path} {name}".strip())]
+    return [(path, option) for parameter in command.params for option in parameter.opts if option.startswith("--")]
+
+
+def test_every_command_and_option_is_documented():
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    for path, option in options(typer.main.get_command(cli.app), ""):
+        assert path.split()[-1] in page, f"blindsight {path}"
+        assert f"`{option}`" in page or f"{option} " in page, f"blindsight {path} {option}"
+
+
+def test_every_field_of_the_plan_is_documented():
+    from blindsight import Privacy, plan
+
+    privacy = Privacy(population=1000, cohort=10, rounds=2, noise_multiplier=2.0)
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    for key in plan(privacy, delta=1e-5, as_published=True, group=2).to_dict():
+        assert f"`{key}`" in page, key
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} -> {target}"
+
+
+@pytest.mark.parametrize(
+    "paper", ["002", "003", pytest.param("000", marks=pytest.mark.slow), pytest.param("001", marks=pytest.mark.slow)]
+)
+def test_the_page_of_tables_is_what_the_command_prints(paper):
+    from blindsight.accounting.tables import build
+
+    assert build(paper).to_markdown().strip() in (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")

@@ -1,0 +1,44 @@
+"""The public names are pinned: adding or removing one is a decision, and shows up here."""
+
+import importlib
+import pkgutil
+
+import blindsight
+
+PINNED = {
+    "blindsight": "Guarantee Ledger Plan Privacy accounting data errors keys mechanisms participation plan runs trees",
+    "blindsight.accounting": "Bound Event Guarantee Relation Unit certify delta epsilon group_privacy rounds_for "
+    "solve_noise split_noise",
+    "blindsight.data": "Digits digits",
+    "blindsight.errors": "BlindsightError BudgetExceeded InvalidInput LedgerCorrupted LedgerError LedgerFromTheFuture "
+    "LedgerTampered PrivacyError RelationMismatch UnboundedContribution UnknownEvent",
+    "blindsight.keys": "Key Stream reproducible root",
+    "blindsight.mechanisms": "GaussianMechanism LaplaceMechanism Mechanism Quantile QuantileEstimate Release Tally "
+    "Votes gaussian laplace publish quantile votes",
+    "blindsight.participation": "FixedSizeRounds Full Participation TruncatedPoissonRounds Unproven fixed_size full "
+    "poisson unproven",
+    "blindsight.privacy": "Plan Privacy plan",
+    "blindsight.runs": "Run create find open_run",
+    "blindsight.trees": "BoundedSum add clip norm scale size sub sum_clients to_grid zeros_like",
+}
+
+
+def test_the_public_names_are_the_pinned_ones():
+    for module, names in PINNED.items():
+        assert sorted(importlib.import_module(module).__all__) == sorted(names.split()), module
+
+
+def test_every_module_lists_its_names_and_each_exists_and_is_documented():
+    for found in pkgutil.walk_packages(blindsight.__path__, "blindsight."):
+        if found.name == "blindsight.__main__":
+            continue
+        module = importlib.import_module(found.name)
+        assert module.__doc__, found.name
+        for name in module.__all__:
+            value = getattr(module, name)
+            if callable(value) and getattr(value, "__module__", "").startswith("blindsight"):
+                assert value.__doc__, f"{found.name}.{name}"
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    assert not hasattr(blindsight, "utils")
