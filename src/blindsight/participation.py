@@ -194,12 +194,11 @@ class Unproven:
         """
         if participated.shape != (self.population,):
             raise InvalidInput(f"participated must count all {self.population} clients, got shape {participated.shape}")
-        if available.size and not (
-            available.dtype.kind in "iu" and 0 <= available.min() <= available.max() < self.population
-        ):
+        who = np.unique(available)
+        if who.size and not (who.dtype.kind in "iu" and who[0] >= 0 and who[-1] < self.population):
             raise InvalidInput(f"available must list clients by their indices, 0 to {self.population - 1}")
-        available = np.unique(available).astype(np.int64)
-        eligible = available[participated[available] < self.max_participations]
+        who = who.astype(np.int64)
+        eligible = who[participated[who] < self.max_participations]
         if len(eligible) <= self.cohort:
             return eligible
         return np.sort(eligible[key.stream().subset(len(eligible), self.cohort)])

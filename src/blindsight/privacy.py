@@ -23,7 +23,10 @@ __all__ = ["Plan", "Privacy", "plan"]
 
 ParticipationName = Literal["poisson", "fixed", "full", "unproven"]
 _NAMES: tuple[ParticipationName, ...] = ("poisson", "fixed", "full", "unproven")
-_NO_CLAIM = "the server claims nothing about how clients come to take part, except the limit per client"
+_NO_CLAIM = (
+    "the server claims nothing about how clients come to take part, except the limit per client",
+    "who else takes part does not depend on whether a client is there",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,13 +50,19 @@ class Privacy:
     def __post_init__(self) -> None:
         if self.participation not in _NAMES:
             raise InvalidInput(f"participation must be one of {', '.join(_NAMES)}, got {self.participation!r}")
-        if not self.rounds >= 1:
-            raise InvalidInput(f"rounds must be at least 1, got {self.rounds}")
+        for name in ("rounds", "max_participations"):
+            value = getattr(self, name)
+            if value is not None and (not 1 <= value < math.inf or value != int(value)):
+                raise InvalidInput(f"{name} must be a whole number, at least 1, got {value}")
+            object.__setattr__(self, name, value if value is None else int(value))
         if not 0 < self.clip < math.inf:
             raise InvalidInput(f"clip must be positive and finite, got {self.clip}")
         if self.noise_multiplier is not None and not 0 <= self.noise_multiplier < math.inf:
             raise InvalidInput(f"noise_multiplier must be 0 or more, got {self.noise_multiplier}")
-        self.sampling  # noqa: B018  (refuses a population, cohort or limit that makes no sense)
+        participation.poisson(self.population, self.cohort)  # refuses what makes no sense, whatever is made of it
+        object.__setattr__(self, "population", int(self.population))
+        if self.participation in ("fixed", "unproven") and self.cohort != int(self.cohort):
+            raise InvalidInput(f"a cohort of exact size must be a whole number, got {self.cohort}")
 
     @property
     def sampling(self) -> Participation:
@@ -87,7 +96,7 @@ class Privacy:
             "full": f"full: all {self.population:,}",
             "unproven": f"unproven: each client in at most {self._most_rounds:,} of {self.rounds:,} rounds",
         }[self.participation]
-        assumptions = (_NO_CLAIM,) if self.participation == "unproven" else ()
+        assumptions = _NO_CLAIM if self.participation == "unproven" else ()
         return certify(
             self.event,
             delta=delta,
@@ -166,7 +175,7 @@ class Plan:
             "unit": str(promise.unit),
         }
         if promise.lower is not None:
-            found |= {"lower": promise.lower, "upper": _plain(promise.epsilon)}
+            found |= {"lower": _plain(promise.lower), "upper": _plain(promise.epsilon)}
         if self.published is not None:
             found["published"] = self.published
         if self.group > 1:
@@ -228,7 +237,7 @@ def plan(privacy: Privacy, *, delta: float, as_published: bool = False, group: i
 
 
 def _alternative(privacy: Privacy, name: ParticipationName, delta: float) -> Alternative:
-    cohort = round(privacy.cohort) if name in ("fixed", "unproven") else privacy.cohort
+    cohort = _whole(privacy.cohort) if name in ("fixed", "unproven") else privacy.cohort
     other = dataclasses.replace(privacy, participation=name, cohort=cohort)
     epsilon = accountants.epsilon(other.event, delta, other.relation).epsilon
     return Alternative(epsilon, accountants.fixed_size_lower(other.event, delta) if name == "fixed" else None)
@@ -236,7 +245,11 @@ def _alternative(privacy: Privacy, name: ParticipationName, delta: float) -> Alt
 
 def _published(privacy: Privacy, delta: float) -> float:
     noise = privacy.noise_multiplier or 0.0
-    return fixed_size_epsilon(privacy.population, round(privacy.cohort), noise, privacy.rounds, delta)
+    return fixed_size_epsilon(privacy.population, _whole(privacy.cohort), noise, privacy.rounds, delta)
+
+
+def _whole(cohort: float) -> int:
+    return max(1, round(cohort))
 
 
 def _plain(value: float) -> float | str:

@@ -36,14 +36,17 @@ def killed(folder: str, kills: int, seed: int, value_first: bool = False) -> dic
     shared, rng, where = mmap.mmap(-1, 2), random.Random(seed), Path(folder)
     main = Ledger(where / "ledger.db")
     main.set_budget(POPULATION, epsilon=100.0, delta=1e-6)
-    main.record(EVENT, population=POPULATION, run="parent")
+    start = time.monotonic()
+    for _ in range(5):
+        main.record(EVENT, population=POPULATION, run="parent")
+    window_s = min(0.2, max(0.03, time.monotonic() - start))  # a slow disk gets time for some releases too
     ledgers = [main if kill % 5 else Ledger(where / f"fresh-{kill}" / "ledger.db") for kill in range(kills)]
     last: list[tuple[int, int]] = []
     for kill, ledger in enumerate(ledgers):
         shared[:] = bytes([IDLE, 0])
         if (child := os.fork()) == 0:
             _release_for_ever(ledger, where / f"values-{kill}", kill, shared, value_first)
-        time.sleep(rng.uniform(0, 0.03))
+        time.sleep(rng.uniform(0, window_s))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         last.append((shared[0], shared[1]))

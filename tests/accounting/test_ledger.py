@@ -39,6 +39,7 @@ from blindsight.accounting.events import (
     Relation,
     Repeated,
     Unit,
+    to_json,
 )
 from blindsight.accounting.ledger import Balance, Budget, Ledger, Split, verify_export
 from blindsight.errors import (
@@ -380,21 +381,23 @@ def test_an_event_that_cannot_stand_beside_the_earlier_ones_is_refused(book: Led
 
 
 @pytest.mark.parametrize(
-    "event",
+    "make",
     [
-        Repeated(Gaussian(1.0), 0),
-        Composed(()),
-        Repeated(Gaussian(1.0), 10**400),
-        Repeated(Gaussian(1.0), 2**63),
-        PureDP(math.inf),
-        Gaussian(np.float32(1.0)),  # pyright: ignore[reportArgumentType]
-        "gaussian",
-        None,
+        lambda: Repeated(Gaussian(1.0), 0),
+        lambda: Composed(()),
+        lambda: Repeated(Gaussian(1.0), 10**400),
+        lambda: Repeated(Gaussian(1.0), 2**63),
+        lambda: Repeated(Gaussian(1.0), 2.5),  # pyright: ignore[reportArgumentType]
+        lambda: Repeated(Repeated(Gaussian(1.0), 2**40), 2**40),
+        lambda: PureDP(math.inf),
+        lambda: Gaussian(np.float32(1.0)),  # pyright: ignore[reportArgumentType]
+        lambda: "gaussian",
+        lambda: None,
     ],
 )
-def test_what_counts_nothing_or_too_much_or_is_no_event_is_refused(book: Ledger, event: Any):
+def test_what_counts_nothing_or_too_much_or_is_no_event_is_refused(book: Ledger, make: Callable[[], Any]):
     with pytest.raises(BlindsightError):
-        book.record(event, population="phones")
+        book.record(make(), population="phones")
     assert book.entries() == []
 
 

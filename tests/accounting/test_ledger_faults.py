@@ -89,7 +89,7 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 def test_killed_at_200_random_points_no_value_lacks_its_entry(tmp_path: Path):
     found = child("killed", folder=str(tmp_path), kills=200, seed=random.randrange(2**32))
     assert found["missing"] == 0
-    assert found["entries"] > found["values"] > 100  # it did release, and died between entry and value
+    assert found["entries"] > found["values"] > 30  # it did release, and died between entry and value
     assert found["died_in_record_lost"] >= 20
     assert found["died_in_record_kept"] + found.get("died_before_value", 0) >= 5
 

@@ -309,7 +309,7 @@ def test_float_noise_is_normal_to_a_thousandth():
     assert float(np.mean(drawn**4)) == pytest.approx(3, abs=4 * math.sqrt(96 / 1e6))
 
 
-def from_bits(monkeypatch: pytest.MonkeyPatch, *columns: tuple[int, int, int]) -> np.ndarray:
+def from_bits(monkeypatch: pytest.MonkeyPatch, *columns: tuple[int, ...]) -> np.ndarray:
     drawn = jnp.asarray(np.array(columns, np.uint32).T)
     with monkeypatch.context() as patch:
         patch.setattr(jax.random, "bits", lambda *_: drawn)

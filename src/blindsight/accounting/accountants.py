@@ -1,6 +1,6 @@
 """The privacy loss of an event: privacy-loss distributions first, Renyi divergences where those cannot go.
 
-The mathematics is dp-accounting's; this module is the guard around it. What the guard adds:
+The mathematics is dp-accounting's; this module and `losses` are the guard around it. What the guard adds:
 
 * Counting. `events.flatten` counts; each elementary event is then bounded once and composed `count` times by the same
   line of code. (Inside dp-accounting 0.6 the count is forgotten for randomised response under PLD.)
@@ -9,7 +9,8 @@ The mathematics is dp-accounting's; this module is the guard around it. What the
   `RdpAccountant(REPLACE_ONE)` uses S, and reports 4.73 where the exact value is 10.0.)
 * Sampling. Fixed-size rounds make sense under `replace` only, randomised response likewise; Poisson amplification is
   known for some mechanisms only. Anything else is refused by name.
-* Slack. What sampling with a limit and drawing noise on a grid cost beyond the ideal is added to delta, not forgotten.
+* Slack. What sampling with a limit and drawing noise on a grid cost beyond the ideal is added to delta, not forgotten;
+  so is the rounding error of the Fourier transforms, which alone can exceed a delta of 1e-12.
 """
 
 import dataclasses
@@ -20,39 +21,29 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
-from dp_accounting import NeighboringRelation, dp_event, get_epsilon_gaussian
+from dp_accounting import get_epsilon_gaussian
 from dp_accounting.pld import privacy_loss_distribution as upstream_pld
-from dp_accounting.pld.common import DifferentialPrivacyParameters
 from dp_accounting.rdp import rdp_privacy_accountant as upstream_rdp
 from scipy import optimize, special, stats
 
+from blindsight.accounting import losses
 from blindsight.accounting.events import (
     Event,
     FixedSize,
     Gaussian,
-    Laplace,
-    NonPrivate,
     Poisson,
-    PureDP,
-    RandomizedResponse,
     Relation,
     TruncatedPoisson,
     flatten,
 )
-from blindsight.errors import InvalidInput, PrivacyError, RelationMismatch, UnknownEvent
+from blindsight.accounting.losses import Distribution
+from blindsight.errors import InvalidInput, PrivacyError, UnknownEvent
 
 __all__ = ["Bound", "delta", "epsilon", "fixed_size_lower"]
 
-_PLD = upstream_pld.PrivacyLossDistribution
-_UPSTREAM = {
-    Relation.ADD_OR_REMOVE: NeighboringRelation.ADD_OR_REMOVE_ONE,
-    Relation.REPLACE: NeighboringRelation.REPLACE_ONE,
-}
-_ORDERS = np.array(
-    [*range(2, 65), 96, 128, 256, 512, 1024]
-)  # whole orders only: the fractional series may not converge
 _FINEST_INTERVAL = 1e-4
 _LARGEST_PLD_EPSILON = 100.0  # beyond this a distribution on a grid is huge, and no one should care for its last digit
+_MOST_NOISE = 1e6  # what lies above is counted as this, which is next to nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +73,7 @@ def epsilon(event: Event, delta: float, relation: Relation = Relation.ADD_OR_REM
     """
     _check_delta(delta)
     leaves = flatten(event)
-    if _is_non_private(leaves):
+    if losses.is_non_private(leaves):
         return Bound(math.inf, "none")
     if not leaves:
         return Bound(0.0, "nothing released")
@@ -111,7 +102,7 @@ def delta(event: Event, epsilon: float, relation: Relation = Relation.ADD_OR_REM
     if not epsilon >= 0:
         raise InvalidInput(f"epsilon must be >= 0, got {epsilon}")
     leaves = flatten(event)
-    if _is_non_private(leaves):
+    if losses.is_non_private(leaves):
         return 1.0
     if not leaves:
         return 0.0
@@ -128,7 +119,7 @@ def fixed_size_lower(event: Event, delta: float) -> float:
     """
     _check_delta(delta)
     leaves = flatten(event)
-    if not leaves or _is_non_private(leaves):
+    if not leaves or losses.is_non_private(leaves):
         return math.inf if leaves else 0.0
     noises = [leaf.event for leaf in leaves if isinstance(leaf, FixedSize) and isinstance(leaf.event, Gaussian)]
     if len(noises) != len(leaves):
@@ -148,7 +139,8 @@ def fixed_size_lower(event: Event, delta: float) -> float:
         for leaf, noise in zip(leaves, noises, strict=True)
         if isinstance(leaf, FixedSize)
     ]
-    return float(functools.reduce(lambda left, right: left.compose(right), parts).get_epsilon_for_delta(delta))
+    whole = functools.reduce(lambda left, right: left.compose(right), parts)
+    return float(whole.get_epsilon_for_delta(min(1.0, delta + _rounding_error(leaves))))
 
 
 # --- slack: how far what really ran is from the ideal events
@@ -181,14 +173,15 @@ def _idealise(leaves: Counter[Event], delta: float) -> tuple[Counter[Event], _Sl
         if isinstance(inner, TruncatedPoisson):
             # Given that the client in question is in, the limit bites if at least `limit` of the others are in too.
             overflow = count * float(stats.binom.sf(inner.limit - 1, inner.population - 1, inner.rate))
-            if overflow <= delta / 1000:
+            if overflow <= delta / 1000 / len(leaves):
                 failure += overflow
                 inner = Poisson(inner.rate, inner.event)
         noise = inner.event if isinstance(inner, Poisson | TruncatedPoisson | FixedSize) else inner
         if isinstance(noise, Gaussian):
             divergence += count * noise.kl_slack
-            clean = Gaussian(noise.noise_multiplier)
-            inner = clean if noise is inner else dataclasses.replace(inner, event=clean)
+            sampled = noise is not inner
+            clean = Gaussian(min(noise.noise_multiplier, _MOST_NOISE) if sampled else noise.noise_multiplier)
+            inner = dataclasses.replace(inner, event=clean) if sampled else clean
         ideal[inner] += count
     return ideal, _Slack(failure, math.sqrt(divergence / 2))
 
@@ -199,21 +192,45 @@ def _idealise(leaves: Counter[Event], delta: float) -> tuple[Counter[Event], _Sl
 def _curve(leaves: Counter[Event], delta: float, relation: Relation) -> _Curve:
     plain = {leaf: n for leaf, n in leaves.items() if isinstance(leaf, Gaussian)}
     if plain:  # Gaussians without sampling are together one Gaussian, exactly
-        merged = Gaussian(sum(n / leaf.noise_multiplier**2 for leaf, n in plain.items()) ** -0.5)
+        together = 1 / math.hypot(*(math.sqrt(n) / leaf.noise_multiplier for leaf, n in plain.items()))
+        merged = Gaussian(min(together, _MOST_NOISE))
         leaves = Counter({leaf: n for leaf, n in leaves.items() if leaf not in plain} | {merged: 1})
         if len(leaves) == 1:
-            return _ExactGaussian(_halved_under_replace(merged.noise_multiplier, relation))
-    needs_rdp = [leaf for leaf in leaves if isinstance(leaf, FixedSize)]
-    if needs_rdp:
+            return _ExactGaussian(losses.halved_under_replace(merged.noise_multiplier, relation))
+    if any(isinstance(leaf, FixedSize) for leaf in leaves):
         return _RdpCurve.of(leaves, relation)
+    pure = sum(n * losses.pure_loss(leaf, relation) for leaf, n in leaves.items())
+    curve = _best_curve(leaves, delta, relation)
+    return curve if pure == math.inf else _CappedCurve(curve, pure)
+
+
+def _best_curve(leaves: Counter[Event], delta: float, relation: Relation) -> _Curve:
+    """A rough bound says how fine a grid the best one needs; where no grid will do, the rough one is the bound."""
+    rough: list[_Curve] = []
+    refusal: PrivacyError | None = None
     try:
-        rough = _RdpCurve.of(leaves, relation)
-    except UnknownEvent:
-        return _PldCurve.of(leaves, relation, _FINEST_INTERVAL)
-    size = rough.epsilon(delta)
-    if size > _LARGEST_PLD_EPSILON:
-        return rough
+        rough.append(_RdpCurve.of(leaves, relation))
+    except PrivacyError as error:  # not known to Renyi, or too small for its precision
+        refusal = error
+    if refusal or rough[0].epsilon(delta) > _LARGEST_PLD_EPSILON:
+        largest = max(losses.largest_loss(leaf, relation) for leaf in leaves)
+        if largest <= losses.LARGEST_LOSS:
+            rough.append(_PldCurve.of(leaves, relation, max(_FINEST_INTERVAL, largest / 2000)))
+        elif refusal:
+            raise refusal
+    best = min(rough, key=lambda curve: curve.epsilon(delta))
+    size = best.epsilon(delta)
+    if size > _LARGEST_PLD_EPSILON or delta <= 2 * _rounding_error(leaves):
+        return best
     return _PldCurve.of(leaves, relation, max(_FINEST_INTERVAL, size * 1e-5))
+
+
+def _rounding_error(leaves: Counter[Event]) -> float:
+    """What Fourier transforms may get wrong in delta when they compose `leaves`, and the tails they leave out.
+
+    Measured against the Gaussian's closed form: 2e-17 per release, in either direction; ten times that is allowed for.
+    """
+    return 0.0 if leaves.total() == 1 else 1e-15 + leaves.total() * 2.0**-52
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +241,8 @@ class _ExactGaussian:
     accountant: str = "exact Gaussian"
 
     def epsilon(self, delta: float) -> float:
-        return float(get_epsilon_gaussian(self.noise_multiplier, delta))
+        with np.errstate(divide="ignore"):  # the logarithm of a delta that is zero to all digits
+            return float(get_epsilon_gaussian(self.noise_multiplier, delta))
 
     def delta(self, epsilon: float) -> float:
         z = self.noise_multiplier
@@ -234,19 +252,39 @@ class _ExactGaussian:
 
 @dataclasses.dataclass(frozen=True)
 class _PldCurve:
-    distribution: upstream_pld.PrivacyLossDistribution
+    distribution: Distribution
+    rounding_error: float
     accountant: str = "PLD"
 
     @classmethod
-    def of(cls, leaves: Mapping[Event, int], relation: Relation, interval: float) -> "_PldCurve":
-        parts = [_self_composed_pld(leaf, n, relation, interval) for leaf, n in leaves.items()]
-        return cls(functools.reduce(lambda left, right: left.compose(right), parts))
+    def of(cls, leaves: Counter[Event], relation: Relation, interval: float) -> "_PldCurve":
+        parts = [losses.self_composed_pld(leaf, n, relation, interval) for leaf, n in leaves.items()]
+        return cls(functools.reduce(lambda left, right: left.compose(right), parts), _rounding_error(leaves))
 
     def epsilon(self, delta: float) -> float:
-        return float(self.distribution.get_epsilon_for_delta(delta))
+        left = delta - self.rounding_error
+        return float(self.distribution.get_epsilon_for_delta(left)) if left > 0 else math.inf
 
     def delta(self, epsilon: float) -> float:
-        return float(self.distribution.get_delta_for_epsilon(epsilon))  # pyright: ignore[reportArgumentType]
+        return float(self.distribution.get_delta_for_epsilon(epsilon)) + self.rounding_error  # pyright: ignore[reportArgumentType]
+
+
+@dataclasses.dataclass(frozen=True)
+class _CappedCurve:
+    """A curve of events that are together (`pure`, 0)-DP: a grid may round above that."""
+
+    curve: _Curve
+    pure: float
+
+    @property
+    def accountant(self) -> str:
+        return self.curve.accountant
+
+    def epsilon(self, delta: float) -> float:
+        return min(self.pure, self.curve.epsilon(delta))
+
+    def delta(self, epsilon: float) -> float:
+        return 0.0 if epsilon >= self.pure else self.curve.delta(epsilon)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -256,198 +294,18 @@ class _RdpCurve:
 
     @classmethod
     def of(cls, leaves: Mapping[Event, int], relation: Relation) -> "_RdpCurve":
-        total = sum(n * _rdp(leaf, relation) for leaf, n in leaves.items())
+        total = sum(n * losses.rdp(leaf, relation) for leaf, n in leaves.items())
         if not np.all(np.asarray(total) >= 0):
-            raise PrivacyError("the Renyi accountant lost its precision on these events; use more noise")
+            raise PrivacyError("the Renyi accountant lost its precision on these events: their noise is too extreme")
         return cls(tuple(np.asarray(total)))
 
     def epsilon(self, delta: float) -> float:
-        return float(upstream_rdp.compute_epsilon(_ORDERS, np.array(self.rdp), delta)[0])  # pyright: ignore[reportArgumentType]
+        return float(upstream_rdp.compute_epsilon(losses.ORDERS, np.array(self.rdp), delta)[0])  # pyright: ignore[reportArgumentType]
 
     def delta(self, epsilon: float) -> float:
-        return float(upstream_rdp.compute_delta(_ORDERS, np.array(self.rdp), epsilon)[0])  # pyright: ignore[reportArgumentType]
-
-
-# --- one elementary event
-
-
-@functools.lru_cache(maxsize=8)  # a ledger asks for the same composition again with every release
-def _self_composed_pld(
-    leaf: Event, count: int, relation: Relation, interval: float
-) -> upstream_pld.PrivacyLossDistribution:
-    one = _pld(leaf, relation, interval)
-    return one if count == 1 else one.self_compose(count)
-
-
-@functools.singledispatch
-def _pld(event: Event, relation: Relation, interval: float) -> upstream_pld.PrivacyLossDistribution:
-    raise _unknown(event)
-
-
-@_pld.register
-def _(event: Gaussian, relation: Relation, interval: float) -> upstream_pld.PrivacyLossDistribution:
-    return upstream_pld.from_gaussian_mechanism(
-        _halved_under_replace(event.noise_multiplier, relation), value_discretization_interval=interval
-    )
-
-
-@_pld.register
-def _(event: Laplace, relation: Relation, interval: float) -> upstream_pld.PrivacyLossDistribution:
-    if event.discrete:
-        return _pld(PureDP(1 / event.noise_multiplier), relation, interval)
-    return upstream_pld.from_laplace_mechanism(
-        _halved_under_replace(event.noise_multiplier, relation), value_discretization_interval=interval
-    )
-
-
-@_pld.register
-def _(event: RandomizedResponse, relation: Relation, interval: float) -> upstream_pld.PrivacyLossDistribution:
-    _needs_replace(event, relation)
-    return upstream_pld.from_randomized_response(
-        _noise_parameter(event), event.buckets, value_discretization_interval=interval
-    )
-
-
-@_pld.register
-def _(event: PureDP, relation: Relation, interval: float) -> upstream_pld.PrivacyLossDistribution:
-    return upstream_pld.from_privacy_parameters(
-        DifferentialPrivacyParameters(_pure_epsilon(event, relation), 0.0), value_discretization_interval=interval
-    )
-
-
-@_pld.register
-def _(event: Poisson, relation: Relation, interval: float) -> upstream_pld.PrivacyLossDistribution:
-    noise = event.event
-    if event.rate == 0:
-        return upstream_pld.identity(value_discretization_interval=interval)
-    if isinstance(noise, Gaussian):  # here the library's own `replace` is right: it moves the sum by 2S
-        return upstream_pld.from_gaussian_mechanism(
-            noise.noise_multiplier,
-            sampling_prob=event.rate,
-            neighboring_relation=_UPSTREAM[relation],
-            value_discretization_interval=interval,
-        )
-    if isinstance(noise, Laplace) and not noise.discrete and relation is Relation.ADD_OR_REMOVE:
-        return upstream_pld.from_laplace_mechanism(
-            noise.noise_multiplier, sampling_prob=event.rate, value_discretization_interval=interval
-        )
-    raise _unknown(event)
-
-
-@_pld.register
-def _(event: TruncatedPoisson, relation: Relation, interval: float) -> upstream_pld.PrivacyLossDistribution:
-    if not isinstance(event.event, Gaussian):
-        raise _unknown(event)
-    return upstream_pld.from_truncated_subsampled_gaussian_mechanism(
-        event.population,
-        event.rate,
-        event.limit,
-        event.event.noise_multiplier,
-        neighboring_relation=_UPSTREAM[relation],
-        value_discretization_interval=interval,
-    )
-
-
-@functools.singledispatch
-def _rdp(event: Event, relation: Relation) -> np.ndarray:
-    raise _unknown(event)
-
-
-@_rdp.register
-def _(event: Gaussian, relation: Relation) -> np.ndarray:
-    return _upstream_rdp(dp_event.GaussianDpEvent(_halved_under_replace(event.noise_multiplier, relation)))
-
-
-@_rdp.register
-def _(event: Laplace, relation: Relation) -> np.ndarray:
-    if event.discrete:
-        return _rdp(PureDP(1 / event.noise_multiplier), relation)
-    return _upstream_rdp(dp_event.LaplaceDpEvent(_halved_under_replace(event.noise_multiplier, relation)))
-
-
-@_rdp.register
-def _(event: RandomizedResponse, relation: Relation) -> np.ndarray:
-    _needs_replace(event, relation)
-    return _upstream_rdp(
-        dp_event.RandomizedResponseDpEvent(_noise_parameter(event), event.buckets), NeighboringRelation.REPLACE_ONE
-    )
-
-
-@_rdp.register
-def _(event: PureDP, relation: Relation) -> np.ndarray:
-    # Binary randomised response is the worst mechanism of its epsilon (Kairouz, Oh and Viswanath 2015).
-    return _rdp(RandomizedResponse(_pure_epsilon(event, relation), 2), Relation.REPLACE)
-
-
-@_rdp.register
-def _(event: Poisson, relation: Relation) -> np.ndarray:
-    if not isinstance(event.event, Gaussian) or relation is not Relation.ADD_OR_REMOVE:
-        raise _unknown(event)
-    noise = dp_event.GaussianDpEvent(event.event.noise_multiplier)
-    return _upstream_rdp(dp_event.PoissonSampledDpEvent(event.rate, noise))
-
-
-@_rdp.register
-def _(event: FixedSize, relation: Relation) -> np.ndarray:
-    _needs_replace(event, relation)
-    if not isinstance(event.event, Gaussian):
-        raise _unknown(event)
-    noise = dp_event.GaussianDpEvent(event.event.noise_multiplier / 2)
-    return _upstream_rdp(
-        dp_event.SampledWithoutReplacementDpEvent(event.population, event.cohort, noise),
-        NeighboringRelation.REPLACE_ONE,
-    )
-
-
-def _upstream_rdp(
-    event: dp_event.DpEvent, relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
-) -> np.ndarray:
-    accountant = upstream_rdp.RdpAccountant(list(_ORDERS), relation)
-    accountant.compose(event)
-    return accountant.rdp
-
-
-# --- rules
-
-
-def _halved_under_replace(noise_multiplier: float, relation: Relation) -> float:
-    return noise_multiplier / 2 if relation is Relation.REPLACE else noise_multiplier
-
-
-def _pure_epsilon(event: PureDP, relation: Relation) -> float:
-    """Replacing one client is removing it and adding another: twice the epsilon. The other way nothing follows."""
-    if event.relation is relation:
-        return event.epsilon
-    if relation is Relation.REPLACE:
-        return 2 * event.epsilon
-    raise RelationMismatch(f"{event} says nothing about adding or removing a client: account it under 'replace'")
-
-
-def _noise_parameter(event: RandomizedResponse) -> float:
-    """The probability of answering at random in dp-accounting's parametrisation."""
-    return event.buckets / (event.buckets - 1 + math.exp(event.epsilon))
-
-
-def _needs_replace(event: Event, relation: Relation) -> None:
-    if relation is not Relation.REPLACE:
-        raise RelationMismatch(
-            f"a {event.name} event hides what a client holds, not whether it is there: account it under "
-            f"relation='replace', or use truncated Poisson participation for an add-or-remove guarantee"
-        )
-
-
-def _is_non_private(leaves: Counter[Event]) -> bool:
-    noises = [leaf.event if isinstance(leaf, Poisson | TruncatedPoisson | FixedSize) else leaf for leaf in leaves]
-    return any(
-        isinstance(noise, NonPrivate) or (isinstance(noise, Gaussian | Laplace) and noise.noise_multiplier == 0)
-        for noise in noises
-    )
+        return float(upstream_rdp.compute_delta(losses.ORDERS, np.array(self.rdp), epsilon)[0])  # pyright: ignore[reportArgumentType]
 
 
 def _check_delta(delta: float) -> None:
     if not 0 < delta < 1:
         raise InvalidInput(f"delta must lie between 0 and 1, got {delta}; a common choice is population^-1.1")
-
-
-def _unknown(event: Event) -> UnknownEvent:
-    return UnknownEvent(f"no accountant here can bound {event}; use Gaussian noise, or participation without sampling")

@@ -21,8 +21,8 @@ populations (one bound apart, or two) is the accountant's business, never the ca
 import dataclasses
 import enum
 import json
+import math
 import numbers
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -96,6 +96,7 @@ class Gaussian(Event):
         _real(self, "noise_multiplier")
         _real(self, "kl_slack")
         _require(self.kl_slack < 1, self, "kl_slack", "in [0, 1)")
+        _flag(self, "reproducible")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,19 +114,23 @@ class Laplace(Event):
 
     def __post_init__(self) -> None:
         _real(self, "noise_multiplier")
-        _require(isinstance(self.discrete, bool), self, "discrete", "true or false")  # pyright: ignore[reportUnnecessaryIsInstance]
+        _flag(self, "discrete")
+        _flag(self, "reproducible")
 
 
 @dataclasses.dataclass(frozen=True)
 class RandomizedResponse(Event):
-    """Each client reports its bucket, or another one, so that any two buckets differ by at most e^epsilon."""
+    """Each client reports its bucket, or another one, so that any two buckets differ by at most e^epsilon.
+
+    An infinite epsilon is an answer without protection; the ledger has no text for it, and refuses.
+    """
 
     name: ClassVar[str] = "randomized_response"
     epsilon: float
     buckets: int
 
     def __post_init__(self) -> None:
-        _real(self, "epsilon")
+        _loss(self)
         _whole(self, "buckets", 2)
 
 
@@ -138,7 +143,7 @@ class PureDP(Event):
     relation: Relation = Relation.ADD_OR_REMOVE
 
     def __post_init__(self) -> None:
-        _real(self, "epsilon")
+        _loss(self)
         _require(self.relation in tuple(Relation), self, "relation", "add_or_remove or replace")
         object.__setattr__(self, "relation", Relation(self.relation))  # a ledger holds it as text
 
@@ -263,22 +268,26 @@ def to_json(event: Event) -> str:
     >>> to_json(Poisson(0.01, Laplace(1.0)))
     '{"event":{"discrete":false,"name":"laplace","noise_multiplier":1.0,"reproducible":false},"name":"poisson","rate":0.01}'
     """
-    return json.dumps(_encode(event, _DEEPEST), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    try:
+        return json.dumps(_encode(event, _DEEPEST), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"this {type(event).__name__} cannot be written as text: {error}") from error
 
 
 def from_json(text: str) -> Event:
     """The event that `to_json` wrote; a name or field this version does not know is refused, never guessed."""
     try:
-        return _decode(json.loads(text), _DEEPEST)
+        return _decode(json.loads(text, parse_constant=_refuse), _DEEPEST)
     except (TypeError, ValueError, RecursionError) as error:
         start = str(text)[:200]
         raise UnknownEvent(f"this is not an event that this version of Blindsight knows ({error}): {start}") from error
 
 
 def _encode(event: Event, depth: int) -> dict[str, Any]:
-    if event.name not in _BY_NAME or depth == 0:
-        why = "is not an event that this version of Blindsight knows" if depth else "is nested too deeply"
-        raise UnknownEvent(f"{type(event).__name__} {why}")
+    if event.name not in _BY_NAME:
+        raise UnknownEvent(f"{type(event).__name__} is not an event that this version of Blindsight knows")
+    if depth == 0:
+        raise ValueError("it is nested too deeply")
     fields: dict[str, Any] = {"name": event.name}
     for field in dataclasses.fields(event):
         value = getattr(event, field.name)
@@ -288,6 +297,10 @@ def _encode(event: Event, depth: int) -> dict[str, Any]:
             value = [_encode(part, depth - 1) for part in value]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         fields[field.name] = value
     return fields
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number")
 
 
 def _decode(fields: Any, depth: int) -> Event:
@@ -313,8 +326,13 @@ def _require(holds: bool, event: Event, field: str, rule: str) -> None:
 
 def _real(event: Event, field: str) -> None:
     value: Any = getattr(event, field)
-    _require(_is(value, numbers.Real) and 0 <= value <= sys.float_info.max, event, field, "a finite number >= 0")
-    object.__setattr__(event, field, float(value) + 0.0)  # no minus zero
+    try:
+        number = float(value) if _is(value, numbers.Real) else math.nan
+    except OverflowError:  # a whole number too large for a float
+        number = math.nan
+    _require(0 <= number < math.inf, event, field, "a finite number >= 0")
+    if isinstance(value, int | float):
+        object.__setattr__(event, field, number + 0.0)  # no minus zero
 
 
 def _whole(event: Event, field: str, least: int) -> None:
@@ -327,9 +345,18 @@ def _is(value: Any, kind: type) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
+def _flag(event: Event, field: str) -> None:
+    _require(isinstance(getattr(event, field), bool), event, field, "true or false")
+
+
 def _rate(event: Event) -> None:
     _real(event, "rate")
     _require(getattr(event, "rate") <= 1, event, "rate", "in [0, 1]")  # noqa: B009
+
+
+def _loss(event: Event) -> None:
+    if getattr(event, "epsilon") != math.inf:  # noqa: B009
+        _real(event, "epsilon")
 
 
 def _nested(event: Event) -> None:

@@ -8,7 +8,7 @@ from scipy import optimize
 
 from blindsight.accounting import accountants
 from blindsight.accounting.events import Event, Relation
-from blindsight.accounting.guarantee import round_up
+from blindsight.accounting.guarantee import round_down, round_up
 from blindsight.errors import InvalidInput, PrivacyError
 
 __all__ = ["group_privacy", "rounds_for", "solve_noise", "split_noise"]
@@ -29,9 +29,11 @@ def solve_noise(
     """
     _check_epsilon(epsilon)
 
+    def reached(noise: float) -> float:
+        return accountants.epsilon(make_event(noise), delta, relation).epsilon
+
     def gap(log_noise: float) -> float:
-        reached = accountants.epsilon(make_event(math.exp(log_noise)), delta, relation).epsilon
-        return math.log(max(reached, 1e-12)) - math.log(epsilon)  # nearly linear in log noise: few steps
+        return math.log(max(reached(math.exp(log_noise)), 1e-12)) - math.log(epsilon)  # nearly linear: few steps
 
     low, high = 0.0, 0.0
     while gap(high) > 0:
@@ -46,8 +48,10 @@ def solve_noise(
                 raise InvalidInput(f"epsilon {epsilon} is met with next to no noise; ask for a smaller epsilon")
     root = float(optimize.brentq(gap, low, high, xtol=1e-6, rtol=1e-8))  # pyright: ignore[reportArgumentType]
     noise = float(round_up(math.exp(root), 5))
-    while gap(math.log(noise)) > 0:  # brentq may stop on the side where the promise is just missed
+    while reached(noise) > epsilon:  # brentq may stop on either side of the root
         noise = float(round_up(noise * (1 + 1e-9), 5))
+    while reached(less := float(round_down(noise * (1 - 1e-9), 5))) <= epsilon:
+        noise = less
     return noise
 
 
@@ -104,15 +108,19 @@ def group_privacy(
     >>> [round(group_privacy(1.0, 1e-8, 16, method=m)[1], 3) for m in ("textbook", "tight")]
     [0.523, 0.052]
     """
-    if members < 1:
-        raise InvalidInput(f"a group has at least one member, got {members}")
+    if not 1 <= members < math.inf or members != int(members):
+        raise InvalidInput(f"a group has a whole number of members, at least one, got {members}")
+    if not (epsilon >= 0 and 0 <= delta <= 1):
+        raise InvalidInput(f"a promise has epsilon >= 0 and delta between 0 and 1, got ({epsilon}, {delta})")
+    if members == 1 or delta == 0:
+        return members * epsilon, delta
     if method == "textbook":
         factor = math.log(members) + (members - 1) * epsilon
     elif epsilon == 0:
         factor = math.log(members)
     else:  # log of expm1(k e) / expm1(e), without overflow
         factor = (members - 1) * epsilon + math.log(-math.expm1(-members * epsilon)) - math.log(-math.expm1(-epsilon))
-    return members * epsilon, min(1.0, delta * math.exp(min(factor, 700.0)))
+    return members * epsilon, math.exp(min(0.0, math.log(delta) + factor))
 
 
 def _check_epsilon(epsilon: float) -> None:
