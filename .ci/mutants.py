@@ -5,9 +5,9 @@
     make mutants MODULES="src/blindsight/trees.py --tests tests/x.py" against tests of your choice
 
 Cosmic Ray plants one fault at a time in a copy of the project, and a fresh interpreter runs the tests that mirror the
-module: its doctests, `tests/**/test_*<module>*.py` and `tests/<package>/`, or all tests if there are none such; never
-the slow ones. Survivors are printed as they would stand in the source. Verdicts are kept in `mutants/`: an interrupted
-run continues, and a second run of an unchanged module repeats only its survivors, so add a test and run again.
+module: its doctests and `tests/**/test_<module>.py`, or `tests/<package>/` if there is none such; never the slow ones.
+Survivors are printed as they would stand in the source. Verdicts are kept in `mutants/`: an interrupted run continues,
+and a second run of an unchanged module repeats only its survivors, so add a test and run again.
 """
 
 import argparse
@@ -74,10 +74,9 @@ def plant(module: Path) -> Path:
 
 def mirror(module: Path) -> list[Path]:
     """The module itself, for its doctests, and the tests that speak of it, the closest first."""
-    own = sorted(Path("tests").rglob(f"test_*{module.stem}*.py"))
+    own = sorted(Path("tests").rglob(f"test_{module.stem}.py"))
     package = Path("tests", *module.relative_to(SRC).parent.parts)
-    near = [*own, package] if package != Path("tests") and package.is_dir() else own
-    return [module, *(near or [Path("tests")])]
+    return [module, *(own or [package])]
 
 
 def enter_copy(scratch: str) -> None:
@@ -88,7 +87,8 @@ def enter_copy(scratch: str) -> None:
     for file in filter(Path.is_file, ROOT.iterdir()):
         shutil.copy(file, copy)
     os.chdir(copy)
-    os.environ |= {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_PROFILE": "ci"}
+    path = os.pathsep.join(filter(None, [str(copy / "src"), os.environ.get("PYTHONPATH")]))
+    os.environ |= {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_PROFILE": "ci"}
 
 
 def baseline(command: list[str]) -> float:

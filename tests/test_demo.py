@@ -45,7 +45,8 @@ def test_one_client_moves_the_sum_by_at_most_its_bound():
     everyone = mean_digits(images, labels, mechanism)
     without = mean_digits(images[1:], labels[1:], mechanism)
     steps = (everyone.value - without.value).astype(object)  # Python integers: exact
-    assert sum(int(step) ** 2 for step in steps.ravel()) <= (everyone.l2_bound / everyone.grid) ** 2
+    assert everyone.grid is not None
+    assert 0 < sum(int(step) ** 2 for step in steps.ravel()) <= (everyone.l2_bound / everyone.grid) ** 2
 
 
 def test_pixels_are_drawn_with_and_without_colour():

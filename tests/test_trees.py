@@ -320,6 +320,31 @@ def test_a_bound_between_two_floats_is_rounded_down(bound, count):
     assert not within(tree * np.float32(1 + 4e-6), bound)
 
 
+@laws
+@given(bound=st.floats(1e-20, 1e300))
+@example(bound=0.1)
+@example(bound=16777217.0)
+@example(bound=LARGEST)
+@example(bound=math.inf)
+def test_below_is_the_largest_float32_that_does_not_exceed(bound):
+    nearest = trees._below(bound)
+    assert nearest == float(np.float32(nearest)) <= bound
+    assert nearest == LARGEST or float(np.nextafter(np.float32(nearest), np.float32(np.inf))) > bound
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tree_clipped_to_its_own_norm_is_not_touched(kind, order):
+    tree = vector(kind, 3, 1.0, 11)
+    length = trees.norm(tree, order)
+    if float(length) >= 1e-20:
+        assert same_bits(eager(tree, float(length), order), tree)
+        assert same_bits(eager(tree, length, order), tree)
+        shorter = np.nextafter(np.float32(length), np.float32(0))
+        assert within(eager(tree, float(shorter), order), float(shorter), order)
+        assert not same_bits(eager(tree, float(shorter), order), tree)
+
+
 @ways
 @pytest.mark.parametrize("order", [1, 2])
 def test_a_long_tree_loses_no_more_than_the_last_digits(way, order):
@@ -645,6 +670,12 @@ def test_a_round_in_which_nobody_came_sums_to_zero(grid):
 def test_the_order_of_clients_does_not_matter_on_the_grid():
     stack = updates(8)
     assert same_bits(total(stack[::-1].copy(), grid=GRID), total(stack, grid=GRID))
+
+
+def test_the_expected_number_is_asked_for_by_name():
+    with pytest.raises(TypeError, match="positional"):
+        trees.sum_clients(updates(), 1.0, 4.0)  # type: ignore[misc]
+    assert trees.sum_clients(updates(), bound=1.0, n_expected=4.0).n_expected == 4.0
 
 
 def test_an_infinite_bound_bounds_nothing():

@@ -14,17 +14,11 @@ from blindsight import keys, trees
 from blindsight.accounting import accountants, events
 from blindsight.accounting.ledger import Ledger
 from blindsight.errors import BlindsightError, PrivacyError, RelationMismatch
-from blindsight.mechanisms import (
-    GaussianMechanism,
-    LaplaceMechanism,
-    QuantileEstimate,
-    Tally,
-    gaussian,
-    laplace,
-    publish,
-    quantile,
-    votes,
-)
+from blindsight.mechanisms.gaussian import GaussianMechanism, gaussian
+from blindsight.mechanisms.laplace import LaplaceMechanism, laplace
+from blindsight.mechanisms.quantile import QuantileEstimate, quantile
+from blindsight.mechanisms.release import publish
+from blindsight.mechanisms.votes import Tally, votes
 from blindsight.trees import BoundedSum
 
 LABELS = ("red", "green", "blue")

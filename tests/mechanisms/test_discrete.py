@@ -11,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from blindsight import keys, mechanisms
+from blindsight import keys
 from blindsight.accounting import accountants, events
 from blindsight.errors import InvalidInput
 from blindsight.keys import Stream
 from blindsight.mechanisms import discrete
 from blindsight.mechanisms.discrete import discrete_gaussian, discrete_laplace
+from blindsight.mechanisms.gaussian import gaussian
+from blindsight.mechanisms.laplace import laplace
 from blindsight.trees import BoundedSum
 
 pytestmark = pytest.mark.timeout(30)  # a sampler that never accepts would draw for ever
@@ -79,6 +81,7 @@ def test_the_thresholds_are_exp_minus_k_to_128_bits_and_end_where_nothing_is_lef
         assert thresholds() == [int(mp.floor(mp.exp(-k) * 2**128)) for k in range(1, 89)]
         assert mp.exp(-89) * 2**128 < 1
     assert [part.dtype for part in discrete._thresholds()] == [np.uint64, np.uint64]
+    assert discrete._thresholds() is discrete._thresholds()  # computed once
 
 
 def near(values: Sequence[int]) -> list[int]:
@@ -280,6 +283,31 @@ def test_batches_stay_in_the_cache():
     assert sizes[-1] < 2**15
 
 
+def test_what_fits_into_one_batch_takes_one_and_little_more_than_needed():
+    sizes: list[int] = []
+
+    def propose(size: int) -> np.ndarray:
+        sizes.append(size)
+        return np.arange(size, dtype=np.int64)[: size // 2]
+
+    discrete._collect(1000, 0.5, propose)
+    assert len(sizes) == 1
+    assert 2000 <= sizes[0] < 2050
+
+
+@both
+def test_a_thousand_draws_take_one_batch_of_proposals(name):
+    bounds: list[int] = []
+
+    class Counted(Stream):
+        def below(self, bound: int, count: int) -> np.ndarray:
+            bounds.append(bound)
+            return super().below(bound, count)
+
+    SAMPLERS[name](3, 1000, Counted(keys.reproducible(1)))
+    assert bounds.count(2**4) == 1  # the sign and remainder of each proposal
+
+
 @both
 def test_batches_do_not_matter_for_the_law(name, monkeypatch):
     """Many small batches, and many small calls: the first, the last and the only draw are like any other."""
@@ -320,7 +348,7 @@ def test_the_known_attack_tells_float_releases_apart_and_not_exact_ones():
     assert naive[0] > 0.1
     assert naive[1] == 0
 
-    exact = mechanisms.gaussian(1.0)
+    exact = gaussian(1.0)
     released = [
         exact.release(
             BoundedSum(np.full(100_000, x * 2**24), l2_bound=1.0, n_expected=1.0, grid=exact.step(1.0)),
@@ -335,7 +363,7 @@ def test_the_known_attack_tells_float_releases_apart_and_not_exact_ones():
     assert odd == pytest.approx([0.5, 0.5], abs=0.02)
 
 
-@pytest.mark.parametrize("make", [mechanisms.gaussian, mechanisms.laplace])
+@pytest.mark.parametrize("make", [gaussian, laplace])
 @pytest.mark.parametrize("noise_multiplier", [0.1, 1.0, 7.3])
 @pytest.mark.parametrize("n_expected", [1.0, 3.0, 1000.0])
 def test_every_exact_release_is_a_whole_number_of_steps(make, noise_multiplier, n_expected):
@@ -380,18 +408,16 @@ def test_the_divergence_from_a_rounded_gaussian_is_below_its_bound(scale):
 @pytest.mark.parametrize(("noise_multiplier", "bits"), [(1.0, 24), (100.0, 24), (0.5, 23), (0.3, 22), (2**-12, 12)])
 @pytest.mark.parametrize("coordinates", [1, 7, 1_300_000])
 def test_the_event_carries_that_bound_once_per_coordinate(noise_multiplier, bits, coordinates):
-    event = mechanisms.gaussian(noise_multiplier).event_for(coordinates)
+    event = gaussian(noise_multiplier).event_for(coordinates)
     assert event.kl_slack == pytest.approx(coordinates / (320 * 2 ** (4 * bits)), rel=1e-12, abs=0)
-    assert mechanisms.gaussian(noise_multiplier, sampler="float").event_for(coordinates).kl_slack == 0
+    assert gaussian(noise_multiplier, sampler="float").event_for(coordinates).kl_slack == 0
 
 
 def test_what_the_grid_costs_is_counted_and_is_next_to_nothing():
     """1.3 million coordinates, 2,000 rounds."""
     ideal, real = (
         accountants.epsilon(
-            events.Repeated(
-                events.Poisson(5000 / 342_477, mechanisms.gaussian(1.0, sampler=s).event_for(1_300_000)), 2000
-            ),
+            events.Repeated(events.Poisson(5000 / 342_477, gaussian(1.0, sampler=s).event_for(1_300_000)), 2000),
             2.92e-6,
         )
         for s in ("float", "exact")

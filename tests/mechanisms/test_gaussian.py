@@ -16,8 +16,7 @@ from scipy import special, stats
 from blindsight import keys, trees
 from blindsight.accounting import events
 from blindsight.errors import InvalidInput, RelationMismatch, UnboundedContribution
-from blindsight.mechanisms import GaussianMechanism, gaussian
-from blindsight.mechanisms.gaussian import _normal
+from blindsight.mechanisms.gaussian import GaussianMechanism, _normal, gaussian
 from blindsight.mechanisms.noise import AdditiveNoise
 from blindsight.trees import BoundedSum
 
@@ -48,6 +47,106 @@ def noise(mechanism: GaussianMechanism, tree: Any, seed: int = 0, **fields: floa
 def likeness(draws: np.ndarray, std: float) -> float:
     """The p-value of a Kolmogorov-Smirnov test."""
     return float(stats.kstest(draws / std, special.ndtr, method="asymp").pvalue)
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize("z", [0, 0.0, -1.0, math.nan, math.inf, -math.inf, 2**-12 * (1 - 1e-15), 2**20 * (1 + 1e-15)])
+def test_a_multiplier_out_of_range_is_refused(z):
+    with pytest.raises(InvalidInput, match=r"between 0\.000244140625 and 1048576, got .* without noise is not private"):
+        gaussian(z)
+
+
+@pytest.mark.parametrize("z", [2**-12, 2**20])
+def test_the_ends_of_the_range_are_within_it(z):
+    mechanism = gaussian(z)
+    assert float(np.std(noise(mechanism, (2000,)))) == pytest.approx(z, rel=0.1)
+
+
+@pytest.mark.parametrize("sampler", ["Exact", "", None, "numpy"])
+def test_an_unknown_sampler_is_refused(sampler):
+    with pytest.raises(InvalidInput, match="'exact' or 'float'"):
+        gaussian(1.0, sampler=sampler)
+
+
+def test_exact_is_what_one_gets_unless_float_is_asked_for_by_name():
+    assert gaussian(1.0) == GaussianMechanism(1.0, "exact")
+    with pytest.raises(TypeError, match="positional"):
+        gaussian(1.0, "float")  # pyright: ignore[reportCallIssue]
+    assert AdditiveNoise(1.0).sampler == "exact"
+
+
+@pytest.mark.parametrize("z", [1.1, 0.9, 2.0, 1 + 2**-52])
+def test_a_sum_for_another_multiplier_is_refused(z):
+    total = zeros(gaussian(1.0), (3,))
+    for attempt in (gaussian(z).event, lambda total: gaussian(z).release(total, key=keys.reproducible(1))):
+        with pytest.raises(RelationMismatch, match=r"exact noise needs a sum on the grid of step .*, got 5\.96"):
+            attempt(total)
+
+
+def test_a_sum_for_another_bound_is_refused():
+    total = dataclasses.replace(zeros(gaussian(1.0), (3,), bound=1.0), l2_bound=1.5)
+    with pytest.raises(RelationMismatch, match="grid of step"):
+        gaussian(1.0).release(total, key=keys.reproducible(1))
+
+
+def test_a_floating_sum_needs_the_float_sampler_and_a_sum_on_a_grid_the_exact_one():
+    exact, float_ = gaussian(1.0), gaussian(1.0, sampler="float")
+    with pytest.raises(RelationMismatch, match=r"got None: round every update with trees\.to_grid"):
+        exact.release(zeros(float_, (3,)), key=keys.reproducible(1))
+    with pytest.raises(RelationMismatch, match="lies on a grid: release it with sampler='exact'"):
+        float_.release(zeros(exact, (3,)), key=keys.reproducible(1))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_sum_that_is_not_finite_cannot_be_made(bad):
+    with pytest.raises(UnboundedContribution, match="not finite"):
+        BoundedSum(np.array([0.0, bad], np.float32), l2_bound=1.0, n_expected=1.0)
+
+
+# The grid.
+
+
+multipliers = st.floats(2**-12, 2**20) | st.builds(
+    lambda k, way: float(min(max(np.nextafter(2.0**k, way), 2**-12), 2**20)),
+    st.integers(-12, 20),
+    st.sampled_from([-math.inf, math.inf]),
+)
+
+
+@settings(laws, max_examples=300)
+@given(z=multipliers, bound=st.floats(1e-6, 1e6))
+def test_the_grid_is_as_fine_as_it_can_be_and_the_noise_as_wide_as_it_must_be(z, bound):
+    mechanism = gaussian(z)
+    longest = bound / mechanism.step(bound)  # of one client, in steps: `to_grid` keeps within it
+    assert longest <= 2**24
+    assert 12 <= mechanism.bits <= 24
+    assert mechanism.bits == 24 or longest > 2**23
+    assert 2**mechanism.bits / longest == pytest.approx(z, rel=1e-14)
+
+
+@pytest.mark.parametrize("z", [0.25, float(np.nextafter(0.25, 0)), float(np.nextafter(0.25, 1)), 1.0, 2**-12, 2**20])
+def test_clients_can_round_to_it(z):
+    """A logarithm that rounds would take the second for a quarter, and no client could round to its grid."""
+    mechanism = gaussian(z)
+    total = summed(mechanism, np.full((2, 3), 9.0, np.float32), bound=0.1)
+    assert math.hypot(*total.value) <= 2 * 0.1 / mechanism.step(0.1)
+    assert math.isfinite(float(np.sum(mechanism.release(total, key=keys.reproducible(1)).value)))
+
+
+# The event.
+
+
+@both
+def test_the_event_is_what_the_noise_is(sampler):
+    mechanism = gaussian(0.7, sampler=sampler)
+    total = zeros(mechanism, {"w": (3, 4), "b": ()}, bound=0.3, n_expected=9.0)
+    event = mechanism.event(total)
+    assert event == mechanism.event_for(13) == mechanism.release(total, key=keys.reproducible(1)).event
+    assert event.noise_multiplier == 0.7
+    assert event.kl_slack == (13 / (320 * 2.0**92) if sampler == "exact" else 0)
+    assert isinstance(event, events.Gaussian)
 
 
 # Limit and closed form.
@@ -195,104 +294,6 @@ def test_many_leaves(sampler):
     drawn = np.array(noise(mechanism, [() for _ in range(100)], 10))
     assert len(np.unique(drawn)) == 100
     assert likeness(drawn, 1.0) > ALIKE
-
-
-# The event.
-
-
-@both
-def test_the_event_is_what_the_noise_is(sampler):
-    mechanism = gaussian(0.7, sampler=sampler)
-    total = zeros(mechanism, {"w": (3, 4), "b": ()}, bound=0.3, n_expected=9.0)
-    event = mechanism.event(total)
-    assert event == mechanism.event_for(13) == mechanism.release(total, key=keys.reproducible(1)).event
-    assert event.noise_multiplier == 0.7
-    assert event.kl_slack == (13 / (320 * 2.0**92) if sampler == "exact" else 0)
-    assert isinstance(event, events.Gaussian)
-
-
-# Refusals.
-
-
-@pytest.mark.parametrize("z", [0, 0.0, -1.0, math.nan, math.inf, -math.inf, 2**-12 * (1 - 1e-15), 2**20 * (1 + 1e-15)])
-def test_a_multiplier_out_of_range_is_refused(z):
-    with pytest.raises(InvalidInput, match=r"noise_multiplier must lie between .* without noise is not private"):
-        gaussian(z)
-
-
-@pytest.mark.parametrize("z", [2**-12, 2**20])
-def test_the_ends_of_the_range_are_within_it(z):
-    mechanism = gaussian(z)
-    assert float(np.std(noise(mechanism, (2000,)))) == pytest.approx(z, rel=0.1)
-
-
-@pytest.mark.parametrize("sampler", ["Exact", "", None, "numpy"])
-def test_an_unknown_sampler_is_refused(sampler):
-    with pytest.raises(InvalidInput, match="'exact' or 'float'"):
-        gaussian(1.0, sampler=sampler)
-
-
-def test_exact_is_what_one_gets():
-    assert gaussian(1.0) == GaussianMechanism(1.0, "exact")
-    assert AdditiveNoise(1.0).sampler == "exact"
-
-
-@pytest.mark.parametrize("z", [1.1, 0.9, 2.0, 1 + 2**-52])
-def test_a_sum_for_another_multiplier_is_refused(z):
-    total = zeros(gaussian(1.0), (3,))
-    for attempt in (gaussian(z).event, lambda total: gaussian(z).release(total, key=keys.reproducible(1))):
-        with pytest.raises(RelationMismatch, match=r"exact noise needs a sum on the grid of step .*, got 5\.96"):
-            attempt(total)
-
-
-def test_a_sum_for_another_bound_is_refused():
-    total = dataclasses.replace(zeros(gaussian(1.0), (3,), bound=1.0), l2_bound=1.5)
-    with pytest.raises(RelationMismatch, match="grid of step"):
-        gaussian(1.0).release(total, key=keys.reproducible(1))
-
-
-def test_a_floating_sum_needs_the_float_sampler_and_a_sum_on_a_grid_the_exact_one():
-    exact, float_ = gaussian(1.0), gaussian(1.0, sampler="float")
-    with pytest.raises(RelationMismatch, match=r"got None: round every update with trees\.to_grid"):
-        exact.release(zeros(float_, (3,)), key=keys.reproducible(1))
-    with pytest.raises(RelationMismatch, match="lies on a grid: release it with sampler='exact'"):
-        float_.release(zeros(exact, (3,)), key=keys.reproducible(1))
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_sum_that_is_not_finite_cannot_be_made(bad):
-    with pytest.raises(UnboundedContribution, match="not finite"):
-        BoundedSum(np.array([0.0, bad], np.float32), l2_bound=1.0, n_expected=1.0)
-
-
-# The grid.
-
-
-multipliers = st.floats(2**-12, 2**20) | st.builds(
-    lambda k, way: float(min(max(np.nextafter(2.0**k, way), 2**-12), 2**20)),
-    st.integers(-12, 20),
-    st.sampled_from([-math.inf, math.inf]),
-)
-
-
-@settings(laws, max_examples=300)
-@given(z=multipliers, bound=st.floats(1e-6, 1e6))
-def test_the_grid_is_as_fine_as_it_can_be_and_the_noise_as_wide_as_it_must_be(z, bound):
-    mechanism = gaussian(z)
-    longest = bound / mechanism.step(bound)  # of one client, in steps: `to_grid` keeps within it
-    assert longest <= 2**24
-    assert 12 <= mechanism.bits <= 24
-    assert mechanism.bits == 24 or longest > 2**23
-    assert 2**mechanism.bits / longest == pytest.approx(z, rel=1e-14)
-
-
-@pytest.mark.parametrize("z", [0.25, float(np.nextafter(0.25, 0)), float(np.nextafter(0.25, 1)), 1.0, 2**-12, 2**20])
-def test_clients_can_round_to_it(z):
-    """A logarithm that rounds would take the second for a quarter, and no client could round to its grid."""
-    mechanism = gaussian(z)
-    total = summed(mechanism, np.full((2, 3), 9.0, np.float32), bound=0.1)
-    assert math.hypot(*total.value) <= 2 * 0.1 / mechanism.step(0.1)
-    assert math.isfinite(float(np.sum(mechanism.release(total, key=keys.reproducible(1)).value)))
 
 
 # The float sampler.

@@ -15,8 +15,8 @@ from blindsight import keys, trees
 from blindsight.accounting import accountants, events
 from blindsight.errors import InvalidInput, RelationMismatch, UnboundedContribution
 from blindsight.keys import Stream
-from blindsight.mechanisms import LaplaceMechanism, laplace
 from blindsight.mechanisms import noise as additive
+from blindsight.mechanisms.laplace import LaplaceMechanism, laplace
 from blindsight.trees import BoundedSum
 
 ALIKE, DIFFERENT = 1e-3, 1e-9
@@ -205,5 +205,7 @@ def test_a_multiplier_out_of_range_is_refused(z):
         laplace(z)
 
 
-def test_exact_is_what_one_gets():
+def test_exact_is_what_one_gets_unless_float_is_asked_for_by_name():
     assert laplace(1.0) == LaplaceMechanism(1.0, "exact")
+    with pytest.raises(TypeError, match="positional"):
+        laplace(1.0, "float")  # pyright: ignore[reportCallIssue]

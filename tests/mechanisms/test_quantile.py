@@ -1,5 +1,6 @@
 """A quantile in one release: every client sends the same length, and the answer is the right cell."""
 
+import dataclasses
 import math
 from fractions import Fraction
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from blindsight import keys
 from blindsight.accounting import events
 from blindsight.errors import InvalidInput
-from blindsight.mechanisms import Quantile, QuantileEstimate, gaussian, quantile
+from blindsight.mechanisms.gaussian import gaussian
+from blindsight.mechanisms.quantile import Quantile, QuantileEstimate, quantile
 
 laws = settings(derandomize=True, deadline=None, max_examples=100)
 both = pytest.mark.parametrize("sampler", ["exact", "float"])
@@ -256,6 +258,16 @@ def test_a_probability_out_of_range_is_refused(probability):
 def test_a_range_without_a_finite_length_is_refused(ends):
     with pytest.raises(InvalidInput, match="range must be finite and not empty"):
         quantile(0.5, low=ends[0], high=ends[1], mechanism=gaussian(1.0))
+
+
+def test_settings_go_by_name_and_an_estimate_cannot_be_changed():
+    some = middle(1)
+    with pytest.raises(TypeError, match="positional"):
+        quantile(0.5, 0.0, 1.0, gaussian(1.0))  # pyright: ignore[reportCallIssue]
+    with pytest.raises(TypeError, match="positional"):
+        some.count(some.parts(np.array([0.5])), 1.0)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        QuantileEstimate(0.5, 0.0, 1.0).value = 0.7  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_levels_are_limited():

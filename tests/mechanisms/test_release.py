@@ -1,6 +1,7 @@
 """The event is on disk before the value exists, and it is the event of what really happened."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from blindsight.accounting.events import Event, Relation, Unit
 from blindsight.accounting.ledger import Ledger, Split
 from blindsight.errors import BudgetExceeded, RelationMismatch
 from blindsight.keys import Key
-from blindsight.mechanisms import Release, gaussian, laplace, publish, votes
+from blindsight.mechanisms.gaussian import gaussian
+from blindsight.mechanisms.laplace import laplace
+from blindsight.mechanisms.release import Release, publish
+from blindsight.mechanisms.votes import votes
 from blindsight.trees import BoundedSum
 
 KEY = keys.Key(bytes(range(32)))
@@ -169,3 +173,11 @@ def test_what_is_published_is_the_mechanisms_release_with_the_whole_event(ledger
     assert alone.event == events.Gaussian(1.0)
     assert published.event == chosen.event(alone.event)
     assert ledger.spent("people", 1e-6).releases == 1
+
+
+def test_a_release_cannot_be_changed_and_publishing_goes_by_name():
+    release = Release(1.0, events.Gaussian(1.0), 0.5)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        release.event = events.NonPrivate()  # pyright: ignore[reportAttributeAccessIssue]
+    by_name = [p.name for p in inspect.signature(publish).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    assert by_name == ["key", "ledger", "population", "participation", "unit"]

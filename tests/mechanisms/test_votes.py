@@ -1,5 +1,6 @@
 """A poll: one client, one vote; noisy counts of a public list of labels."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 
@@ -12,7 +13,9 @@ from scipy import stats
 
 from blindsight import keys
 from blindsight.errors import InvalidInput
-from blindsight.mechanisms import GaussianMechanism, LaplaceMechanism, Tally, Votes, gaussian, laplace, votes
+from blindsight.mechanisms.gaussian import GaussianMechanism, gaussian
+from blindsight.mechanisms.laplace import LaplaceMechanism, laplace
+from blindsight.mechanisms.votes import Tally, Votes, votes
 
 MECHANISMS: dict[str, Callable[[float], GaussianMechanism | LaplaceMechanism]] = {
     "gaussian exact": gaussian,
@@ -48,6 +51,12 @@ def test_a_vote_for_an_unknown_label_is_refused(label):
 def test_labels_must_be_different_and_at_least_one(labels):
     with pytest.raises(InvalidInput, match="different and at least one"):
         votes(labels, gaussian(1.0))
+
+
+def test_one_label_is_enough():
+    some = poll("gaussian exact", 2**-12, ("only",))
+    tally = some.release(some.count(ballots(some, only=3), n_expected=3.0), key=keys.reproducible(1)).value
+    assert tally.counts == pytest.approx([3], abs=0.01)
 
 
 def test_labels_are_kept_in_their_order_whatever_they_come_in():
@@ -151,15 +160,28 @@ def test_the_winner_is_ahead_by_the_margin():
     assert Tally(("a", "b"), np.array([4.0, 4.0]), 1.0).winner == "a"
 
 
+def test_a_tally_cannot_be_changed():
+    tally = Tally(("a",), np.array([1.0]), 1.0)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        tally.noise_std = 0.0  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_what_was_expected_is_said_by_name():
+    some = poll("gaussian exact")
+    with pytest.raises(TypeError, match="positional"):
+        some.count(ballots(some, cat=1), 1.0)  # pyright: ignore[reportCallIssue]
+
+
 def test_without_an_opponent_the_margin_is_infinite():
     tally = Tally(("only",), np.array([-2.0]), 1.0)
     assert (tally.winner, tally.margin) == ("only", math.inf)
 
 
 @every
-def test_a_sum_over_other_labels_is_refused_before_noise_is_drawn(name):
-    some, fewer = poll(name), poll(name, labels=LABELS[:2])
-    total = fewer.count(ballots(fewer, cat=1), n_expected=1.0)
+@pytest.mark.parametrize("labels", [LABELS[:2], (*LABELS, "snake")])
+def test_a_sum_over_other_labels_is_refused_before_noise_is_drawn(name, labels):
+    some, other = poll(name), poll(name, labels=labels)
+    total = other.count(ballots(other, cat=1), n_expected=1.0)
     for attempt in (some.event, lambda total: some.release(total, key=keys.reproducible(1))):
         with pytest.raises(InvalidInput, match="not a sum of votes for the 3 labels"):
             attempt(total)

@@ -121,11 +121,14 @@ def fixed_size_lower(event: Event, delta: float) -> float:
     leaves = flatten(event)
     if not leaves or losses.is_non_private(leaves):
         return math.inf if leaves else 0.0
-    noises = [leaf.event for leaf in leaves if isinstance(leaf, FixedSize) and isinstance(leaf.event, Gaussian)]
-    if len(noises) != len(leaves):
+    rounds = {leaf: leaf.event for leaf in leaves if isinstance(leaf, FixedSize) and isinstance(leaf.event, Gaussian)}
+    if len(rounds) != len(leaves):
         raise UnknownEvent(f"the lower bound is known for fixed-size Gaussian rounds only, not for {list(leaves)}")
+    rounds = {leaf: noise for leaf, noise in rounds.items() if noise.noise_multiplier <= _MOST_NOISE}
+    if not rounds:  # releases that give next to nothing away may be left out of a lower bound
+        return 0.0
     # Coarser steps keep huge losses on a grid that fits; rounding down keeps the bound valid at any step.
-    shift = 2 / min(noise.noise_multiplier for noise in noises)
+    shift = 2 / min(noise.noise_multiplier for noise in rounds.values())
     largest = epsilon(event, delta, Relation.REPLACE).epsilon
     interval = max(_FINEST_INTERVAL / 2, shift * (shift / 2 + 9) / 5e5, largest / 5e6)
     parts = [
@@ -136,8 +139,7 @@ def fixed_size_lower(event: Event, delta: float) -> float:
             use_connect_dots=False,
             value_discretization_interval=interval,
         ).self_compose(leaves[leaf])
-        for leaf, noise in zip(leaves, noises, strict=True)
-        if isinstance(leaf, FixedSize)
+        for leaf, noise in rounds.items()
     ]
     whole = functools.reduce(lambda left, right: left.compose(right), parts)
     return float(whole.get_epsilon_for_delta(min(1.0, delta + _rounding_error(leaves))))
@@ -247,6 +249,8 @@ class _ExactGaussian:
     def delta(self, epsilon: float) -> float:
         z = self.noise_multiplier
         tail, other = special.log_ndtr(np.array([0.5 / z - epsilon * z, -0.5 / z - epsilon * z]))
+        if tail == -math.inf:
+            return 0.0
         return float(-math.exp(tail) * math.expm1(min(0.0, epsilon + other - tail)))
 
 

@@ -136,7 +136,7 @@ def _assumptions(leaf: Event, unit: Unit) -> list[str]:
     if isinstance(leaf, FixedSize):
         found.append(f"the number of {unit}s is public and every cohort was drawn uniformly, in secret, at exact size")
     noise = leaf.event if isinstance(leaf, Poisson | TruncatedPoisson | FixedSize) else leaf
-    if isinstance(noise, Gaussian) and noise.kl_slack == 0:
+    if (isinstance(noise, Gaussian) and noise.kl_slack == 0) or (isinstance(noise, Laplace) and not noise.discrete):
         found.append("the noise is ideal: computer arithmetic on it is exact, as only the `exact` sampler ensures")
     if isinstance(noise, Gaussian | Laplace) and noise.reproducible:
         found.append("nobody who sees a release knows the seed of this reproducible run: it gives the noise away")

@@ -142,13 +142,16 @@ class Ledger:
 
         A budget below what is spent is accepted and comes back as `overspent`: nothing more may then be released.
         """
-        budget = Budget(float(epsilon), float(delta))
+        budget, name = Budget(float(epsilon), float(delta)), _name(population)
         text = json.dumps(dataclasses.asdict(budget), sort_keys=True, separators=(",", ":"))
         fields = dict.fromkeys(("unit", "relation", "run", "split", "arm"), "")
-        fields |= {"kind": "budget", "population": _name(population), "event": text, "note": _text("note", note)}
-        with self._file.connected(writing=True) as db, ledger_file.transaction(db, "IMMEDIATE"):
-            _append(db, fields)
-        return Balance(fields["population"], budget, self.spent(population, budget.delta))
+        fields |= {"kind": "budget", "population": name, "event": text, "note": _text("note", note)}
+        with self._file.connected(writing=True) as db:
+            with ledger_file.transaction(db, "DEFERRED"):
+                spent = composition.certified(_shares(db, name), budget.delta)
+            with ledger_file.transaction(db, "IMMEDIATE"):
+                _append(db, fields)
+        return Balance(name, budget, spent)
 
     def entries(self, population: str | None = None) -> list[Entry]:
         """All entries in order, or one population's."""
@@ -238,7 +241,9 @@ def _shares(db: sqlite3.Connection, population: str) -> list[Share]:
             for event, unit, relation, split, arm, times in db.execute(query, (population,))
         ]
     except (TypeError, ValueError) as error:
-        raise LedgerTampered(f"an entry of population {population!r} is none that can be written ({error})") from error
+        raise LedgerTampered(
+            f"an entry of population {population!r} is none that Blindsight writes ({error}): verify the ledger"
+        ) from error
 
 
 def _budget(db: sqlite3.Connection, population: str) -> Budget | None:

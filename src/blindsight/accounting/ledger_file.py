@@ -2,6 +2,7 @@
 
 No connection outlives a call. So a ledger may be shared by threads and carried across a fork, and the write-ahead log
 is folded into the file after every call: a copy of the file alone is whole unless somebody is writing just then.
+The log needs memory that processes share: keep the file on a local disk, under one name (no hard links).
 """
 
 import contextlib

@@ -165,7 +165,7 @@ def _rdp_of_pure(loss: float) -> np.ndarray:
     if _SMALL_LOSS <= loss <= LARGEST_LOSS:
         # Binary randomised response is the worst mechanism of its epsilon (Kairouz, Oh and Viswanath 2015).
         return rdp(RandomizedResponse(loss, 2), Relation.REPLACE)
-    return np.minimum(loss, ORDERS * loss * loss / 2)  # Bun and Steinke 2016, Proposition 3.3
+    return loss * np.minimum(1.0, ORDERS * min(loss, 1.0) / 2)  # Bun and Steinke 2016, Proposition 3.3
 
 
 @rdp.register
@@ -176,7 +176,8 @@ def _(event: Poisson, relation: Relation) -> np.ndarray:
     if relation is Relation.ADD_OR_REMOVE:
         return _upstream_rdp(sampled)
     # Through the population without the client: the weak triangle inequality (Mironov 2017, Proposition 11).
-    there, back = _upstream_rdp(sampled, orders=2 * ORDERS), _upstream_rdp(sampled, orders=2 * ORDERS - 1)
+    there = _upstream_rdp(sampled, orders=tuple(2 * ORDERS))
+    back = _upstream_rdp(sampled, orders=tuple(2 * ORDERS - 1))
     return (ORDERS - 0.5) / (ORDERS - 1) * there + back
 
 
@@ -193,10 +194,11 @@ def _(event: FixedSize, relation: Relation) -> np.ndarray:
     return np.minimum(sampled, _upstream_rdp(noise))  # for large cohorts the bound exceeds that of no sampling at all
 
 
+@functools.lru_cache(maxsize=64)  # fixed-size rounds take a fifth of a second, and are asked for with every count
 def _upstream_rdp(
     event: dp_event.DpEvent,
     relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
-    orders: np.ndarray = ORDERS,
+    orders: tuple[int, ...] = tuple(ORDERS),
 ) -> np.ndarray:
     accountant = upstream_rdp.RdpAccountant(list(orders), relation)
     accountant.compose(event)
