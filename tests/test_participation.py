@@ -337,6 +337,16 @@ def test_the_key_decides(rule):
 
 
 @every_rule
+def test_keys_and_limits_are_given_by_name(rule):
+    others = (np.arange(50), np.zeros(50)) if isinstance(rule, Unproven) else ()
+    calls: list[tuple[Any, Any]] = [(rule.draw, (SEED, *others))]
+    calls += [(make, (50, 12, 3)) for make in (participation.poisson, participation.unproven)]
+    for call, arguments in calls:
+        with pytest.raises(TypeError, match="positional"):
+            call(*arguments)
+
+
+@every_rule
 def test_the_divisor_is_known_before_the_draw(rule):
     expected = {"poisson": 12.5, "truncated": 12.5, "fixed": 12.0, "full": 50.0, "unproven": 12.0}
     [name] = [name for name, other in RULES.items() if other is rule]

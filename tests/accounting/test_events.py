@@ -163,6 +163,12 @@ def test_a_ledger_s_own_spelling_of_a_relation_is_understood():
     assert [str(unit) for unit in Unit] == ["client", "example"]
 
 
+def test_defaults_claim_nothing_special():
+    assert Gaussian(1.0) == Gaussian(1.0, kl_slack=0.0, reproducible=False)
+    assert Laplace(1.0) == Laplace(1.0, discrete=False, reproducible=False)
+    assert PureDP(1.0) == PureDP(1.0, Relation.ADD_OR_REMOVE)
+
+
 def test_a_default_may_be_left_out_of_the_text():
     assert from_json('{"name":"gaussian","noise_multiplier":2.0}') == Gaussian(2.0)
 
@@ -264,6 +270,10 @@ def test_no_name_from_the_data_is_ever_imported(name: str, monkeypatch: pytest.M
 def test_depth_is_limited_the_same_in_both_directions():
     deepest = wrapped(49)
     assert from_json(to_json(deepest)) == deepest
+    composed: Event = Gaussian(1.0)
+    for _ in range(49):
+        composed = Composed((composed,))
+    assert from_json(to_json(composed)) == composed
     text = to_json(deepest)
     with pytest.raises(InvalidInput, match="nested too deeply"):
         to_json(Repeated(deepest, 1))

@@ -1,54 +1,142 @@
 """The tables: every row reproduced, and the honest numbers on the right side of the published ones."""
 
+import functools
+import io
 import json
+import math
 
 import pytest
+from rich.console import Console
 
 from blindsight.accounting import tables
-from blindsight.accounting.tables import PAPERS, build
+from blindsight.accounting.as_published import BAYESIAN_ROWS, FEDERATED_ROWS, LOSS_NOISE_ROWS
+from blindsight.accounting.tables import PAPERS, Table, build
 from blindsight.errors import InvalidInput
 
-FAST, SLOW = ["002", "003"], [pytest.param(paper, marks=pytest.mark.slow) for paper in ("000", "001")]
+ROWS = FEDERATED_ROWS | {"002": BAYESIAN_ROWS, "003": LOSS_NOISE_ROWS}
+every_paper = pytest.mark.parametrize(
+    "paper", ["002", "003", *(pytest.param(paper, marks=pytest.mark.slow) for paper in ("000", "001"))]
+)
 
 
-@pytest.mark.parametrize("paper", [*FAST, *SLOW])
-def test_a_table_has_three_faces_of_the_same_numbers(paper):
+@functools.cache
+def built(paper: str) -> tuple[Table, list[tuple[int, int]]]:
+    """The table and what `progress` was told, once for all tests."""
     seen: list[tuple[int, int]] = []
-    table = build(paper, lambda done, total: seen.append((done, total)))
+    return build(paper, lambda done, total: seen.append((done, total))), seen
+
+
+@every_paper
+def test_every_row_is_there_and_progress_is_told(paper: str):
+    table, seen = built(paper)
+    assert [row["where"] for row in table.data] == [row.where for row in ROWS[paper]]
+    assert len(table.rows) == len(table.data)
     assert seen == [(done, len(table.rows)) for done in range(1, len(table.rows) + 1)]
-    assert json.loads(json.dumps(table.to_dict()))["title"] == PAPERS[paper]
-    lines = [line for line in table.to_markdown().splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in lines} == {len(table.columns) + 1}
-    assert len(lines) == len(table.rows) + 2
+    assert (table.paper, table.title) == (paper, PAPERS[paper])
+
+
+@every_paper
+def test_every_row_is_reproduced(paper: str):
+    table, _ = built(paper)
     assert not any("✗" in cell for row in table.rows for cell in row)
+    position = table.columns.index("reproduced")
+    assert paper == "002" or all(row[position].endswith(" ✓") for row in table.rows)
+    for row, found in zip(table.rows, table.data, strict=True):
+        if "reproduced" in found:
+            assert float(row[position].removesuffix(" ✓")) == pytest.approx(found["reproduced"], rel=5e-4)
+
+
+@every_paper
+def test_a_table_has_three_faces_of_the_same_numbers(paper: str):
+    table, _ = built(paper)
+    plain = json.loads(json.dumps(table.to_dict(), allow_nan=False))
+    assert plain["rows"] == list(table.data)
+    assert plain["title"] == PAPERS[paper]
+    page = table.to_markdown()
+    lines = [line for line in page.splitlines() if line.startswith("|")]
+    assert len(lines) == len(table.rows) + 2
+    assert set(lines[1]) == set("| -")
+    cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]
+    assert cells[0] == table.columns
+    assert cells[2:] == [tuple(cell.strip() for cell in row) for row in table.rows]
+    assert page.startswith(f"### {paper}: ")
+    assert all(f"\n- {note}\n" in page for note in table.notes)
+    screen = io.StringIO()
+    Console(file=screen, width=160).print(table)
+    drawn = screen.getvalue()
+    assert all(cell.strip() in drawn for row in table.rows for cell in row)
+    assert " ".join(table.notes[0].split()[:8]) in " ".join(drawn.split())
 
 
 def test_one_row_of_each_federated_kind_in_full():
-    realistic = tables.federated_numbers(tables.FEDERATED_ROWS["000"][0])
+    realistic = tables.federated_numbers(FEDERATED_ROWS["000"][0])
     assert realistic["reproduced"] == pytest.approx(2.3797, abs=1e-4)
     assert realistic["poisson"] == pytest.approx(1.0324, abs=1e-4)
     assert 10.1 < realistic["fixed_lower"] < 10.1366  # never above the finer bound
     assert realistic["fixed_upper"] == pytest.approx(17.394, abs=1e-3)
-    simulated = tables.federated_numbers(tables.FEDERATED_ROWS["000"][1])
+    simulated = tables.federated_numbers(FEDERATED_ROWS["000"][1])
     assert simulated["fixed_lower"] > 1e5  # no protection, whoever counts
+    assert simulated["fixed_lower"] <= simulated["fixed_upper"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("paper", ["000", "001"])
-def test_published_lies_between_what_is_claimed_and_what_is_true(paper):
-    for row in build(paper).data:
-        if not row["where"].endswith("simulated"):
-            assert row["poisson"] < float(row["published"]) < row["fixed_lower"] < row["fixed_upper"], row["where"]
-            assert all("✓" in cells[4] for cells in build(paper).rows)
+def test_published_lies_between_what_is_claimed_and_what_is_true(paper: str):
+    realistic = [row for row in built(paper)[0].data if not row["where"].endswith("simulated")]
+    assert len(realistic) == {"000": 8, "001": 5}[paper]
+    for row in realistic:
+        assert row["poisson"] < float(row["published"]) < row["fixed_lower"] < row["fixed_upper"], row["where"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paper", ["000", "001"])
+def test_the_settings_and_remarks_are_in_the_notes(paper: str):
+    notes = " ".join(built(paper)[0].notes)
+    for words in {
+        "000": ("z = 1, 1,000 rounds", "simulated rows: noise multiplier z = 0.01", "Section 5: noise", "342,777"),
+        "001": ("z = 0.8, 2,001 rounds", "published (16, 0.53), reproduced (16, 0.52), honest (16, 0.052)"),
+    }[paper]:
+        assert words in notes
+
+
+TRUE_EPSILONS = [6.7662, 3.4174, 1.3905, 0.7712] + [6.6733, 3.4281, 1.4171, 0.7903] * 2
 
 
 def test_noise_on_the_loss_protects_nothing():
-    table = build("003")
+    table, _ = built("003")
     assert {row["true"] for row in table.data} == {"inf"}
+    assert {row[table.columns.index("true ε")] for row in table.rows} == {"inf"}
+    assert [row["if_on_gradients"] for row in table.data] == pytest.approx(TRUE_EPSILONS, abs=1e-3)
     assert all(0 < row["if_on_gradients"] < float(row["published"]) for row in table.data)
 
 
+def test_bayesian_rows_name_the_records_left_out():
+    table, _ = built("002")
+    for row, found in zip(table.rows, table.data, strict=True):
+        assert found["records_expected_unprotected"] == pytest.approx(0.6)
+        assert found["reproduced_failure_probability"] == pytest.approx(1e-5)
+        assert 1e6 < found["classical"] < math.inf
+        assert row[3:5] == ("0.99999", "0.6 of 60,000")
+    more, less = (found["classical"] for found in table.data)
+    assert more > less  # of two noises, the larger
+
+
+@pytest.mark.parametrize(
+    ("value", "published", "expected"),
+    [
+        (2.3797, "2.38", "2.3797 ✓"),
+        (4.5347, "4.54", "4.5347 ✗"),
+        (7.03061, "7.0306", "7.0306 ✓"),
+        (9.9932e6, "9.99e6", "9.993e6 ✓"),
+        (9.9832e6, "9.99e6", "9.983e6 ✗"),
+        (9.98e5, "9.99e6", "9.980e5 ✗"),
+    ],
+)
+def test_a_tick_is_given_for_the_same_digits_only(value: float, published: str, expected: str):
+    assert tables._reproduced(value, published) == expected
+
+
 @pytest.mark.parametrize("paper", ["004", "", "0"])
-def test_another_paper_is_refused(paper):
+def test_another_paper_is_refused(paper: str):
     with pytest.raises(InvalidInput, match="000, 001, 002, 003"):
         build(paper)

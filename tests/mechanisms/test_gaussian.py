@@ -312,8 +312,13 @@ def test_float_noise_is_normal_to_a_thousandth():
 
 def from_bits(monkeypatch: pytest.MonkeyPatch, *columns: tuple[int, ...]) -> np.ndarray:
     drawn = jnp.asarray(np.array(columns, np.uint32).T)
+
+    def bits(key: Any, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        assert (shape, dtype) == (drawn.shape, drawn.dtype)  # beyond its end JAX would read the last row again
+        return drawn
+
     with monkeypatch.context() as patch:
-        patch.setattr(jax.random, "bits", lambda *_: drawn)
+        patch.setattr(jax.random, "bits", bits)
         return np.asarray(_normal((len(columns),), jax.random.key(0)), np.float64)
 
 
