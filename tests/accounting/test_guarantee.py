@@ -54,12 +54,6 @@ def promise(**changes: Any) -> Guarantee:
 # Rounding.
 
 
-def unit_of_last_digit(text: str) -> Decimal:
-    exponent = Decimal(text).as_tuple().exponent
-    assert isinstance(exponent, int)
-    return Decimal(1).scaleb(exponent)
-
-
 @laws
 @given(value=st.floats(0, 1e300), digits=st.integers(1, 8))
 def test_rounding_goes_one_way_and_not_far(value: float, digits: int):
@@ -67,9 +61,10 @@ def test_rounding_goes_one_way_and_not_far(value: float, digits: int):
     exact = Decimal(value)
     assert Decimal(down) <= exact <= Decimal(up)
     assert float(down) <= value <= float(up)
-    assert Decimal(up) - exact < unit_of_last_digit(up) or Decimal(up) == exact
-    assert exact - Decimal(down) < unit_of_last_digit(down) or Decimal(down) == exact
-    assert len(Decimal(up).as_tuple().digits) <= digits
+    unit = Decimal(1).scaleb(exact.adjusted() - digits + 1)  # of the last digit that is kept
+    assert Decimal(up) - exact < unit or Decimal(up) == exact
+    assert exact - Decimal(down) < unit or Decimal(down) == exact
+    assert len(Decimal(up).normalize().as_tuple().digits) <= digits
 
 
 @laws
