@@ -3,6 +3,7 @@
 All of it goes through the environment, so that nothing here imports JAX and subprocesses inherit it.
 """
 
+import atexit
 import os
 import tempfile
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-_scratch = tempfile.TemporaryDirectory(prefix="blindsight-tests-")  # removed at exit
+_scratch = tempfile.TemporaryDirectory(prefix="blindsight-tests-")
+atexit.register(_scratch.cleanup)
 os.environ |= {
     "BLINDSIGHT_LEDGER": str(Path(_scratch.name, "ledger.db")),  # for the doctests under src/
     "HOME": _scratch.name,

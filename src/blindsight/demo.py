@@ -1,6 +1,7 @@
 """`blindsight demo`: a plan, a private release, and a ledger that refuses the next one."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,17 +73,17 @@ def demo(*, folder: str | Path = "runs") -> Iterator[RenderableType]:
     total = mean_digits(images, labels, mechanism)
     guarantee = certify(population.event(mechanism.event(total)), delta=delta)
     run.write("guarantee.json", guarantee.to_dict())
-    key = keys.root()
-    release = mechanisms.publish(
+    root = keys.root()
+    publish = functools.partial(
+        mechanisms.publish,
         mechanism,
         total,
-        key=key.derive("noise", 0),
         ledger=ledger,
         population="digits",
         participation=population,
         run=run.path.name,
-        note="mean image per digit",
     )
+    release = publish(key=root.derive("noise", 0), note="mean image per digit")
     means = 10 * np.asarray(release.value) * 0.9  # a tenth of the clients hold each digit; 0.9 keeps ink below white
     _save_picture(run.path / "digits.png", images, labels, means)
     yield Pixels(np.concatenate([np.concatenate(list(row), axis=1) for row in (means[:5], means[5:])]))
@@ -91,12 +92,10 @@ def demo(*, folder: str | Path = "runs") -> Iterator[RenderableType]:
 
     yield "[bold]3. Ledger.[/] The budget of these clients was one release like this. A second one:\n"
     try:
-        mechanisms.publish(
-            mechanism, total, key=key.derive("noise", 1), ledger=ledger, population="digits", participation=population
-        )
+        publish(key=root.derive("noise", 1))
     except BudgetExceeded as refusal:
         yield f"   [red]refused:[/] {refusal}"
-    verified = ledger.verify()
+    verified = ledger.verify().raise_if_broken()
     yield f"   The ledger's chain of {verified.entries} entries is intact.\n"
     yield f"Everything is in [bold]{run.path}[/]: guarantee.json, ledger.db, and digits.png with the true means above."
 
