@@ -170,6 +170,10 @@ def test_a_cohort_of_everyone_is_the_gaussian_of_mironov():
         (10, 5, 1.0, 5, 1.0),
         (10, 5, 1.0, 5, 1.5),
         (10, 5, 1.0, 5, math.nan),
+        (10, 5, 1.0, 5, -1e-5),
+        (10, 5, 1.0, 5, 1.5),
+        (10, -5, 1.0, 5, 1e-5),
+        (10, 5, 1.0, -1, 1e-5),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(population: int, cohort: int, noise: float, rounds: int, delta: float):
