@@ -322,7 +322,7 @@ def test_a_bound_that_is_no_whole_number_is_refused(bound):
 
 @pytest.mark.parametrize("probability", [0.01, 0.3, 0.5, 0.9])
 def test_coins_show_true_with_their_probability(probability):
-    coins = SEED.derive("coins").stream().bernoulli(probability, 400_000)
+    coins = SEED.derive("coins").stream().bernoulli(probability, 1_000_000)
     assert coins.dtype == bool
     heads = int(np.count_nonzero(coins))
 
