@@ -1,0 +1,333 @@
+"""`Population`: the clients of a simulation and their examples, in columns.
+
+One flat array per field holds every client's examples one after the other, and `offsets` says where each client's
+begin: a million clients cost no Python object each, and a population on disk is memory-mapped. Whoever holds a
+population can see the data, so it exists in simulations only; what leaves it are bounded sums.
+"""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markup import escape
+from rich.table import Table
+
+from blindsight.errors import BlindsightError, InvalidInput
+
+__all__ = ["Columns", "Description", "GeneratedPopulation", "Population", "open_population"]
+
+Columns = dict[str, np.ndarray]
+"""Field name to array; the first axis counts examples. Text is numpy's variable-width string dtype."""
+
+Draw = Callable[[np.ndarray], Columns]
+"""Client indices to those clients' examples, one client after the other in that order."""
+
+TEXT = np.dtypes.StringDType()
+
+
+class Population:
+    """Clients with string ids and their examples.
+
+    >>> people = Population({"x": np.arange(5)}, sizes=[2, 0, 3], name="three people")
+    >>> people.size, people.n_examples, people["2"]["x"].tolist()
+    (3, 5, [2, 3, 4])
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, np.ndarray],
+        *,
+        sizes: Any,
+        name: str,
+        ids: Any = None,
+        classes: Mapping[str, tuple[str, ...]] | None = None,
+        synthetic: bool = False,
+    ) -> None:
+        sizes = np.asarray(sizes)
+        if sizes.ndim != 1 or not len(sizes) or sizes.dtype.kind not in "iu" or sizes.min() < 0:
+            raise InvalidInput("sizes lists the number of examples of each client: whole numbers, one client at least")
+        self.name = name
+        self.offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        self.ids = as_text(np.arange(len(sizes)) if ids is None else ids)
+        self.classes = dict(classes or {})
+        self.synthetic = synthetic
+        self._columns = {field: np.asanyarray(column) for field, column in columns.items()}
+        _check_ids(self.ids, self.size, name)
+        _check_columns(self._columns, self.n_examples, name)
+
+    @property
+    def size(self) -> int:
+        """The number of clients."""
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """The number of examples of each client."""
+        return np.diff(self.offsets)
+
+    @property
+    def n_examples(self) -> int:
+        """The number of examples of all clients."""
+        return int(self.offsets[-1])
+
+    @property
+    def columns(self) -> Columns:
+        """Every client's examples: one flat array per field, client after client."""
+        return self._columns
+
+    @property
+    def fields(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+        """The dtype and shape of one example in each field."""
+        return {field: (column.dtype, column.shape[1:]) for field, column in self.columns.items()}
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}: {self.size:,} clients, {self.n_examples:,} examples>"
+
+    def __getitem__(self, client: str | int) -> Columns:
+        """One client's examples, by id or by index."""
+        return self.examples(np.array([self.index(client) if isinstance(client, str) else range(self.size)[client]]))
+
+    def __iter__(self) -> Iterator[Columns]:
+        return (self[client] for client in range(self.size))
+
+    def index(self, client: str) -> int:
+        """The index of the client with that id."""
+        found = self._index.get(client)
+        if found is None:
+            raise InvalidInput(f"there is no client {client!r} in {self.name}: ids look like {str(self.ids[0])!r}")
+        return found
+
+    @functools.cached_property
+    def _index(self) -> dict[str, int]:
+        return {client: index for index, client in enumerate(self.ids.tolist())}
+
+    def examples(self, clients: np.ndarray) -> Columns:
+        """The examples of the clients with these indices, one client after the other in that order."""
+        rows = self.rows(clients)
+        return {field: column[rows] for field, column in self.columns.items()}
+
+    def rows(self, clients: np.ndarray) -> np.ndarray:
+        """Where the examples of these clients stand in `columns`."""
+        return ranges(self.offsets[clients], self.sizes[clients])
+
+    def select(self, clients: Any, *, name: str | None = None) -> "Population":
+        """The population of these clients alone (indices, or a mask over all), with their ids."""
+        chosen = np.arange(self.size)[np.asarray(clients)]
+        if not len(chosen):
+            raise InvalidInput(f"no client of {self.name} was selected")
+        return Population(
+            self.examples(chosen),
+            sizes=self.sizes[chosen],
+            ids=self.ids[chosen],
+            name=name or self.name,
+            classes=self.classes,
+            synthetic=self.synthetic,
+        )
+
+    def replace(self, columns: Mapping[str, np.ndarray], *, name: str | None = None) -> "Population":
+        """The same clients with other fields, example for example."""
+        return Population(
+            columns,
+            sizes=self.sizes,
+            ids=self.ids,
+            name=name or self.name,
+            classes={field: names for field, names in self.classes.items() if field in columns},
+            synthetic=self.synthetic,
+        )
+
+    def transform(self, change: Callable[[np.ndarray, Columns], Columns], *, name: str) -> "Population":
+        """The same clients after `change(clients, columns)`, which returns as many examples for each client.
+
+        A generated population stays generated: the change is made when examples are drawn.
+        """
+        return self.replace(change(np.arange(self.size), self.columns), name=name)
+
+    def describe(self) -> "Description":
+        """What is there: clients, examples, fields and sizes. Of simulated data only; never publish it as it is."""
+        quantiles = np.quantile(self.sizes, [0, 0.25, 0.5, 0.75, 1]).tolist()
+        return Description(
+            name=self.name,
+            clients=self.size,
+            examples=self.n_examples,
+            fields={
+                field: f"{'text' if dtype == TEXT else dtype}{list(shape) if shape else ''}"
+                for field, (dtype, shape) in self.fields.items()
+            },
+            classes={field: list(names) for field, names in self.classes.items()},
+            examples_per_client=dict(
+                zip(("least", "quarter", "median", "three quarters", "most"), quantiles, strict=True)
+            ),
+            without_examples=int(np.sum(self.sizes == 0)),
+            synthetic=self.synthetic,
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write the population as a folder of `.npy` files, which `open_population` maps into memory."""
+        folder = Path(path)
+        try:
+            folder.mkdir(parents=True, exist_ok=False)
+        except FileExistsError:
+            raise InvalidInput(f"{folder} exists already: choose another folder") from None
+        except OSError as error:
+            raise BlindsightError(f"cannot create {folder} ({error.strerror}): choose another folder") from error
+        np.save(folder / "sizes.npy", self.sizes)
+        for number, column in enumerate([self.ids, *self.columns.values()]):
+            _save_column(folder / f"column-{number}.npy", column)
+        about = {"format": 1, "name": self.name, "fields": list(self.columns)}
+        about |= {"classes": self.classes, "synthetic": self.synthetic}
+        (folder / "population.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")  # last: complete
+        return folder
+
+
+class GeneratedPopulation(Population):
+    """A population whose examples are drawn when they are asked for, the same ones each time."""
+
+    def __init__(self, draw: Draw, *, sizes: Any, name: str, **about: Any) -> None:
+        self.draw = draw
+        super().__init__({}, sizes=sizes, name=name, **about)
+
+    @property
+    def columns(self) -> Columns:
+        """Every client's examples, drawn once and kept."""
+        if not self._columns:
+            self._columns = self.draw(np.arange(self.size))
+            _check_columns(self._columns, self.n_examples, self.name)
+        return self._columns
+
+    @property
+    def fields(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+        """The dtype and shape of one example in each field, as the first client with examples has them."""
+        some = self.draw(np.array([int(np.argmax(self.sizes > 0))]))
+        return {field: (column.dtype, column.shape[1:]) for field, column in some.items()}
+
+    def examples(self, clients: np.ndarray) -> Columns:
+        """The examples of these clients; nobody else's are drawn."""
+        return super().examples(clients) if self._columns else self.draw(clients)
+
+    def select(self, clients: Any, *, name: str | None = None) -> "Population":
+        """The population of these clients alone, still drawn on demand."""
+        chosen = np.arange(self.size)[np.asarray(clients)]
+        if not len(chosen):
+            raise InvalidInput(f"no client of {self.name} was selected")
+        about = {"ids": self.ids[chosen], "classes": self.classes, "synthetic": self.synthetic}
+        draw = lambda some: self.draw(chosen[some])  # noqa: E731
+        return GeneratedPopulation(draw, sizes=self.sizes[chosen], name=name or self.name, **about)
+
+    def transform(self, change: Callable[[np.ndarray, Columns], Columns], *, name: str) -> "Population":
+        """The same clients after `change(clients, columns)`, made when examples are drawn."""
+        about = {"ids": self.ids, "classes": self.classes, "synthetic": self.synthetic}
+        return GeneratedPopulation(lambda some: change(some, self.draw(some)), sizes=self.sizes, name=name, **about)
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What a population holds. It was read off the data without noise: `simulation_only`."""
+
+    name: str
+    clients: int
+    examples: int
+    fields: dict[str, str]
+    classes: dict[str, list[str]]
+    examples_per_client: dict[str, float]
+    without_examples: int
+    synthetic: bool
+    simulation_only: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of `blindsight data describe --json`."""
+        return dataclasses.asdict(self)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        kind = "synthetic" if self.synthetic else "real"
+        yield f"[bold]{escape(self.name)}[/]: {self.clients:,} clients, {self.examples:,} examples, {kind} data"
+        table = Table(box=None, pad_edge=False)
+        for heading in ("field", "one example", "classes"):
+            table.add_column(heading)
+        for field, kind in self.fields.items():
+            names = self.classes.get(field, [])
+            shown = ", ".join(names[:10]) + (f", ... ({len(names)})" if len(names) > 10 else "")
+            table.add_row(escape(field), escape(kind), escape(shown))
+        yield table
+        spread = ", ".join(f"{word} {value:g}" for word, value in self.examples_per_client.items())
+        yield f"Examples per client: {spread}; {self.without_examples:,} clients have none."
+        yield "[yellow]simulation_only[/]: these numbers were read off the data without noise."
+
+
+def open_population(path: str | Path) -> Population:
+    """The population saved in the folder `path`, memory-mapped: nothing is read before it is used."""
+    folder = Path(path)
+    try:
+        about = json.loads((folder / "population.json").read_text(encoding="utf-8"))
+        if about["format"] != 1:
+            raise InvalidInput(f"{folder} was saved by a newer Blindsight: update to read it")
+        return Population(
+            {f: _load_column(folder / f"column-{n}.npy") for n, f in enumerate(about["fields"], 1)},
+            sizes=np.load(folder / "sizes.npy"),
+            ids=_load_column(folder / "column-0.npy"),
+            name=about["name"],
+            classes={field: tuple(names) for field, names in about["classes"].items()},
+            synthetic=about["synthetic"],
+        )
+    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise InvalidInput(f"{folder} is not a saved population, or it is damaged: {error}") from error
+
+
+def as_text(values: Any) -> np.ndarray:
+    """An array of strings without a Python object for each."""
+    values = np.asanyarray(values)
+    return values if values.dtype == TEXT else values.astype(TEXT)
+
+
+def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The whole numbers starts[i] .. starts[i] + counts[i] - 1 for every i, one range after the other.
+
+    >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    ends = np.cumsum(counts, dtype=np.int64)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
+
+
+def _check_ids(ids: np.ndarray, size: int, name: str) -> None:
+    if ids.shape != (size,):
+        raise InvalidInput(f"{name} has {size:,} clients but {ids.size:,} ids")
+    if len(np.unique(ids)) < size:
+        raise InvalidInput(f"two clients of {name} have the same id: make ids unique")
+
+
+def _check_columns(columns: Columns, n_examples: int, name: str) -> None:
+    for field, column in columns.items():
+        if len(column) != n_examples:
+            raise InvalidInput(
+                f"field {field!r} of {name} has {len(column):,} examples, but its clients have {n_examples:,} in all"
+            )
+        if column.dtype.kind not in "biufT":
+            raise InvalidInput(f"field {field!r} of {name} holds {column.dtype}: use numbers or text")
+
+
+def _save_column(path: Path, column: np.ndarray) -> None:
+    """Numbers as they are; text as UTF-8 bytes and the length of each."""
+    if column.dtype == TEXT:
+        encoded = [text.encode() for text in column.ravel().tolist()]
+        lengths = np.array([len(text) for text in encoded], np.int64)
+        np.save(path.with_suffix(".lengths.npy"), lengths.reshape(column.shape))
+        column = np.frombuffer(b"".join(encoded), np.uint8)
+    np.save(path, column)
+
+
+def _load_column(path: Path) -> np.ndarray:
+    column = np.load(path, mmap_mode="r")
+    if not path.with_suffix(".lengths.npy").exists():
+        return column
+    lengths = np.load(path.with_suffix(".lengths.npy"))
+    ends, raw = np.cumsum(lengths).tolist(), column.tobytes()
+    texts = [raw[start:end].decode() for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    return np.array(texts, dtype=TEXT).reshape(lengths.shape)
