@@ -1,18 +1,17 @@
 """The command line: parse, one library call, print. Whatever takes time to import is imported by its command."""
 
 import dataclasses
-import json
 import math
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from blindsight import __version__
+from blindsight.cli.printing import AsJson, print_json, progress_bar, working
 from blindsight.errors import BlindsightError, InvalidInput
 
 if TYPE_CHECKING:
@@ -72,7 +71,6 @@ def delta_value(text: str, population: int) -> float:
 
 
 WholeNumber = Annotated[int | None, typer.Option(parser=whole_number, metavar="N")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
 # --- plan and tables
@@ -122,7 +120,7 @@ def plan(
         participation=participation,  # pyright: ignore[reportArgumentType]  (Privacy refuses what it does not know)
         max_participations=max_participations,
     )
-    with _working("computing privacy losses"):
+    with working("computing privacy losses"):
         if epsilon is not None and rounds is None:
             privacy = privacy.calibrate_rounds(epsilon=epsilon, delta=failure)
         elif epsilon is not None:
@@ -131,7 +129,7 @@ def plan(
     split = split_noise(privacy.noise_multiplier or 0.0, cohort) if adaptive_clipping else None
     if as_json:
         adaptive = {"adaptive_clipping": {"noise_multiplier": split[0], "count_std": split[1]}} if split else {}
-        _print_json(found.to_dict() | adaptive)
+        print_json(found.to_dict() | adaptive)
     else:
         _print_plan(found, epsilon, split, explain)
 
@@ -166,7 +164,7 @@ def tables(
     built: list[published.Table] = []
     console = Console(highlight=False)
     for name in [paper] if paper else list(published.PAPERS):
-        with _progress(f"computing table {name}") as progress:
+        with progress_bar(f"computing table {name}") as progress:
             built.append(published.build(name, progress))
         if markdown:
             sys.stdout.write(built[-1].to_markdown() + "\n")
@@ -174,7 +172,7 @@ def tables(
             console.print(built[-1])
             console.print()
     if as_json:
-        _print_json([table.to_dict() for table in built])
+        print_json([table.to_dict() for table in built])
 
 
 @app.command(epilog="Example:  blindsight demo --folder runs")
@@ -209,7 +207,7 @@ def ledger_show(
 
     found = Statement.of(_ledger(ledger), population=population, delta=delta, with_entries=entries or as_json)
     if as_json:
-        _print_json(found.to_dict())
+        print_json(found.to_dict())
     else:
         Console(highlight=False).print(found)
 
@@ -231,7 +229,7 @@ def ledger_verify(
     else:
         found = _ledger(ledger).verify(witness=head)
     if as_json:
-        _print_json(dataclasses.asdict(found))
+        print_json(dataclasses.asdict(found))
     else:
         Console(highlight=False).print(str(found), soft_wrap=True, markup=False)
     if not found.ok:
@@ -268,45 +266,15 @@ def budget_set(
     _ledger(ledger).set_budget(population, epsilon=epsilon, delta=delta, note=note)
     found = account(_ledger(ledger), population)
     if as_json:
-        _print_json(found.to_dict())
+        print_json(found.to_dict())
     else:
         Console(highlight=False).print(str(found), soft_wrap=True, markup=False)
-
-
-# --- printing
 
 
 def _ledger(path: Path | None) -> "Ledger":
     from blindsight.accounting.ledger import Ledger
 
     return Ledger(path)
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False, default=str) + "\n")
-
-
-def _working(doing: str) -> Any:
-    """A spinner on stderr while something takes seconds; nothing where stderr is not a terminal."""
-    return Console(stderr=True).status(f"{doing} …")
-
-
-class _progress:
-    """A progress bar on stderr, as a function `(done, total)` to call."""
-
-    def __init__(self, doing: str) -> None:
-        from rich.progress import Progress
-
-        console = Console(stderr=True)
-        self._bar = Progress(console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._bar.add_task(doing, total=None)
-
-    def __enter__(self) -> Callable[[int, int], None]:
-        self._bar.start()
-        return lambda done, total: self._bar.update(self._task, completed=done, total=total)
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
 
 
 def _version(asked: bool) -> None:
