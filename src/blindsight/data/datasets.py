@@ -1,0 +1,148 @@
+"""Real data sets, found where they are or fetched from where they are published.
+
+A data set is a few prepared files in one folder. They are looked for in `$BLINDSIGHT_DATA` if that is set; else in
+`data` and `shared/data` here and in every folder above; else in the cache, where `get` puts them.
+"""
+
+import dataclasses
+import difflib
+import functools
+import inspect
+import lzma
+import os
+import shutil
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from blindsight.data.catalogue import DATASETS, Dataset
+from blindsight.data.downloads import Patience, alone, fetch
+from blindsight.data.population import Population
+from blindsight.errors import BlindsightError, InvalidInput
+
+__all__ = ["cache_folder", "dataset", "find", "get", "how_to_get", "named"]
+
+
+def dataset(name: str, **options: Any) -> Population:
+    """The population of a real data set, from its files on this machine.
+
+    Options: `split` ("train", "test" or "all") for mnist, fashion_mnist and adult; `invert` for femnist; `unit` for
+    stackexchange ("post", "sentence") and shakespeare ("speech", "line"); `matched` for phishing. Data sets without
+    clients have one example on each.
+    """
+    asked = named(name)
+    known = list(inspect.signature(asked.read).parameters)[1:]
+    for option in options:
+        if option not in known:
+            raise InvalidInput(f"{name} has no option {option!r}: it has {', '.join(known)}")
+    folder = find(name)
+    if folder is None:
+        raise InvalidInput(f"{name} is not on this machine: {how_to_get(asked)}")
+    try:
+        return asked.read(folder, **options)
+    except InvalidInput:
+        raise
+    except (OSError, EOFError, KeyError, ValueError, lzma.LZMAError, zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidInput(
+            f"{' or '.join(asked.files)} in {folder} is damaged ({error}): remove it and get {name} anew"
+        ) from error
+
+
+def named(name: str) -> Dataset:
+    """The data set of that name."""
+    if name not in DATASETS:
+        near = difflib.get_close_matches(name, DATASETS, n=1, cutoff=0.5)
+        raise InvalidInput(
+            f"there is no data set {name!r}: "
+            + (f"did you mean {near[0]!r}?" if near else f"have {', '.join(DATASETS)}")
+        )
+    return DATASETS[name]
+
+
+def find(name: str) -> Path | None:
+    """The folder that holds every file of the data set, if there is one."""
+    asked = named(name)
+    return next((folder for folder in _folders() if _holds(folder, asked)), None)
+
+
+def cache_folder() -> Path:
+    """Where `get` puts data when it is not told where."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "blindsight"
+
+
+def how_to_get(asked: Dataset) -> str:
+    """How a person comes by the data set, in words that follow a colon."""
+    if asked.public:
+        return f"blindsight data get {asked.name} downloads it"
+    files = " and ".join(asked.files)
+    return (
+        f"it has no public download in this form ({asked.origin}), so put {files} into a folder named by "
+        f"$BLINDSIGHT_DATA, or get it from a mirror with blindsight data get {asked.name} --from URL"
+    )
+
+
+def get(
+    name: str,
+    *,
+    to: Path | None = None,
+    mirror: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    patience: Patience | None = None,
+) -> Path:
+    """Download, verify and prepare a data set; the folder it is then in. What is on this machine is left alone.
+
+    `to` is the folder, else `$BLINDSIGHT_DATA`, else the cache. `mirror` is the address of a folder that holds a folder
+    NAME with the published files, asked instead of their origins; else `$BLINDSIGHT_DATA_URL`.
+    """
+    asked = named(name)
+    if to is not None and _holds(to, asked):
+        return to
+    if to is None and (found := find(name)):
+        return found
+    mirror = mirror or os.environ.get("BLINDSIGHT_DATA_URL")
+    if not mirror and not asked.public:
+        raise InvalidInput(f"{name} cannot be downloaded: {how_to_get(asked)}")
+    folder = to or Path(os.environ.get("BLINDSIGHT_DATA") or cache_folder())
+    unfinished = folder / f"{name}.download"
+    with alone(unfinished):
+        _fetch_all(asked, unfinished, mirror, progress, patience)
+        try:
+            asked.prepare(unfinished, folder)
+            shutil.rmtree(unfinished)
+        except OSError as error:
+            raise BlindsightError(f"cannot write {name} into {folder} ({error.strerror}): choose another") from error
+    return folder
+
+
+def _fetch_all(
+    asked: Dataset,
+    folder: Path,
+    mirror: str | None,
+    progress: Callable[[int, int], None],
+    patience: Patience | None,
+) -> None:
+    """Every download into `folder`, with one progress over all of them."""
+    expected = sum(file.size or 0 for file in asked.downloads)
+    before = 0
+    for file in asked.downloads:
+        if mirror:
+            file = dataclasses.replace(file, urls=(f"{mirror.rstrip('/')}/{asked.name}/{file.name}",))
+        done = functools.partial(_report, progress, before, expected)
+        before += fetch(file, folder, progress=done, patience=patience).stat().st_size
+
+
+def _report(progress: Callable[[int, int], None], before: int, expected: int, done: int, total: int | None) -> None:
+    progress(before + done, max(expected, before + done))
+
+
+def _holds(folder: Path, asked: Dataset) -> bool:
+    return all((folder / file).is_file() for file in asked.files)
+
+
+def _folders() -> list[Path]:
+    if told := os.environ.get("BLINDSIGHT_DATA"):
+        return [Path(told)]
+    here = Path.cwd()
+    return [parent / name for parent in (here, *here.parents) for name in ("data", "shared/data")] + [cache_folder()]

@@ -1,0 +1,273 @@
+"""Files over HTTP: resumed where they broke off, verified, and never half there under their own name.
+
+A file grows as `NAME.part` and takes its name when its checksum is right. What has arrived survives a broken
+connection, a killed process and a reboot; only what is missing is asked for again.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import http.client
+import json
+import os
+import re
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import IO, Any
+
+from blindsight import __version__
+from blindsight.errors import BlindsightError, InvalidInput
+
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["Patience", "RemoteFile", "alone", "checksum", "fetch"]
+
+CHUNK = 1 << 16
+MOMENTARY = {408, 425, 429, 500, 502, 503, 504}
+"""Answers that may be different in a moment."""
+
+Progress = Callable[[int, int | None], None]
+"""Called with the bytes that are there and the bytes of the whole file, if known."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RemoteFile:
+    """A file, the addresses it can be had from, and how to know it: `checksum` is `sha256:...` or `md5:...`."""
+
+    name: str
+    urls: tuple[str, ...]
+    checksum: str
+    size: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How often a download is tried without a new byte arriving, and how long each step may take."""
+
+    attempts: int = 4
+    wait_s: float = 0.5  # doubled with every failure
+    longest_wait_s: float = 30.0
+    timeout_s: float = 30.0
+
+
+class _Unusable(Exception):
+    """This address will not give the file, however often it is asked."""
+
+
+class _Broken(Exception):
+    """This time it did not work; `wait_s` is how long the server wants to be left alone."""
+
+    def __init__(self, message: str, wait_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.wait_s = wait_s
+
+
+def fetch(
+    file: RemoteFile, folder: Path, *, progress: Progress = lambda done, total: None, patience: Patience | None = None
+) -> Path:
+    """The path of `file` in `folder`, downloaded from the first address that gives it, unless it is there already."""
+    target, part = folder / file.name, folder / f"{file.name}.part"
+    if target.is_file() and checksum(target, file.checksum) == file.checksum:
+        progress(target.stat().st_size, file.size)
+        return target
+    reasons: list[str] = []
+    for url in file.urls:
+        if not url.startswith(("http://", "https://")):
+            raise InvalidInput(f"{url} is not an address of the web: it must begin with https:// or http://")
+        try:
+            _obtain(url, file, part, progress, patience or Patience())
+        except _Unusable as error:
+            reasons.append(str(error))
+        else:
+            os.replace(part, target)
+            _discard(part)  # the note beside it
+            return target
+    kept = f" ({_size(part):,} bytes are kept, and the same command goes on from there)" if _size(part) else ""
+    raise BlindsightError(f"{file.name} could not be downloaded{kept}: {'; '.join(reasons)}")
+
+
+def checksum(path: Path, like: str = "sha256:") -> str:
+    """The checksum of a file, written like another one: `sha256:...`, `md5:...`."""
+    algorithm = like.partition(":")[0]
+    with path.open("rb") as opened:
+        return f"{algorithm}:{hashlib.file_digest(opened, algorithm).hexdigest()}"
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Generator[None]:
+    """Refuse a second process that would download into the same folder; the lock ends with its process."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BlindsightError(f"cannot create {folder} ({error.strerror}): choose another folder") from error
+    if sys.platform == "win32":
+        yield
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BlindsightError(f"another process is downloading into {folder}: wait until it is done") from None
+        yield
+    finally:
+        os.close(opened)
+
+
+# --- one address
+
+
+def _obtain(url: str, file: RemoteFile, part: Path, progress: Progress, patience: Patience) -> None:
+    """Make `part` the whole, verified file. Bytes of an earlier run that turn out wrong are fetched anew, once."""
+    while True:
+        resumed = _size(part) > 0
+        _complete(url, file, part, progress, patience)
+        found = checksum(part, file.checksum)
+        if found == file.checksum:
+            return
+        _discard(part)
+        if not resumed:
+            raise _Unusable(
+                f"{url} gave a file with the wrong checksum ({_short(found)}, but {_short(file.checksum)} is known), "
+                "which was thrown away"
+            )
+
+
+def _complete(url: str, file: RemoteFile, part: Path, progress: Progress, patience: Patience) -> None:
+    """Bring `part` to its full length, again and again while bytes still arrive."""
+    failures, most = 0, _size(part)
+    while True:
+        try:
+            return _ask(url, file, part, progress, patience.timeout_s)
+        except _Broken as error:
+            failures = 0 if _size(part) > most else failures + 1
+            most = max(most, _size(part))
+            if failures >= patience.attempts:
+                raise _Unusable(str(error)) from error
+            time.sleep(min(max(patience.wait_s * 2**failures, error.wait_s), patience.longest_wait_s))
+
+
+def _ask(url: str, file: RemoteFile, part: Path, progress: Progress, timeout_s: float) -> None:
+    """One request for what is missing, written to the end of `part` as it arrives."""
+    have = _size(part)
+    if have == file.size:
+        return  # complete; whether it is right is for the checksum to say
+    if file.size is not None and have > file.size:
+        _discard(part)
+        have = 0
+    response = _open(url, part, have, timeout_s)
+    if response is None:
+        return
+    with response:
+        start, total = _extent(url, part, response, have)
+        if file.size is not None and total is not None and total != file.size:
+            raise _Unusable(f"{url} has {total:,} bytes, but {file.size:,} are known")
+        if start == 0:
+            _note(part, url, response)
+        with part.open("ab" if start else "wb", buffering=0) as opened:
+            _receive(url, response, opened, start, file.size or total, progress)
+
+
+def _open(url: str, part: Path, have: int, timeout_s: float) -> Any:
+    """The server's answer; None if it says that `part` is complete."""
+    request = urllib.request.Request(url, headers={"User-Agent": f"blindsight/{__version__}"})
+    request.add_header("Accept-Encoding", "identity")  # the bytes that were summed, not a compressed form of them
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+        if validator := _noted(part, url):
+            request.add_header("If-Range", validator)  # a file that has changed since comes whole
+    try:
+        return urllib.request.urlopen(request, timeout=timeout_s)
+    except urllib.error.HTTPError as error:
+        with error:
+            said = f"{url} answered {error.code} {error.reason}"
+            if error.code == 416:  # nothing beyond what we have: complete, or not the same file
+                if error.headers.get("Content-Range", "") == f"bytes */{have}":
+                    return None
+                _discard(part)
+                raise _Broken(said) from error
+            if error.code in MOMENTARY:
+                wanted = error.headers.get("Retry-After", "")
+                raise _Broken(said, float(wanted) if wanted.isdecimal() else 0.0) from error
+            raise _Unusable(said) from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise _Broken(f"{url} could not be reached ({_why(error)})") from error
+
+
+def _extent(url: str, part: Path, response: Any, have: int) -> tuple[int, int | None]:
+    """Where the bytes of this answer begin, and how many the whole file has."""
+    if response.status == 206:
+        found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+        if found is None or int(found[1]) != have:
+            _discard(part)  # what is there cannot be continued here; the next request asks for the whole
+            raise _Broken(f"{url} sent other bytes than it was asked for")
+        return have, None if found[2] == "*" else int(found[2])
+    if response.status != 200:
+        raise _Unusable(f"{url} answered {response.status} {response.reason}")
+    length = response.headers.get("Content-Length", "")
+    return 0, int(length) if length.isdecimal() else None
+
+
+def _receive(url: str, response: Any, opened: IO[bytes], done: int, total: int | None, progress: Progress) -> None:
+    progress(done, total)
+    while True:
+        try:
+            chunk = response.read1(CHUNK if total is None else min(CHUNK, total - done))
+        except (OSError, http.client.HTTPException) as error:
+            raise _Broken(f"{url} broke off after {done:,} bytes ({_why(error)})") from error
+        if not chunk:
+            break
+        try:
+            opened.write(chunk)
+        except OSError as error:
+            raise BlindsightError(f"cannot write {opened.name} ({error.strerror}): make room and try again") from error
+        done += len(chunk)
+        progress(done, total)
+    if total is not None and done < total:
+        raise _Broken(f"{url} broke off after {done:,} of {total:,} bytes")
+    os.fsync(opened.fileno())
+
+
+# --- the note beside a part: which version of which address its bytes are
+
+
+def _note(part: Path, url: str, response: Any) -> None:
+    tag = response.headers.get("ETag", "")
+    validator = response.headers.get("Last-Modified", "") if not tag or tag.startswith("W/") else tag
+    _beside(part).write_text(json.dumps({"url": url, "validator": validator}), encoding="utf-8")
+
+
+def _noted(part: Path, url: str) -> str:
+    try:
+        note = json.loads(_beside(part).read_text(encoding="utf-8"))
+        return str(note["validator"]) if note["url"] == url else ""  # another mirror has other tags
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _beside(part: Path) -> Path:
+    return part.with_name(part.name + ".json")
+
+
+def _discard(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    _beside(part).unlink(missing_ok=True)
+
+
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.is_file() else 0
+
+
+def _short(checksum: str) -> str:
+    algorithm, _, digits = checksum.partition(":")
+    return f"{algorithm} {digits[:12]}…"
+
+
+def _why(error: BaseException) -> str:
+    reason = getattr(error, "reason", None) or error
+    return str(getattr(reason, "strerror", None) or reason or type(reason).__name__)

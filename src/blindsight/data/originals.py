@@ -1,0 +1,96 @@
+"""The files that data sets are published as, turned into the files that `prepared` reads."""
+
+import contextlib
+import gzip
+import io
+import lzma
+import math
+import os
+import struct
+import zlib
+from collections.abc import Generator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from blindsight.errors import InvalidInput
+
+__all__ = ["adult", "as_it_is", "idx_images", "mnist", "read_idx"]
+
+IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+ADULT_HEADER = (
+    "age,workclass,fnlwgt,education,education_num,marital_status,occupation,relationship,race,sex,"
+    "capital_gain,capital_loss,hours_per_week,native_country,income,split"
+)
+
+
+def idx_images(originals: Path, folder: Path, *, name: str) -> None:
+    """Four idx files as MNIST and its look-alikes have them, as `NAME.npz`."""
+    arrays = {
+        f"{letter}_{split}": read_idx(originals / f"{prefix}-{what}-ubyte.gz")
+        for split, prefix in (("train", "train"), ("test", "t10k"))
+        for letter, what in (("x", "images-idx3"), ("y", "labels-idx1"))
+    }
+    with _atomic(folder / f"{name}.npz") as opened:
+        np.savez_compressed(opened, allow_pickle=False, **arrays)
+
+
+def mnist(originals: Path, folder: Path) -> None:
+    """MNIST as `mnist.npz`, and the writer of every digit from QMNIST as `mnist_writers.npz`."""
+    writers: dict[str, np.ndarray] = {}
+    for split, prefix in (("train", "train"), ("test", "t10k")):
+        labels = read_idx(originals / f"{prefix}-labels-idx1-ubyte.gz")
+        about = read_idx(originals / f"qmnist-{split}-labels-idx2-int.gz")[: len(labels)]
+        if about.ndim != 2 or not np.array_equal(about[:, 0], labels):
+            raise InvalidInput(
+                f"the writers of the MNIST {split} digits are out of step with the digits: get both anew"
+            )
+        writers[f"writer_{split}"] = about[:, 2].astype(np.int16)
+        writers[f"hsf_{split}"] = about[:, 1].astype(np.uint8)
+        writers[f"order_{split}"] = about[:, 3].astype(np.uint8)
+    idx_images(originals, folder, name="mnist")
+    with _atomic(folder / "mnist_writers.npz") as opened:
+        np.savez_compressed(opened, allow_pickle=False, **writers)
+
+
+def adult(originals: Path, folder: Path) -> None:
+    """`adult.data` and `adult.test` as one table with a header and a column `split`, `adult.csv.xz`."""
+    lines = [ADULT_HEADER]
+    for name, split in (("adult.data", "train"), ("adult.test", "test")):
+        for line in (originals / name).read_text(encoding="utf-8").splitlines():
+            if line.count(",") == ADULT_HEADER.count(",") - 1:  # not the remark at the top, not the empty last line
+                lines.append(f"{line.removesuffix('.').replace(', ', ',')},{split}")
+    with _atomic(folder / "adult.csv.xz") as opened:
+        opened.write(lzma.compress("".join(f"{line}\n" for line in lines).encode()))
+
+
+def as_it_is(originals: Path, folder: Path) -> None:
+    """Files that are prepared already."""
+    for path in sorted(originals.iterdir()):
+        os.replace(path, folder / path.name)
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """The array of a gzipped idx file: two zero bytes, type, number of axes, their lengths, values in big-endian."""
+    try:
+        content = gzip.decompress(path.read_bytes())
+        axes = struct.unpack_from(f">{content[3]}I", content, 4)
+        kind = np.dtype(IDX_TYPES[content[2]])
+        values = np.frombuffer(content, kind, offset=4 + 4 * len(axes), count=math.prod(axes))
+    except (OSError, EOFError, zlib.error, struct.error, IndexError, KeyError, ValueError) as error:
+        raise InvalidInput(f"{path} is not a gzipped idx file: {error}") from error
+    return values.reshape(axes).astype(kind.newbyteorder("="))
+
+
+@contextlib.contextmanager
+def _atomic(path: Path) -> Generator[IO[bytes]]:
+    """A file to write that appears under its name when it is complete, and not at all if writing fails."""
+    content = io.BytesIO()  # at most some tens of megabytes
+    yield content
+    unfinished = path.with_name(path.name + ".part")
+    with unfinished.open("wb") as opened:
+        opened.write(content.getbuffer())
+        opened.flush()
+        os.fsync(opened.fileno())
+    os.replace(unfinished, path)
