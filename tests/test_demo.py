@@ -40,7 +40,7 @@ def test_the_picture_has_the_digits_in_it(shown):
 
 
 def test_one_client_moves_the_sum_by_at_most_its_bound():
-    images, labels = data.digits()
+    images, labels = data.embedded("digits").columns.values()
     mechanism = mechanisms.gaussian(4.0)
     everyone = mean_digits(images, labels, mechanism)
     without = mean_digits(images[1:], labels[1:], mechanism)

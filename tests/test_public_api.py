@@ -9,7 +9,7 @@ PINNED = {
     "blindsight": "Guarantee Ledger Plan Privacy accounting data errors keys mechanisms participation plan runs trees",
     "blindsight.accounting": "Bound Event Guarantee Relation Unit certify delta epsilon group_privacy rounds_for "
     "solve_noise split_noise",
-    "blindsight.data": "Digits digits",
+    "blindsight.data": "Population embedded open_population",
     "blindsight.errors": "BlindsightError BudgetExceeded InvalidInput LedgerCorrupted LedgerError LedgerFromTheFuture "
     "LedgerTampered PrivacyError RelationMismatch UnboundedContribution UnknownEvent",
     "blindsight.keys": "Key Stream reproducible root",

@@ -60,7 +60,8 @@ def demo(*, folder: str | Path = "runs") -> Iterator[RenderableType]:
     yield ""
 
     epsilon, delta = 1.0, 1e-5
-    images, labels = data.digits()
+    people = data.embedded("digits").columns  # real, one on each client
+    images, labels = people["image"], people["label"]
     population = full(len(images))
     noise = solve_noise(lambda z: mechanisms.gaussian(z).event_for(images[0].size * 10), epsilon=epsilon, delta=delta)
     mechanism = mechanisms.gaussian(noise)

@@ -1,5 +1,6 @@
-"""Data that make the main jobs run without a download."""
+"""Clients' examples: populations of your own, and embedded ones that need no download."""
 
-from blindsight.data.embedded import Digits, digits
+from blindsight.data.embedded import embedded
+from blindsight.data.population import Population, open_population
 
-__all__ = ["Digits", "digits"]
+__all__ = ["Population", "embedded", "open_population"]

@@ -1,0 +1,35 @@
+"""`digits`: 1,797 real handwritten digits of 8x8 pixels, which come with scikit-learn."""
+
+from typing import Any
+
+import numpy as np
+
+from blindsight.data.dice import Dice
+from blindsight.data.population import Population
+from blindsight.errors import InvalidInput
+
+__all__ = ["digits"]
+
+
+def digits(clients: int | None = None, *, seed: int = 0) -> Population:
+    """The digits: `image` (8, 8) float32 in [0, 1] and `label`. Real, and small.
+
+    Each lies on a client of its own, or they are dealt to `clients` at random, as evenly as it goes.
+    """
+    from sklearn.datasets import load_digits  # a second to import
+
+    loaded: Any = load_digits()
+    image, label = (loaded["images"] / 16.0).astype(np.float32), loaded["target"].astype(np.int32)
+    if clients is None:
+        clients = len(label)
+    elif clients > len(label):
+        raise InvalidInput(f"there are {len(label):,} digits: ask for so many clients or fewer, not {clients:,}")
+    else:
+        dealt = np.argsort(Dice(seed, "digits").words("deal", np.arange(len(label))))
+        image, label = image[dealt], label[dealt]
+    return Population(
+        {"image": image, "label": label},
+        sizes=np.diff(np.arange(clients + 1) * len(label) // clients),
+        name="digits",
+        classes={"label": tuple("0123456789")},
+    )

@@ -1,0 +1,193 @@
+"""`handwriting`: characters written by synthetic writers, 28x28 grey, ink bright on black.
+
+A writer has a slant, a pen, a size, a way of writing each character and a bent of their own in it; each character
+they write wobbles a little around that. An image is a row of dabs along the pen's path, each a round spot of ink. A
+round spot is a product of a function of x and one of y, so that an image is the product of two small matrices, and
+hundreds of thousands are written in seconds.
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from blindsight.data.dice import Dice
+from blindsight.data.embedded.strokes import CHARACTERS, POINTS, templates
+from blindsight.data.population import Columns, GeneratedPopulation, as_text
+from blindsight.errors import InvalidInput
+
+__all__ = ["handwriting"]
+
+SIDE = 28  # pixels
+CHUNK = 128  # images written at once: their dabs stay in the processor's cache
+GLYPHS = {"digits": CHARACTERS[:10], "all": CHARACTERS}
+
+
+def handwriting(
+    clients: int = 500, *, seed: int = 0, glyphs: str = "digits", examples: tuple[int, int] = (30, 150)
+) -> GeneratedPopulation:
+    """Writers and what they wrote: `image` (28, 28) uint8 and `label`.
+
+    `glyphs` is "digits" (10 classes) or "all" (62: digits, capitals, small letters); `examples` are the least and the
+    most that one writer may have written. Synthetic.
+    """
+    if glyphs not in GLYPHS:
+        raise InvalidInput(f'glyphs are "digits" or "all", got {glyphs!r}')
+    least, most = examples
+    if not 0 <= least <= most:
+        raise InvalidInput(f"examples are the least and the most of one writer, such as (30, 150), got {examples}")
+    dice = Dice(seed, "handwriting")
+    everyone = np.arange(clients)
+    return GeneratedPopulation(
+        functools.partial(_draw, dice, len(GLYPHS[glyphs]), (least, most)),
+        sizes=_sizes(dice, (least, most), everyone),
+        ids=np.strings.add("writer-", as_text(everyone)),
+        name="handwriting",
+        classes={"label": GLYPHS[glyphs]},
+        synthetic=True,
+    )
+
+
+def _sizes(dice: Dice, examples: tuple[int, int], clients: np.ndarray) -> np.ndarray:
+    return examples[0] + dice.below(examples[1] - examples[0] + 1, "size", clients)
+
+
+def _draw(dice: Dice, classes: int, examples: tuple[int, int], clients: np.ndarray) -> Columns:
+    """What these clients wrote. Every number thrown is named by the client and the number of its example alone."""
+    sizes = _sizes(dice, examples, clients)
+    writer = np.repeat(clients, sizes)
+    example = np.arange(len(writer)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    image = np.empty((len(writer), SIDE, SIDE), dtype=np.uint8)
+    label = np.empty(len(writer), dtype=np.int32)
+    for start in range(0, len(writer), CHUNK):
+        some = slice(start, start + CHUNK)
+        label[some] = _labels(dice, classes, writer[some], example[some])
+        image[some] = _write(dice, label[some], writer[some], example[some])
+    return {"image": image, "label": label}
+
+
+def _labels(dice: Dice, classes: int, writer: np.ndarray, example: np.ndarray) -> np.ndarray:
+    """What each example shows: a writer has written some characters up to twice as often as others."""
+    people, who = np.unique(writer, return_inverse=True)
+    liking = np.exp(0.3 * dice.bell("liking", people[:, None], np.arange(classes)))
+    ceiling = np.cumsum(liking, axis=1)
+    throw = dice.uniform("label", writer, example) * ceiling[who, -1]
+    return np.minimum((throw[:, None] >= ceiling[who]).sum(axis=1), classes - 1)
+
+
+class Style(NamedTuple):
+    """A hand: what is the same in all that one writer writes. One number per image."""
+
+    slant: np.ndarray
+    turn: np.ndarray  # radians
+    height: np.ndarray  # pixels of a capital
+    width: np.ndarray  # times the usual
+    pen: np.ndarray  # pixels: the spread of a dab
+    roundness: np.ndarray  # 0 turns sharply, 1 cuts corners
+    unrest: np.ndarray  # how far characters stray from the writer's own way, in heights
+    pressure: np.ndarray  # how much the pen's width changes on the way
+    tone: np.ndarray  # the brightness of full ink
+    drift: np.ndarray  # pixels above the middle
+
+
+def _style(dice: Dice, writer: np.ndarray) -> Style:
+    bell = lambda name: dice.bell(name, writer)  # noqa: E731
+    return Style(
+        slant=0.14 + 0.21 * bell("slant"),
+        turn=0.05 * bell("turn"),
+        height=19.2 * np.exp(0.07 * bell("height")),
+        width=1.02 * np.exp(0.14 * bell("width")),
+        pen=0.92 * np.exp(0.19 * bell("pen")),
+        roundness=np.clip(0.45 + 0.4 * bell("roundness"), 0, 1.3),
+        unrest=0.024 * np.exp(0.35 * bell("unrest")),
+        pressure=0.14 * np.abs(bell("pressure")),
+        tone=np.minimum(1, 1.03 - 0.05 * np.abs(bell("tone"))),
+        drift=0.5 * bell("drift"),
+    )
+
+
+def _write(dice: Dice, label: np.ndarray, writer: np.ndarray, example: np.ndarray) -> np.ndarray:
+    """The images: the writer's path of each character, laid into the frame and inked."""
+    style = _style(dice, writer)
+    way = _way(dice, label, writer)
+    path = _bent_path(dice, style, way, label, writer, example)
+    path = _lay(dice, style, path, writer, example)
+    return _ink(dice, style, path, templates().joined[way], writer, example)
+
+
+def _way(dice: Dice, label: np.ndarray, writer: np.ndarray) -> np.ndarray:
+    """Which of the ways of writing its character a writer has: the first is the most usual, the last the least."""
+    ways = templates()
+    throw = dice.uniform("way", writer, label) ** 1.4
+    return ways.first[label] + (throw * ways.number[label]).astype(np.int64)
+
+
+def _bent_path(
+    dice: Dice, style: Style, way: np.ndarray, label: np.ndarray, writer: np.ndarray, example: np.ndarray
+) -> np.ndarray:
+    """The path in heights of a capital: the template, the writer's bent in this character, this time's wobble."""
+    ways = templates()
+    kinds = ways.bends.shape[2]
+    fade = np.array([1, 1, 0.8, 0.6, 0.45, *[1] * (kinds - 5)], dtype=np.float32)  # a hand bends slowly
+    number = np.arange(2 * kinds)
+    habit = 0.032 * dice.bell("habit", writer[:, None], label[:, None], number)
+    wobble = style.unrest[:, None] * dice.bell("wobble", writer[:, None], example[:, None], number)
+    bend = (habit + wobble).reshape(-1, kinds, 2) * fade[:, None]
+    path = ways.sharp[way] + style.roundness[:, None, None] * (ways.round[way] - ways.sharp[way])
+    return path + ways.bends[way] @ bend
+
+
+def _lay(dice: Dice, style: Style, path: np.ndarray, writer: np.ndarray, example: np.ndarray) -> np.ndarray:
+    """The path in pixels, y downward: slanted, turned, scaled, and put about the middle of the frame."""
+    chance = dice.bell("lay", writer[:, None], example[:, None], np.arange(5)).T
+    slant = style.slant + 0.05 * chance[0]
+    turn = style.turn + 0.045 * chance[1]
+    height = style.height * np.exp(0.045 * chance[2])
+    x = (path[..., 0] + slant[:, None] * path[..., 1]) * style.width[:, None]
+    y = path[..., 1]
+    cos, sin = np.cos(turn)[:, None], np.sin(turn)[:, None]
+    x, y = cos * x - sin * y, -(sin * x + cos * y)
+    extent = np.maximum(np.ptp(x, axis=1), np.ptp(y, axis=1))
+    height = height * np.clip(extent, 0.4, 1) ** -0.4  # small letters are written somewhat larger than a line allows
+    height = np.minimum(height, (SIDE - 6) / extent)[:, None]  # whoever writes large is kept within the frame
+    middle = (SIDE - 1) / 2
+    x = middle + (x - _centre(x)) * height + 0.5 * chance[3][:, None]
+    y = middle + (y - _centre(y)) * height + (0.5 * chance[4] - style.drift)[:, None]
+    return np.stack([x, y], axis=-1).astype(np.float32)
+
+
+def _centre(coordinate: np.ndarray) -> np.ndarray:
+    """Half-way between the middle of the extent and the centre of mass, as an eye would place a character."""
+    middle = (coordinate.min(axis=1) + coordinate.max(axis=1)) / 2
+    return ((middle + coordinate.mean(axis=1)) / 2)[:, None]
+
+
+def _ink(
+    dice: Dice, style: Style, path: np.ndarray, joined: np.ndarray, writer: np.ndarray, example: np.ndarray
+) -> np.ndarray:
+    """Grey images of dabs along the paths."""
+    chance = dice.bell("ink", writer[:, None], example[:, None], np.arange(2))
+    along = np.linspace(-1, 1, POINTS, dtype=np.float32)
+    press = style.pressure[:, None] * (chance[:, :1] * along + chance[:, 1:] * (1.5 * along**2 - 0.5))
+    spread = np.clip(style.pen[:, None] * np.exp(press), 0.6, 1.7)
+    step = np.sqrt(np.square(np.diff(path, axis=1)).sum(axis=2)) * joined
+    length = np.zeros(path.shape[:2], dtype=np.float32)  # of the path that a dab stands for
+    length[:, 1:] += step / 2
+    length[:, :-1] += step / 2
+    full = length / (spread * math.sqrt(2 * math.pi))  # so that the middle of a straight line has the value 1
+    pixel = np.arange(SIDE, dtype=np.float32)
+    scale = (math.sqrt(0.5) / spread)[..., None]
+    across = _bells(scale * pixel - scale * path[..., :1])
+    down = _bells(scale * pixel - scale * path[..., 1:])
+    down *= full[..., None]
+    wet = down.transpose(0, 2, 1) @ across
+    wet -= 0.22  # ink flows together where there is much of it, and leaves no trace where there is little
+    wet *= (255 / 0.4) * style.tone[:, None, None]
+    return np.clip(wet, 0, 255 * style.tone[:, None, None], out=wet).astype(np.uint8)
+
+
+def _bells(distance: np.ndarray) -> np.ndarray:
+    np.square(distance, out=distance)
+    np.negative(distance, out=distance)
+    return np.exp(distance, out=distance)
