@@ -7,6 +7,7 @@ population can see the data, so it exists in simulations only; what leaves it ar
 
 import dataclasses
 import functools
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -56,7 +57,7 @@ class Population:
         self.ids = as_text(np.arange(len(sizes)) if ids is None else ids)
         self.classes = dict(classes or {})
         self.synthetic = synthetic
-        self._columns = {field: np.asanyarray(column) for field, column in columns.items()}
+        self._columns = {field: _as_column(column) for field, column in columns.items()}
         _check_ids(self.ids, self.size, name)
         _check_columns(self._columns, self.n_examples, name)
 
@@ -116,13 +117,11 @@ class Population:
 
     def rows(self, clients: np.ndarray) -> np.ndarray:
         """Where the examples of these clients stand in `columns`."""
-        return ranges(self.offsets[clients], self.sizes[clients])
+        return ranges(self.offsets[:-1][clients], self.sizes[clients])
 
     def select(self, clients: Any, *, name: str | None = None) -> "Population":
         """The population of these clients alone (indices, or a mask over all), with their ids."""
-        chosen = np.arange(self.size)[np.asarray(clients)]
-        if not len(chosen):
-            raise InvalidInput(f"no client of {self.name} was selected")
+        chosen = self._chosen(clients)
         return Population(
             self.examples(chosen),
             sizes=self.sizes[chosen],
@@ -131,6 +130,17 @@ class Population:
             classes=self.classes,
             synthetic=self.synthetic,
         )
+
+    def _chosen(self, clients: Any) -> np.ndarray:
+        try:
+            chosen = np.arange(self.size)[np.asarray(clients)]
+        except IndexError as error:
+            raise InvalidInput(
+                f"clients of {self.name} are selected by index or by a mask over all: {error}"
+            ) from error
+        if not chosen.size:
+            raise InvalidInput(f"no client of {self.name} was selected")
+        return np.atleast_1d(chosen)
 
     def replace(self, columns: Mapping[str, np.ndarray], *, name: str | None = None) -> "Population":
         """The same clients with other fields, example for example."""
@@ -152,7 +162,7 @@ class Population:
 
     def describe(self) -> "Description":
         """What is there: clients, examples, fields and sizes. Of simulated data only; never publish it as it is."""
-        quantiles = np.quantile(self.sizes, [0, 0.25, 0.5, 0.75, 1]).tolist()
+        quantiles = {"least": 0, "quarter": 0.25, "median": 0.5, "three quarters": 0.75, "most": 1}
         return Description(
             name=self.name,
             clients=self.size,
@@ -162,9 +172,7 @@ class Population:
                 for field, (dtype, shape) in self.fields.items()
             },
             classes={field: list(names) for field, names in self.classes.items()},
-            examples_per_client=dict(
-                zip(("least", "quarter", "median", "three quarters", "most"), quantiles, strict=True)
-            ),
+            examples_per_client={word: float(np.quantile(self.sizes, q)) for word, q in quantiles.items()},
             without_examples=int(np.sum(self.sizes == 0)),
             synthetic=self.synthetic,
         )
@@ -214,9 +222,7 @@ class GeneratedPopulation(Population):
 
     def select(self, clients: Any, *, name: str | None = None) -> "Population":
         """The population of these clients alone, still drawn on demand."""
-        chosen = np.arange(self.size)[np.asarray(clients)]
-        if not len(chosen):
-            raise InvalidInput(f"no client of {self.name} was selected")
+        chosen = self._chosen(clients)
         about = {"ids": self.ids[chosen], "classes": self.classes, "synthetic": self.synthetic}
         draw = lambda some: self.draw(chosen[some])  # noqa: E731
         return GeneratedPopulation(draw, sizes=self.sizes[chosen], name=name or self.name, **about)
@@ -276,13 +282,16 @@ def open_population(path: str | Path) -> Population:
             classes={field: tuple(names) for field, names in about["classes"].items()},
             synthetic=about["synthetic"],
         )
-    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+    except InvalidInput:
+        raise
+    except (OSError, EOFError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{folder} is not a saved population, or it is damaged: {error}") from error
 
 
 def as_text(values: Any) -> np.ndarray:
     """An array of strings without a Python object for each."""
-    values = np.asanyarray(values)
+    if not isinstance(values, np.ndarray):
+        return np.array(values, dtype=TEXT)  # at once: a detour over fixed width would cut final NUL characters
     return values if values.dtype == TEXT else values.astype(TEXT)
 
 
@@ -296,6 +305,11 @@ def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
 
 
+def _as_column(column: Any) -> np.ndarray:
+    column = np.asanyarray(column)
+    return as_text(column) if column.dtype.kind in "TU" else column
+
+
 def _check_ids(ids: np.ndarray, size: int, name: str) -> None:
     if ids.shape != (size,):
         raise InvalidInput(f"{name} has {size:,} clients but {ids.size:,} ids")
@@ -305,10 +319,9 @@ def _check_ids(ids: np.ndarray, size: int, name: str) -> None:
 
 def _check_columns(columns: Columns, n_examples: int, name: str) -> None:
     for field, column in columns.items():
-        if len(column) != n_examples:
-            raise InvalidInput(
-                f"field {field!r} of {name} has {len(column):,} examples, but its clients have {n_examples:,} in all"
-            )
+        rows = column.shape[0] if column.ndim else 0
+        if rows != n_examples or not column.ndim:
+            raise InvalidInput(f"field {field!r} of {name} has {rows:,} examples, but its clients have {n_examples:,}")
         if column.dtype.kind not in "biufT":
             raise InvalidInput(f"field {field!r} of {name} holds {column.dtype}: use numbers or text")
 
@@ -328,6 +341,8 @@ def _load_column(path: Path) -> np.ndarray:
     if not path.with_suffix(".lengths.npy").exists():
         return column
     lengths = np.load(path.with_suffix(".lengths.npy"))
-    ends, raw = np.cumsum(lengths).tolist(), column.tobytes()
-    texts = [raw[start:end].decode() for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    bounds, raw = [0, *np.cumsum(lengths).tolist()], column.tobytes()
+    if bounds[-1] != len(raw):
+        raise InvalidInput(f"{path} is damaged: its texts have {len(raw):,} bytes instead of {bounds[-1]:,}")
+    texts = [raw[start:end].decode() for start, end in itertools.pairwise(bounds)]
     return np.array(texts, dtype=TEXT).reshape(lengths.shape)

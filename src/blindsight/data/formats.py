@@ -1,0 +1,77 @@
+"""One function that reads whatever is at a path, by its name or its first bytes."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from blindsight.data.federated import fedjax_sqlite, leaf, sqlite_tables, tff_hdf5, tff_sqlite
+from blindsight.data.folders import IMAGE_SUFFIXES, hugging_face, image_folder
+from blindsight.data.population import Population, open_population
+from blindsight.data.reading import existing
+from blindsight.data.tables import csv, npz, parquet
+from blindsight.errors import InvalidInput
+
+__all__ = ["load"]
+
+Loader = Callable[..., Population]
+
+_SUFFIXES: dict[str, Loader] = {
+    ".parquet": parquet,
+    ".csv": csv,
+    ".csv.gz": csv,
+    ".csv.xz": csv,
+    ".json": leaf,
+    ".h5": tff_hdf5,
+    ".hdf5": tff_hdf5,
+    ".npz": npz,
+}
+_FIRST_BYTES: dict[bytes, Loader] = {b"PAR1": parquet, b"\x89HDF\r\n\x1a\n": tff_hdf5, b"PK\x03\x04": npz}
+_SQLITE = b"SQLite format 3\0"
+
+_KNOWN = (
+    f"files {', '.join(_SUFFIXES)}, .sqlite and .db, and folders of a saved population, of .parquet files, of LEAF "
+    ".json files, of images by client, or of a Hugging Face data set"
+)
+
+
+def load(path: str | Path, **options: Any) -> Population:
+    """The population at `path`, whatever known format it has; `options` go to its loader, such as `client="writer"`."""
+    source = existing(path)
+    loader = _of_folder(source) if source.is_dir() else _of_file(source)
+    if loader is None:
+        raise InvalidInput(f"{source} has no known format: Blindsight reads {_KNOWN}")
+    known = [
+        name for name, option in inspect.signature(loader).parameters.items() if option.kind is option.KEYWORD_ONLY
+    ]
+    if unknown := sorted(set(options) - set(known)):
+        takes = ", ".join(known) or "no options"
+        raise InvalidInput(
+            f"{source} is read by {loader.__name__}, which has no option {unknown[0]!r}: it takes {takes}"
+        )
+    return loader(source, **options)
+
+
+def _of_file(file: Path) -> Loader | None:
+    for suffix, loader in _SUFFIXES.items():
+        if file.name.lower().endswith(suffix):
+            return loader
+    with file.open("rb") as source:
+        first = source.read(16)
+    if first == _SQLITE or file.suffix in (".sqlite", ".db"):
+        return fedjax_sqlite if "federated_data" in sqlite_tables(file) else tff_sqlite
+    return next((loader for start, loader in _FIRST_BYTES.items() if first.startswith(start)), None)
+
+
+def _of_folder(folder: Path) -> Loader | None:
+    if (folder / "population.json").is_file():
+        return open_population
+    if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
+        return hugging_face
+    if next(folder.rglob("*.parquet"), None):
+        return parquet
+    if next(folder.glob("*.json"), None):
+        return leaf
+    if any(file.suffix.lower() in IMAGE_SUFFIXES for file in folder.glob("*/**/*")):
+        return image_folder
+    return None

@@ -1,0 +1,235 @@
+"""What every loader shares: naming the row at fault, and putting examples with their clients."""
+
+import dataclasses
+import difflib
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blindsight.data.population import TEXT, Columns, Population
+from blindsight.errors import InvalidInput
+
+__all__ = [
+    "ClientByClient",
+    "Rows",
+    "as_classes",
+    "existing",
+    "first_appearance",
+    "need",
+    "need_column",
+    "one_split",
+    "placed",
+    "refuse_nan",
+    "wanted_columns",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The rows of one file or of several, one after the other; a bad one is named by its own file, counting from 1."""
+
+    files: Sequence[str | Path]
+    counts: Sequence[int]
+
+    @property
+    def total(self) -> int:
+        """The number of rows of all files."""
+        return sum(self.counts)
+
+    def refuse_none(self) -> None:
+        """Refuse files without a single row."""
+        if not self.total:
+            raise InvalidInput(f"{self.files[0]} has no rows: there is nothing to read")
+
+    def at(self, row: int, field: str) -> str:
+        """The place in words.
+
+        >>> Rows(["a.csv", "b.csv"], [2, 5]).at(3, "label")
+        "b.csv, row 2, field 'label'"
+        """
+        ends = np.cumsum(self.counts)
+        file = int(np.searchsorted(ends, row, side="right"))
+        return f"{self.files[file]}, row {row - int(ends[file]) + self.counts[file] + 1}, field {field!r}"
+
+
+def existing(path: str | Path) -> Path:
+    """`path`, at which there is something."""
+    if not Path(path).exists():
+        raise InvalidInput(f"there is no file or folder {path}: check the path")
+    return Path(path)
+
+
+def need(module: str, extra: str, what: str) -> Any:
+    """The module of an optional dependency."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise InvalidInput(f"reading {what} needs the package {module}: pip install 'blindsight[{extra}]'") from None
+
+
+def need_column(column: str, columns: Iterable[str], file: str | Path) -> None:
+    """Refuse a column that is not there, with the nearest name that is."""
+    known = list(columns)
+    if column in known:
+        return
+    near = difflib.get_close_matches(column, known, n=1, cutoff=0)
+    listed = ", ".join(repr(name) for name in known[:20]) + (", ..." if len(known) > 20 else "")
+    hint = f"the nearest of its columns ({listed}) is {near[0]!r}" if near else "it has no columns"
+    raise InvalidInput(f"{file} has no column {column!r}: {hint}")
+
+
+def wanted_columns(
+    names: Sequence[str], client: str, fields: Sequence[str] | None, classes: Sequence[str], file: str | Path
+) -> list[str]:
+    """The columns to read besides the client's."""
+    need_column(client, names, file)
+    wanted = list(dict.fromkeys(names if fields is None else fields))
+    for field in wanted:
+        need_column(field, names, file)
+        if not field or names.count(field) > 1:
+            state = "without a name" if not field else f"named {field!r} more than once"
+            raise InvalidInput(
+                f"{file} has a column {state}: name each column once, or choose others with fields=(...)"
+            )
+    if client in wanted:
+        wanted.remove(client)
+    for field in classes:
+        need_column(field, wanted, file)
+    if not wanted:
+        raise InvalidInput(f"{file} has no column besides {client!r}: a population needs at least one field")
+    return wanted
+
+
+def one_split(split: str | None, splits: Sequence[str], file: str | Path) -> str:
+    """The split that was asked for, or the only one: several are never pooled unasked."""
+    listed = ", ".join(f"split={name!r}" for name in splits)
+    if split is None and len(splits) > 1:
+        raise InvalidInput(f"{file} has {len(splits)} splits: choose one of {listed}")
+    if not splits or split not in (None, *splits):
+        raise InvalidInput(f"{file} has no split {split or 'at all'!r}: it has {listed or 'no examples'}")
+    return splits[0] if split is None else split
+
+
+def refuse_nan(column: np.ndarray, rows: Rows, field: str) -> None:
+    """Refuse the first row that holds a NaN, which is a missing value in disguise."""
+    if column.dtype.kind != "f" or not column.size or not np.isnan(np.sum(column, dtype=np.float64)):
+        return
+    missing = np.flatnonzero(np.isnan(column.ravel()))  # none, if the sum met two opposite infinities
+    if len(missing):
+        row = int(missing[0]) // (column.size // len(column))
+        raise InvalidInput(f"{rows.at(row, field)}: the value is missing (NaN); fill it in or leave the row out")
+
+
+def as_classes(column: np.ndarray, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Labels as int32 codes, and their names in sorted order.
+
+    >>> as_classes(np.array(["no", "yes", "no"]), "notes.csv, field 'label'")
+    (array([0, 1, 0], dtype=int32), ('no', 'yes'))
+    """
+    if column.ndim != 1 or column.dtype.kind not in "biuUT":
+        raise InvalidInput(f"{where} holds {column.dtype}, not one label for each row: leave it out of classes")
+    names, codes = np.unique(column, return_inverse=True)
+    return codes.astype(np.int32), tuple(str(name) for name in names.tolist())
+
+
+def first_appearance(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A code for each value, and the distinct values, in order of first appearance.
+
+    >>> first_appearance(np.array([7, 3, 7]))
+    (array([0, 1, 0]), array([7, 3]))
+    """
+    distinct, first, codes = np.unique(values, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank[codes], distinct[order]
+
+
+def placed(
+    columns: Columns,
+    owners: np.ndarray,
+    ids: np.ndarray,
+    file: str | Path,
+    *,
+    name: str,
+    classes: Sequence[str] = (),
+    named: Mapping[str, tuple[str, ...]] | None = None,
+) -> Population:
+    """The population in which row i belongs to client `owners[i]`; a client's rows stay in order.
+
+    The fields in `classes` become codes; those in `named` are codes already, with these names.
+    """
+    names = dict(named or {})
+    for field in classes:
+        columns[field], names[field] = as_classes(columns[field], f"{file}, field {field!r}")
+    if np.any(owners[1:] < owners[:-1]):
+        order = np.argsort(owners, kind="stable")
+        columns = {field: column[order] for field, column in columns.items()}
+    sizes = np.bincount(owners, minlength=len(ids))
+    return Population(columns, sizes=sizes, ids=ids, name=name, classes=names)
+
+
+class ClientByClient:
+    """Columns gathered one client at a time, each checked against those before it."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[np.ndarray]] = {}
+        self._places: dict[str, str] = {}  # the first client that has examples of a field
+        self._ids: list[str] = []
+        self._sizes: list[int] = []
+
+    def add(self, client: str, columns: Columns, file: str | Path) -> None:
+        """Append one client's examples."""
+        where = f"{file}, client {client!r}"
+        if not columns:
+            raise InvalidInput(f"{where} has no fields: give it the same fields as the others, or leave it out")
+        if not self._ids:
+            self._parts = {field: [] for field in columns}
+        if differing := sorted(set(columns) ^ set(self._parts)):
+            state = "is missing" if differing[0] in self._parts else "is one that the clients before it do not have"
+            raise InvalidInput(f"{where}: field {differing[0]!r} {state}; give all clients the same fields")
+        lengths = {field: len(column) for field, column in columns.items()}
+        if len(set(lengths.values())) > 1:
+            shown = ", ".join(f"{field!r} has {length}" for field, length in lengths.items())
+            raise InvalidInput(f"{where}: the fields differ in their number of examples ({shown}); make them equal")
+        for field, column in columns.items():
+            self._append(field, column, where)
+        self._ids.append(client)
+        self._sizes.append(next(iter(lengths.values())))
+
+    def _append(self, field: str, column: np.ndarray, where: str) -> None:
+        if column.dtype.kind not in "biufT":
+            raise InvalidInput(f"{where}, field {field!r} holds {column.dtype}: use numbers or text")
+        if not len(column):
+            return  # an empty list has no dtype and no shape to compare
+        refuse_nan(column, Rows([where], [len(column)]), field)
+        parts = self._parts[field]
+        if parts and (_kind(column), column.shape[1:]) != (_kind(parts[0]), parts[0].shape[1:]):
+            raise InvalidInput(
+                f"{where}, field {field!r}: its examples are {_in_words(column)}, but those of {self._places[field]} "
+                f"are {_in_words(parts[0])}; make them alike"
+            )
+        self._places.setdefault(field, where.rpartition(", ")[2])
+        parts.append(column)
+
+    def population(self, name: str, file: str | Path) -> Population:
+        """The population of all clients that were added."""
+        if not self._ids:
+            raise InvalidInput(f"{file} holds no clients: there is nothing to read")
+        columns = {
+            field: np.concatenate(parts) if parts else np.zeros(0, np.float32) for field, parts in self._parts.items()
+        }
+        return Population(columns, sizes=self._sizes, ids=np.array(self._ids, dtype=TEXT), name=name)
+
+
+def _kind(column: np.ndarray) -> str:
+    """Text, truth or number: whole numbers and fractions may share a column."""
+    return {"T": "text", "b": "booleans"}.get(column.dtype.kind, "numbers")
+
+
+def _in_words(column: np.ndarray) -> str:
+    shape = "x".join(str(length) for length in column.shape[1:])
+    return f"{shape} {_kind(column)}" if shape else f"single {_kind(column)}"

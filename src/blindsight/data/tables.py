@@ -1,0 +1,252 @@
+"""Tables with a column that says whose example each row is: Parquet, CSV and NumPy archives.
+
+Rows are placed by column, without a Python loop over them: stably by client, clients in order of first appearance.
+"""
+
+import io
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from csv import reader
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blindsight.data.arrow import arrow_population, compute, no_client
+from blindsight.data.population import Columns, Population, as_text
+from blindsight.data.reading import Rows, existing, first_appearance, need_column, placed, refuse_nan, wanted_columns
+from blindsight.errors import InvalidInput
+
+__all__ = ["csv", "npz", "parquet"]
+
+# No leading zeros: 01067 is a postcode, and would lose its zero as a number.
+_NUMBER = r"^[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
+_WHOLE = r"^-?(?:0|[1-9][0-9]*)$"
+_TRUTH = r"^(?i:true|false)$"
+
+
+def parquet(
+    path: str | Path | Sequence[str | Path],
+    *,
+    client: str = "client",
+    fields: Sequence[str] | None = None,
+    classes: Sequence[str] = (),
+    name: str | None = None,
+) -> Population:
+    """The population in a Parquet file, in all `.parquet` files of a folder, or in a list of files.
+
+    `client` names the column of client ids. Numbers, booleans and text keep their types, and lists of one length become
+    arrays. Columns named in `classes` become int32 labels with their names in `Population.classes`.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    files = _parquet_files(path)
+    tables: list[Any] = []
+    for file in files:
+        try:
+            source = pq.ParquetFile(file)
+            wanted = wanted_columns(source.schema_arrow.names, client, fields, classes, file)
+            tables.append(source.read(columns=[client, *wanted]))
+        except pa.ArrowInvalid as error:
+            raise InvalidInput(f"{file} is not a Parquet file, or it is damaged: write it anew") from error
+        _same_types(tables[0].schema, tables[-1].schema, files[0], file)
+    rows = Rows(files, [len(table) for table in tables])
+    return arrow_population(pa.concat_tables(tables), rows, client, classes=classes, name=name or files[0].stem)
+
+
+def csv(
+    path: str | Path,
+    *,
+    client: str = "client",
+    fields: Sequence[str] | None = None,
+    classes: Sequence[str] = (),
+    text: Sequence[str] = (),
+    separator: str = ",",
+    name: str | None = None,
+) -> Population:
+    """The population in a CSV file with a header, plain or compressed as `.gz` or `.xz`.
+
+    The first value of a column decides whether it holds numbers, booleans (true, false) or text, and every other row
+    must agree; columns named in `text` are text whatever they look like. Client ids are kept letter for letter.
+    """
+    import pyarrow as pa
+
+    file = existing(path)
+    table = _read_csv(file, separator)
+    wanted = wanted_columns(table.column_names, client, fields, classes, file)
+    for field in text:
+        need_column(field, wanted, file)
+    rows = Rows([file], [len(table)])
+    typed = {
+        field: table.column(field) if field in (client, *text) else _typed(table.column(field), rows, field)
+        for field in (client, *wanted)
+    }
+    return arrow_population(pa.table(typed), rows, client, classes=classes, name=name or file.name.partition(".")[0])
+
+
+def npz(
+    path: str | Path,
+    *,
+    client: str = "client",
+    fields: Sequence[str] | None = None,
+    classes: Sequence[str] = (),
+    name: str | None = None,
+) -> Population:
+    """The population in a NumPy archive of equally long arrays, of which `client` says whose each example is."""
+    file = existing(path)
+    columns = _read_npz(file, client, fields, classes)
+    owners = columns.pop(client)
+    rows = Rows([file], [np.size(owners)])
+    rows.refuse_none()
+    if owners.ndim != 1 or owners.dtype.kind not in "iuUT":
+        raise InvalidInput(f"{file}: client ids are whole numbers or text, but {client!r} holds {_shape(owners)}")
+    for field, column in columns.items():
+        if column.ndim == 0 or len(column) != rows.total:
+            raise InvalidInput(
+                f"{file}: field {field!r} has {_shape(column)}, but {client!r} has {rows.total} rows; leave it out "
+                f"with fields=(...) or make them equal"
+            )
+        refuse_nan(column, rows, field)
+    if owners.dtype.kind in "UT" and len(empty := np.flatnonzero(owners == "")):
+        no_client(rows, int(empty[0]), client)
+    codes, ids = first_appearance(owners)
+    return placed(columns, codes, as_text(ids), file, classes=classes, name=name or file.stem)
+
+
+def _parquet_files(path: str | Path | Sequence[str | Path]) -> list[Path]:
+    paths = [path] if isinstance(path, str | Path) else list(path)
+    if not paths:
+        raise InvalidInput("the list of Parquet files is empty: name one at least")
+    files: list[Path] = []
+    for one in (existing(one) for one in paths):
+        found = sorted(one.rglob("*.parquet")) if one.is_dir() else [one]
+        if not found:
+            raise InvalidInput(f"the folder {one} holds no .parquet file: check the path")
+        files += found
+    return files
+
+
+def _same_types(first: Any, other: Any, first_file: Path, file: Path) -> None:
+    for field in first.names:
+        if first.field(field).type != other.field(field).type:
+            raise InvalidInput(
+                f"{file}: field {field!r} holds {other.field(field).type}, but {first.field(field).type} in "
+                f"{first_file}; write both files with the same types"
+            )
+
+
+def _read_csv(file: Path, separator: str) -> Any:
+    """The table with every cell as text."""
+    import pyarrow as pa
+    import pyarrow.csv as arrow_csv
+
+    data = _bytes(file)
+    wrong: list[Any] = []
+
+    def note(row: Any) -> str:
+        wrong.append(row)
+        return "error"
+
+    lines = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", errors="replace", newline="")
+    header = next(reader(lines, delimiter=separator), [])
+    try:
+        table = arrow_csv.read_csv(
+            pa.BufferReader(data),
+            # One thread, so that a bad row has a number; newlines may stand inside quotation marks.
+            read_options=arrow_csv.ReadOptions(use_threads=False),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=separator, newlines_in_values=True, invalid_row_handler=note
+            ),
+            convert_options=arrow_csv.ConvertOptions(column_types=dict.fromkeys(header, pa.large_string())),
+        )
+    except pa.ArrowInvalid as error:
+        if wrong:
+            raise InvalidInput(
+                f"{file}, row {wrong[0].number - 1}: it has {wrong[0].actual_columns} fields where the header has "
+                f"{wrong[0].expected_columns}; correct the row, or give another separator=..."
+            ) from error
+        raise InvalidInput(f"{file} is not CSV in UTF-8 ({str(error).splitlines()[0]}): write it anew") from error
+    _refuse_unclosed(table, data, file)
+    return table
+
+
+def _bytes(file: Path) -> bytes:
+    import gzip
+    import lzma
+
+    openers: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open}
+    try:
+        with openers.get(file.suffix, lambda path: path.open("rb"))(file) as source:
+            data = source.read()
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise InvalidInput(f"{file} cannot be read ({error}): check that it is complete") from error
+    if not data.strip():
+        raise InvalidInput(f"{file} is empty: there is nothing to read")
+    return data
+
+
+def _refuse_unclosed(table: Any, data: bytes, file: Path) -> None:
+    """Refuse a quotation mark that is never closed, which makes one cell of all rows after it."""
+    if len(table) and table.num_columns:
+        last = table.column(table.num_columns - 1)[-1].as_py()
+        if isinstance(last, str) and last.endswith("\n") and not data[-8:].rstrip(b"\r\n").endswith(b'"'):
+            raise InvalidInput(f"{file}, row {len(table)}: a quotation mark is never closed; close it or double it")
+
+
+def _typed(column: Any, rows: Rows, field: str) -> Any:
+    """A column of CSV cells as numbers, booleans or text, as its first value says."""
+    import pyarrow as pa
+
+    pc = compute()
+    filled = pc.index(pc.equal(column, ""), False).as_py()
+    first = column[filled].as_py() if filled >= 0 else ""
+    for pattern, what in ((_NUMBER, "a number"), (_TRUTH, "true or false")):
+        if not pc.match_substring_regex(pa.array([first]), pattern)[0].as_py():
+            continue
+        wrong = pc.index(pc.match_substring_regex(column, pattern), False).as_py()
+        if wrong >= 0:
+            value = column[wrong].as_py()
+            state = f"{value!r} is not {what}, as the values before it are" if value else "the value is missing"
+            raise InvalidInput(
+                f"{rows.at(wrong, field)}: {state}; correct it, or read the column as text with text=({field!r},)"
+            )
+        if pattern == _TRUTH:
+            return pc.equal(pc.utf8_lower(column), "true")
+        whole = pc.all(pc.match_substring_regex(column, _WHOLE)).as_py()
+        try:
+            return pc.cast(pc.utf8_ltrim(column, "+"), pa.int64() if whole else pa.float64())
+        except pa.ArrowInvalid as error:
+            raise InvalidInput(
+                f"{rows.files[0]}: field {field!r} has whole numbers beyond 64 bits ({error}); read the column as text "
+                f"with text=({field!r},)"
+            ) from error
+    return column
+
+
+def _read_npz(file: Path, client: str, fields: Sequence[str] | None, classes: Sequence[str]) -> Columns:
+    try:
+        archive = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InvalidInput(f"{file} is not a NumPy archive, or it is damaged: write it with numpy.savez") from error
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise InvalidInput(f"{file} holds a single array: write an archive of named arrays with numpy.savez")
+    columns: Columns = {}
+    with archive:
+        wanted = wanted_columns(archive.files, client, fields, classes, file)
+        for field in (client, *wanted):
+            try:
+                column = archive[field]
+            except ValueError as error:
+                raise InvalidInput(f"{file}: field {field!r} holds Python objects; use numbers or text") from error
+            except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+                raise InvalidInput(f"{file}: field {field!r} is damaged ({error}); write the file anew") from error
+            if column.dtype.kind not in "biufUT":
+                raise InvalidInput(f"{file}: field {field!r} holds {column.dtype}; use numbers, booleans or text")
+            columns[field] = as_text(column) if column.dtype.kind == "U" else column
+    return columns
+
+
+def _shape(column: np.ndarray) -> str:
+    return f"{column.dtype} of shape {column.shape}"
