@@ -41,7 +41,7 @@ class Population:
 
     def __init__(
         self,
-        columns: Mapping[str, np.ndarray],
+        columns: Mapping[str, Any],
         *,
         sizes: Any,
         name: str,
@@ -305,9 +305,9 @@ def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
 
 
-def _as_column(column: Any) -> np.ndarray:
-    column = np.asanyarray(column)
-    return as_text(column) if column.dtype.kind in "TU" else column
+def _as_column(values: Any) -> np.ndarray:
+    column = np.asanyarray(values)
+    return as_text(values) if column.dtype.kind in "TU" else column
 
 
 def _check_ids(ids: np.ndarray, size: int, name: str) -> None:
