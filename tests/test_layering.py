@@ -13,13 +13,15 @@ LAYERS = """
     __main__
     cli
     demo
+    config
     studio  service
     inspection  audit
     training
-    algorithms  backends
+    algorithms
+    backends
     privacy
     mechanisms  selection  participation
-    accounting  data  models  runs
+    accounting  checkpoints  data  models  runs
     trees  keys
     errors
 """

@@ -5,6 +5,7 @@ Sits above `participation` (whose event it composes) and below everything that t
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -17,12 +18,13 @@ from blindsight.accounting.as_published import fixed_size_epsilon
 from blindsight.accounting.events import Event, Gaussian, Relation, Unit
 from blindsight.accounting.guarantee import Guarantee, certify, round_down, round_up
 from blindsight.errors import InvalidInput
-from blindsight.participation import Participation
+from blindsight.participation import FixedSizeRounds, Full, TruncatedPoissonRounds, Unproven
 
 __all__ = ["Plan", "Privacy", "plan"]
 
 ParticipationName = Literal["poisson", "fixed", "full", "unproven"]
 _NAMES: tuple[ParticipationName, ...] = ("poisson", "fixed", "full", "unproven")
+_UNCLIPPED = 2.0**60  # a bound that no sensible update reaches
 _NO_CLAIM = (
     "the server claims nothing about how clients come to take part, except the limit per client",
     "who else takes part does not depend on whether a client is there",
@@ -64,8 +66,20 @@ class Privacy:
         if self.participation in ("fixed", "unproven") and self.cohort != int(self.cohort):
             raise InvalidInput(f"a cohort of exact size must be a whole number, got {self.cohort}")
 
+    @classmethod
+    def none(
+        cls, *, population: int, cohort: float, rounds: int, participation: ParticipationName = "poisson"
+    ) -> "Privacy":
+        """No noise and no clip: a run that protects nobody, asked for by name. Its epsilon is infinite.
+
+        >>> print(Privacy.none(population=100, cohort=10, rounds=5).guarantee(delta=1e-5))
+        epsilon = inf: no privacy guarantee (poisson: 10 of 100 expected)
+        """
+        settings: Any = {"population": population, "cohort": cohort, "rounds": rounds, "participation": participation}
+        return cls(**settings, noise_multiplier=0.0, clip=_UNCLIPPED)
+
     @property
-    def sampling(self) -> Participation:
+    def sampling(self) -> TruncatedPoissonRounds | FixedSizeRounds | Full | Unproven:
         """The participation rule: draws cohorts, knows their event."""
         if self.participation == "poisson":
             return participation.poisson(self.population, self.cohort)
@@ -88,8 +102,8 @@ class Privacy:
             raise InvalidInput("no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
         return self.sampling.event(Gaussian(self.noise_multiplier), self.rounds)
 
-    def guarantee(self, *, delta: float) -> Guarantee:
-        """What the run promises, as it stands."""
+    def guarantee(self, *, delta: float, release: Event | None = None) -> Guarantee:
+        """What the run promises, as it stands: each round makes `release` on its cohort, or ideal Gaussian noise."""
         words = {
             "poisson": f"poisson: {self.cohort:,.0f} of {self.population:,} expected",
             "fixed": f"fixed: {self.cohort:,.0f} of {self.population:,}",
@@ -98,7 +112,7 @@ class Privacy:
         }[self.participation]
         assumptions = _NO_CLAIM if self.participation == "unproven" else ()
         return certify(
-            self.event,
+            self.event if release is None else self.sampling.event(release, self.rounds),
             delta=delta,
             unit=self.unit,
             relation=self.relation,
@@ -106,10 +120,13 @@ class Privacy:
             assumptions=assumptions,
         )
 
-    def calibrate(self, *, epsilon: float, delta: float) -> "Privacy":
-        """The same settings with the least noise that keeps the promise (epsilon, delta)."""
+    def calibrate(self, *, epsilon: float, delta: float, release: Callable[[float], Event] = Gaussian) -> "Privacy":
+        """The same settings with the least noise that keeps the promise (epsilon, delta).
+
+        `release` is what a round at a noise multiplier releases; for exact noise, `lambda z: gaussian(z).event_for(n)`.
+        """
         noise = planning.solve_noise(
-            lambda z: dataclasses.replace(self, noise_multiplier=z).event,
+            lambda z: self.sampling.event(release(z), self.rounds),
             epsilon=epsilon,
             delta=delta,
             relation=self.relation,

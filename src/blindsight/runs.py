@@ -3,7 +3,7 @@
 ::
 
     runs/demo-20260131-120000/
-      run.json            name, version, when it began, its settings
+      run.json            name, id, version, when it began, its settings
       guarantee.json      what the run promises (written before the first value)
       metrics.jsonl       one line per round or release, appended
       ...                 pictures and reports
@@ -13,6 +13,8 @@ import dataclasses
 import datetime
 import json
 import os
+import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,9 @@ class Run:
 
     def write(self, file: str, value: Any) -> Path:
         """Write `value` as JSON: a reader sees the old file or the new one, never half of it."""
-        text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+        return self._replace(file, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+    def _replace(self, file: str, text: str) -> Path:
         target = self.path / file
         scratch = target.with_name(f".{file}.{os.getpid()}")
         try:
@@ -70,6 +74,12 @@ class Run:
             return []
         return [json.loads(line) for line in lines[:-1] if line]  # what a crash cut off has no newline
 
+    def keep_rows(self, file: str, wanted: Callable[[dict[str, Any]], bool]) -> None:
+        """Leave only the wanted lines of a `.jsonl` file: a run that resumes repeats what came after."""
+        rows = self.rows(file)
+        if (self.path / file).exists():
+            self._replace(file, "".join(json.dumps(row) + "\n" for row in rows if wanted(row)))
+
 
 def create(name: str, settings: dict[str, Any], *, folder: str | Path = "runs") -> Run:
     """A new run directory `folder/name-DATE-TIME`, never one that exists."""
@@ -86,7 +96,8 @@ def create(name: str, settings: dict[str, Any], *, folder: str | Path = "runs") 
         except OSError as error:
             raise BlindsightError(f"cannot create {path} ({error.strerror}): choose another folder") from error
         run = Run(path)
-        run.write("run.json", {"name": name, "version": __version__, "began": began.isoformat(), "settings": settings})
+        about = {"name": name, "id": secrets.token_hex(8), "version": __version__, "began": began.isoformat()}
+        run.write("run.json", {**about, "settings": settings})
         return run
     raise BlindsightError(f"there are a thousand runs {stem} already: choose another name")
 

@@ -163,11 +163,11 @@ class BoundedSum:
         if self.grid is not None and not 0 < self.grid < math.inf:
             raise InvalidInput(f"the step of a grid must be positive and finite, got {self.grid}")
         for leaf in jax.tree.leaves(self.value):
-            kind = np.asarray(leaf).dtype.kind
-            if kind != ("f" if self.grid is None else "i"):
+            dtype = leaf.dtype if isinstance(leaf, jax.Array) else np.asarray(leaf).dtype  # nothing is fetched
+            if dtype.kind != ("f" if self.grid is None else "i"):
                 raise InvalidInput("a sum on a grid has whole numbers and a sum without one has floating-point numbers")
-            if kind == "f" and not np.all(np.isfinite(leaf)):
-                raise UnboundedContribution("a sum that is not finite cannot be released: clip every update first")
+        if self.grid is None and not bool(_all_finite(self.value)):
+            raise UnboundedContribution("a sum that is not finite cannot be released: clip every update first")
 
 
 def sum_clients(
@@ -198,6 +198,13 @@ def _clip_each(stacked: Tree, bound: float, order: int) -> Tree:
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _grid_each(stacked: Tree, bound: float, step: float, order: int) -> Tree:
     return jax.vmap(lambda update: to_grid(update, bound, step, order))(stacked)
+
+
+@jax.jit
+def _all_finite(tree: Tree) -> jax.Array:
+    """Answered where the sum lies: only the answer is fetched."""
+    finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]
+    return functools.reduce(jnp.logical_and, finite, jnp.bool_(True))
 
 
 def _pairwise_sum(values: jax.Array) -> jax.Array:

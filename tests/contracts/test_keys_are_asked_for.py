@@ -11,6 +11,7 @@ DRAWING = [
     mechanisms.LaplaceMechanism.release,
     mechanisms.Votes.release,
     mechanisms.Quantile.release,
+    mechanisms.WithoutNoise.release,
     mechanisms.publish,
     participation.TruncatedPoissonRounds.draw,
     participation.FixedSizeRounds.draw,

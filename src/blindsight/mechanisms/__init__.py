@@ -4,6 +4,7 @@ from blindsight.mechanisms.gaussian import GaussianMechanism, gaussian
 from blindsight.mechanisms.laplace import LaplaceMechanism, laplace
 from blindsight.mechanisms.quantile import Quantile, QuantileEstimate, quantile
 from blindsight.mechanisms.release import Mechanism, Release, publish
+from blindsight.mechanisms.unprotected import WithoutNoise, without_noise
 from blindsight.mechanisms.votes import Tally, Votes, votes
 
 __all__ = [
@@ -15,9 +16,11 @@ __all__ = [
     "Release",
     "Tally",
     "Votes",
+    "WithoutNoise",
     "gaussian",
     "laplace",
     "publish",
     "quantile",
     "votes",
+    "without_noise",
 ]

@@ -37,13 +37,14 @@ import numpy as np
 
 from blindsight import trees
 from blindsight.accounting import events
+from blindsight.errors import RelationMismatch
 from blindsight.keys import Key, Stream
 from blindsight.mechanisms.discrete import discrete_gaussian
 from blindsight.mechanisms.noise import AdditiveNoise, Sampler
 from blindsight.mechanisms.release import Release
 from blindsight.trees import BoundedSum
 
-__all__ = ["GaussianMechanism", "gaussian"]
+__all__ = ["GaussianMechanism", "gaussian", "joint"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +77,26 @@ class GaussianMechanism(AdditiveNoise):
 def gaussian(noise_multiplier: float, *, sampler: Sampler = "exact") -> GaussianMechanism:
     """The Gaussian mechanism; `sampler="float"` is faster, for simulation, and its guarantee says so."""
     return GaussianMechanism(noise_multiplier, sampler)
+
+
+def joint(*releases: events.Event) -> events.Gaussian:
+    """What several Gaussian releases about one cohort cost together: they are one release of a longer vector.
+
+    Dividing every part by its own bound and noise scale gives a vector with noise of scale 1 that one client moves by
+    at most sqrt(sum of noise_multiplier^-2). So they can be amplified by sampling as one; as separate events they
+    could not, because they share their cohort.
+
+    >>> joint(events.Gaussian(3.0), events.Gaussian(4.0)).noise_multiplier
+    2.4
+    """
+    parts = [release for release in releases if isinstance(release, events.Gaussian)]
+    if not parts or len(parts) < len(releases):
+        raise RelationMismatch("only Gaussian releases about one cohort are one Gaussian release together")
+    if len(parts) == 1:
+        return parts[0]
+    precision = math.fsum(math.inf if not part.noise_multiplier else part.noise_multiplier**-2 for part in parts)
+    slack = math.fsum(part.kl_slack for part in parts)
+    return events.Gaussian(precision**-0.5, slack, any(part.reproducible for part in parts))
 
 
 def _add_exact_noise(leaf: Any, bits: int, factor: float, stream: Stream) -> np.ndarray:

@@ -39,9 +39,13 @@ class AdditiveNoise:
         """The grid on which clients whose contribution is bounded by `bound` must round it for `exact`."""
         return self.noise_multiplier * bound / 2**self.bits
 
+    def grid(self, bound: float) -> float | None:
+        """The grid that this sampler needs contributions to lie on, if it needs one."""
+        return self.step(bound) if self.sampler == "exact" else None
+
     def check_grid(self, total: BoundedSum, bound: float) -> None:
         """Refuse a sum that does not fit the sampler."""
-        expected = self.step(bound) if self.sampler == "exact" else None
+        expected = self.grid(bound)
         if total.grid == expected:
             return
         if expected is None:

@@ -1,0 +1,165 @@
+"""DP-FedAvg: McMahan et al. 2018, *Learning Differentially Private Recurrent Language Models* (arXiv:1710.06963).
+
+Each client of the cohort runs SGD from the server's parameters and sends the difference, clipped as a whole. The server
+adds noise to the sum, divides by the expected cohort and takes the mean for a gradient. Adaptive clipping follows
+Andrew et al. 2021 (arXiv:1905.03871): the clip moves towards a quantile of the updates' lengths, which is known from a
+noisy count. With one example for each client this is example-level DP-SGD.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from blindsight import trees
+from blindsight.accounting.events import Event
+from blindsight.accounting.planning import split_noise
+from blindsight.backends import Cohort, Examples
+from blindsight.errors import InvalidInput
+from blindsight.keys import Key
+from blindsight.mechanisms import gaussian, without_noise
+from blindsight.mechanisms.gaussian import joint
+from blindsight.mechanisms.noise import Sampler
+from blindsight.privacy import Privacy
+from blindsight.trees import Tree
+
+__all__ = ["AdaptiveClip", "Algorithm", "State", "dp_fedavg", "local_sgd"]
+
+Loss = Callable[[Any, Any, jax.Array], jax.Array]
+
+
+class State(NamedTuple):
+    """What the server carries from round to round, all of it public."""
+
+    params: Tree
+    server: optax.OptState
+    clip: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithm:
+    """How to begin, what a round does, and what every round releases about its cohort."""
+
+    init: Callable[[], State]
+    step: Callable[..., tuple[State, Event]]  # (state, cohort, *, key); uses the state up
+    event: Event
+    model: Callable[[State], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptiveClip:
+    """Moves the clip by a factor of at most e^learning_rate a round towards `quantile` of the updates' lengths."""
+
+    quantile: float = 0.5
+    learning_rate: float = 0.2
+    count_std: float | None = None  # of the noise on the number of short updates; a twentieth of the cohort if None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.quantile < 1:
+            raise InvalidInput(f"quantile must lie between 0 and 1, got {self.quantile}")
+        if not 0 < self.learning_rate <= 10:
+            raise InvalidInput(f"the clip's learning_rate must lie between 0 and 10, got {self.learning_rate}")
+
+
+def dp_fedavg(
+    model: Any,
+    loss: Loss,
+    privacy: Privacy,
+    *,
+    client_optimizer: optax.GradientTransformation,
+    server_optimizer: optax.GradientTransformation,
+    batch_size: int,
+    epochs: int = 1,
+    adaptive_clip: AdaptiveClip | None = None,
+    sampler: Sampler = "exact",
+    shuffle: bool = True,
+) -> Algorithm:
+    """DP-FedAvg of `model` (an Equinox module) under `privacy`, whose noise is drawn `exact` or, faster, in `float`.
+
+    **Guarantee**: every step releases one Gaussian sum on its cohort, at noise multiplier `privacy.noise_multiplier`
+    altogether; nothing else leaves the clients.
+    """
+    if not (batch_size >= 1 and epochs >= 1):
+        raise InvalidInput(f"batch_size and epochs must be at least 1, got {batch_size} and {epochs}")
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+    noise = privacy.noise_multiplier
+    if noise is None:
+        raise InvalidInput("this Privacy has no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
+    if adaptive_clip is not None and noise:
+        noise, count_std = split_noise(noise, privacy.cohort, count_std=adaptive_clip.count_std)
+        counting = gaussian(2 * count_std, sampler=sampler)  # a client moves the centred count by 1/2
+    else:
+        counting = without_noise()
+    mechanism = gaussian(noise, sampler=sampler) if noise else without_noise()
+    bounds = {"update": privacy.clip if adaptive_clip is None else 1.0, "is_short": 0.5}
+    grid = {"update": mechanism.grid(bounds["update"]), "is_short": counting.grid(0.5)}
+    event = joint(mechanism.event_for(trees.size(params)), *([counting.event_for(1)] if adaptive_clip else []))
+
+    def client_update(broadcast: tuple[Tree, jax.Array], examples: Examples, key: jax.Array) -> Tree:
+        start, clip = broadcast
+        loss_of = lambda local, batch, key: loss(eqx.combine(local, static), batch, key)  # noqa: E731
+        local = local_sgd(loss_of, client_optimizer, start, examples, key, batch_size, epochs, shuffle)
+        update = trees.sub(local, start)
+        if adaptive_clip is None:
+            return update
+        is_short = (trees.norm(update) <= clip).astype(jnp.float32)
+        return {"update": trees.scale(update, 1 / clip), "is_short": is_short - 0.5}
+
+    def step(state: State, cohort: Cohort, *, key: Key) -> tuple[State, Event]:
+        broadcast = state.params, state.clip
+        if adaptive_clip is None:
+            total = cohort.sum(client_update, broadcast, l2_bound=bounds["update"], grid=grid["update"])
+            release = mechanism.release(total, key=key.derive("update"))
+            params, server = apply(state.params, state.server, release.value)
+            return State(params, server, state.clip), release.event
+        sums = cohort.sum(client_update, broadcast, l2_bound=bounds, grid=grid)
+        release = mechanism.release(sums["update"], key=key.derive("update"))
+        count = counting.release(sums["is_short"], key=key.derive("is_short"))
+        params, server = apply(state.params, state.server, trees.scale(release.value, state.clip))
+        too_many = jnp.asarray(count.value) + 0.5 - adaptive_clip.quantile
+        clip = jnp.clip(state.clip * jnp.exp(-adaptive_clip.learning_rate * too_many), 1e-6, 1e6)
+        return State(params, server, clip), joint(release.event, count.event)
+
+    @jax.jit
+    def apply(params: Tree, server: optax.OptState, mean: Tree) -> tuple[Tree, optax.OptState]:
+        updates, server = server_optimizer.update(trees.scale(mean, -1.0), server, params)
+        return trees.add(params, updates), server
+
+    def init() -> State:
+        return State(params, server_optimizer.init(params), jnp.float32(privacy.clip))
+
+    return Algorithm(init, step, event, lambda state: eqx.combine(state.params, static))
+
+
+def local_sgd(
+    loss: Callable[[Tree, Any, jax.Array], jax.Array],
+    optimizer: optax.GradientTransformation,
+    params: Tree,
+    examples: Examples,
+    key: jax.Array,
+    batch_size: int,
+    epochs: int = 1,
+    shuffle: bool = True,
+) -> Tree:
+    """The parameters after `epochs` over the client's examples in batches, shuffled anew each time."""
+    batches = examples.batches(batch_size)
+
+    def epoch(number: Any, carry: Tree) -> Tree:
+        order_key, loss_key = jax.random.split(jax.random.fold_in(key, number))
+        order = examples.order(batch_size, key=order_key if shuffle else None)
+
+        def on_batch(number: Any, carry: Tree) -> Tree:
+            local, state = carry
+            batch = examples.batch(order, number, batch_size)
+            gradient = jax.grad(loss)(local, batch, jax.random.fold_in(loss_key, number))
+            updates, state = optimizer.update(gradient, state, local)
+            return trees.add(local, updates), state
+
+        return jax.lax.fori_loop(0, batches, on_batch, carry)
+
+    carry = params, optimizer.init(params)
+    return (epoch(0, carry) if epochs == 1 else jax.lax.fori_loop(0, epochs, epoch, carry))[0]

@@ -1,0 +1,7 @@
+"""Where clients' updates are computed and summed. Simulation and deployment differ here, nowhere else."""
+
+from blindsight.backends.cohort import Backend, Batch, ClientUpdate, Cohort, Examples
+from blindsight.backends.debug import Debug
+from blindsight.backends.simulation import Simulation
+
+__all__ = ["Backend", "Batch", "ClientUpdate", "Cohort", "Debug", "Examples", "Simulation"]

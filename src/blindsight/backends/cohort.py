@@ -1,0 +1,172 @@
+"""`Cohort`, whose `sum` is the only operation across clients, and `Examples`, what one client's update gets to see."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blindsight import trees
+from blindsight.errors import InvalidInput
+from blindsight.keys import Key
+from blindsight.trees import BoundedSum, Tree
+
+__all__ = ["Backend", "Batch", "Bounds", "ClientUpdate", "Cohort", "Examples", "bounded_sums"]
+
+Bounds = float | Mapping[str, float]
+"""One L2 bound for the whole update, or one for each named part of it."""
+
+
+class Cohort(Protocol):
+    """The clients of one round. Nothing but bounded sums ever comes out of it."""
+
+    @property
+    def simulation_only(self) -> dict[str, int]:
+        """How many clients of the last sum were empty, clipped, refused or dropped out; empty in deployment."""
+        ...
+
+    def sum(self, client_update: "ClientUpdate", broadcast: Tree, *, l2_bound: Bounds, grid: Any = None) -> Any:
+        """The `BoundedSum` of `client_update(broadcast, examples, key)` over the clients, each clipped to `l2_bound`.
+
+        An update in named parts has one bound for each (a mapping), and the result is a `BoundedSum` for each. With
+        `grid` (a step, or one for each part) contributions are rounded to it and the sum is exact. A client that drops
+        out, or whose update is not finite, contributes zero.
+        """
+        ...
+
+
+class Backend(Protocol):
+    """What turns the indices of clients into a `Cohort`."""
+
+    def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> Cohort:
+        """The cohort of these clients; `key` is what their own randomness descends from."""
+        ...
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["fields", "weight"], meta_fields=[])
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Examples side by side; `weight` is 0 for those that only fill the batch up, 1 for the others."""
+
+    fields: dict[str, jax.Array]
+    weight: jax.Array
+
+    def __getitem__(self, field: str) -> jax.Array:
+        return self.fields[field]
+
+    def mean(self, values: jax.Array) -> jax.Array:
+        """The mean over the batch's real examples of one value for each; 0 if there is none."""
+        return jnp.sum(values * self.weight) / jnp.maximum(jnp.sum(self.weight), 1.0)
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["columns", "start", "count"], meta_fields=["size", "capacity"]
+)
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """One client's examples. In a simulation `columns` may hold everyone's, so read them through these methods only.
+
+    `size` is a plain number if all clients have as many examples: loops over them then have a fixed length.
+    """
+
+    columns: dict[str, jax.Array]
+    start: jax.Array
+    count: jax.Array
+    size: int | None
+    capacity: int
+
+    @classmethod
+    def of(cls, columns: Mapping[str, np.ndarray]) -> "Examples":
+        """The examples of a client that are held on their own."""
+        sizes = {len(column) for column in columns.values()}
+        if len(sizes) != 1:
+            raise InvalidInput(f"a client has one number of examples in all fields, got {sorted(sizes)}")
+        (size,) = sizes
+        numbers = {field: column for field, column in columns.items() if column.dtype.kind in "biuf"}
+        if size == 0:  # weightless examples must be somewhere
+            numbers = {field: np.zeros((1, *column.shape[1:]), column.dtype) for field, column in numbers.items()}
+        kept = {field: jnp.asarray(column) for field, column in numbers.items()}
+        return cls(kept, jnp.zeros((), jnp.int32), jnp.full((), size, jnp.int32), None, size)
+
+    def batches(self, batch_size: int) -> int | jax.Array:
+        """How many batches the examples fill."""
+        return -(-(self.count if self.size is None else self.size) // batch_size)
+
+    def order(self, batch_size: int, *, key: jax.Array | None) -> jax.Array:
+        """The client's own positions, shuffled with `key`, then others to fill the last batch up."""
+        places = jnp.arange(-(-max(self.capacity, 1) // batch_size) * batch_size, dtype=jnp.int32)
+        if key is None:
+            return places
+        # equal bits only make ties; what lies beyond the client's own goes last
+        bits = jnp.where(places < self.count, jax.random.bits(key, places.shape, jnp.uint32) >> 1, jnp.uint32(1 << 31))
+        return jnp.argsort(bits).astype(jnp.int32)
+
+    def batch(self, order: jax.Array, number: int | jax.Array, batch_size: int) -> Batch:
+        """The batch of that `number` in `order`."""
+        first = jnp.asarray(number, jnp.int32) * batch_size
+        places = jax.lax.dynamic_slice(order, (first,), (batch_size,))
+        if self.size is not None and self.size % batch_size == 0:
+            weight = jnp.ones(batch_size, jnp.float32)
+        else:
+            weight = (first + jnp.arange(batch_size, dtype=jnp.int32) < self.count).astype(jnp.float32)
+            places = jnp.minimum(places, jnp.maximum(self.count - 1, 0))  # nobody else's examples, not even weightless
+        rows = self.start + places
+        return Batch({field: jnp.take(column, rows, axis=0) for field, column in self.columns.items()}, weight)
+
+
+ClientUpdate = Callable[[Tree, Examples, jax.Array], Tree]
+"""What happens on a client: (broadcast, its examples, its key) to the update that it would send."""
+
+_LIMB = 12  # bits in the low half of a whole number that is summed in two halves
+
+
+def parts_of(update: Tree, bounds: Bounds) -> dict[str, Tree]:
+    """The update as a mapping of named parts, each of which has a bound."""
+    if not isinstance(bounds, Mapping):
+        return {"": update}
+    if not isinstance(update, Mapping) or set(update) != set(bounds):
+        raise InvalidInput(f"l2_bound names the parts {sorted(bounds)}, but the update has others")
+    return dict(update)
+
+
+def contribution(update: Tree, bounds: Bounds, grid: Any) -> dict[str, Tree]:
+    """What one client adds to the sums: every part clipped, and on a grid split into two halves of few bits each.
+
+    Whole numbers are up to 2^24 a client, and accelerators sum in 32 bits: in halves of 12 bits half a million clients
+    fit without overflow.
+    """
+    limits, steps = parts_of_setting(bounds), parts_of_setting(grid)
+
+    def bounded(name: str, part: Tree) -> Tree:
+        if steps.get(name) is None:
+            return trees.clip(part, limits[name])
+        whole = trees.to_grid(part, limits[name], steps[name])
+        return {
+            "high": jax.tree.map(lambda leaf: leaf >> _LIMB, whole),
+            "low": jax.tree.map(lambda leaf: leaf & (2**_LIMB - 1), whole),
+        }
+
+    return {name: bounded(name, part) for name, part in parts_of(update, bounds).items()}
+
+
+def bounded_sums(totals: Mapping[str, Tree], bounds: Bounds, grid: Any, n_expected: float) -> Any:
+    """The sums of contributions with their bounds: what `Cohort.sum` returns."""
+    limits, steps = parts_of_setting(bounds), parts_of_setting(grid)
+
+    def joined(high: Any, low: Any) -> np.ndarray:
+        return (np.asarray(high).astype(np.int64) << _LIMB) + np.asarray(low)
+
+    sums: dict[str, BoundedSum] = {}
+    for name, total in totals.items():
+        step = steps.get(name)
+        value = total if step is None else jax.tree.map(joined, total["high"], total["low"])
+        sums[name] = BoundedSum(value, l2_bound=limits[name], n_expected=n_expected, grid=step)
+    return sums if isinstance(bounds, Mapping) else sums[""]
+
+
+def parts_of_setting(setting: Any) -> dict[str, Any]:
+    """A setting for the whole update, or one for each part, as a mapping."""
+    return dict(setting) if isinstance(setting, Mapping) else {"": setting}

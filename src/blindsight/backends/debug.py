@@ -1,0 +1,67 @@
+"""One client at a time in plain Python: slow, and an error says whose it was."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blindsight import trees
+from blindsight.backends.cohort import Bounds, ClientUpdate, Examples, bounded_sums, contribution
+from blindsight.data.population import Population
+from blindsight.errors import BlindsightError
+from blindsight.keys import Key
+from blindsight.trees import Tree
+
+__all__ = ["Debug"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Debug:
+    """Runs client updates uncompiled, so that `print` and a debugger work inside them."""
+
+    population: Population
+
+    def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> "DebugCohort":
+        """The cohort of these clients."""
+        return DebugCohort(self.population, clients, n_expected, key)
+
+
+@dataclasses.dataclass(frozen=True)
+class DebugCohort:
+    """Sums over `clients`, one after the other."""
+
+    population: Population
+    clients: np.ndarray
+    n_expected: float
+    key: Key
+    simulation_only: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def sum(self, client_update: ClientUpdate, broadcast: Tree, *, l2_bound: Bounds, grid: Any = None) -> Any:
+        """As `Cohort.sum`; the first client that fails, or whose update is not finite, is named."""
+        on_client = functools.partial(self._contribution, client_update, broadcast, l2_bound, grid)
+        totals = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(lambda: on_client(0)))
+        with jax.disable_jit():
+            for client in self.clients.tolist():
+                totals = trees.add(totals, on_client(client))
+        return bounded_sums(totals, l2_bound, grid, self.n_expected)
+
+    def _contribution(
+        self, client_update: ClientUpdate, broadcast: Tree, l2_bound: Bounds, grid: Any, client: int
+    ) -> Tree:
+        columns = self.population[client]
+        stage = "its examples"
+        try:
+            examples = Examples.of(columns)
+            stage = "client_update"
+            update = client_update(broadcast, examples, jax.random.fold_in(self.key.jax(), client))
+            stage = "clipping the update"
+            return contribution(update, l2_bound, grid)
+        except Exception as error:
+            shapes = ", ".join(f"{field} {column.dtype}{list(column.shape)}" for field, column in columns.items())
+            raise BlindsightError(
+                f"client {str(self.population.ids[client])!r} failed in {stage} with {type(error).__name__}: {error} "
+                f"(its examples: {shapes or 'none'})"
+            ) from error

@@ -1,0 +1,233 @@
+"""The cohort as one compiled computation: clients side by side in chunks, chunk after chunk in one loop.
+
+On an accelerator a chunk holds as many clients as memory allows, each with its own copy of the model (`vmap`); on a CPU
+stacking only costs, so a chunk is one client. Nothing is padded to the longest client: a client's loop over its batches
+ends with its own data, and a chunk's with its longest, which is why clients are sorted by size, the longest first. The
+population lies on the accelerator if it fits; otherwise the cohort's examples are gathered on the host.
+"""
+
+import dataclasses
+import functools
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blindsight import trees
+from blindsight.backends.cohort import Bounds, ClientUpdate, Examples, bounded_sums, contribution, parts_of
+from blindsight.data.population import Columns, Population
+from blindsight.errors import InvalidInput
+from blindsight.keys import Key
+from blindsight.trees import Tree
+
+__all__ = ["SimulatedCohort", "Simulation", "keep_compiled_code"]
+
+_LARGEST_COHORT = 1 << 18  # whole numbers are summed in halves that hold twice as many without overflow
+_RESIDENT_SHARE = 0.4  # of the accelerator's memory may hold the population
+_RESIDENT_ON_CPU = 8 << 30
+_LARGEST_CHUNK = 128
+_BUCKET = 8  # clients with this many times fewer examples get shorter shuffles
+
+
+class Simulation:
+    """Clients simulated on this machine, `chunk` at a time; each drops out of a round with probability `dropout`."""
+
+    def __init__(self, population: Population, *, chunk: int | None = None, dropout: float = 0.0) -> None:
+        if chunk is not None and not chunk >= 1:
+            raise InvalidInput(f"chunk is the number of clients side by side, at least 1, got {chunk}")
+        if not 0 <= dropout <= 1:
+            raise InvalidInput(f"dropout is a probability, got {dropout}")
+        keep_compiled_code()
+        self.population, self.dropout = population, dropout
+        self.chunk = chunk or (1 if jax.default_backend() == "cpu" else _LARGEST_CHUNK)
+        self.capacities = _capacities(population.sizes)
+        self._fields = [field for field, (dtype, _) in population.fields.items() if dtype.kind in "biuf"]
+        self._resident: dict[str, jax.Array] | None = None
+        self._rows_on_host = 0
+
+    @functools.cached_property
+    def uniform(self) -> int | None:
+        """The number of examples of every client, if all have as many."""
+        sizes = self.population.sizes
+        return int(sizes[0]) if sizes[0] > 0 and np.all(sizes == sizes[0]) else None
+
+    def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> "SimulatedCohort":
+        """The cohort of the clients with these indices, less those that drop out."""
+        if len(clients) > _LARGEST_COHORT:
+            raise InvalidInput(f"a cohort has at most {_LARGEST_COHORT:,} clients, got {len(clients):,}")
+        present = ~key.derive("dropout").stream().bernoulli(self.dropout, len(clients))
+        return SimulatedCohort(self, clients[present], n_expected, key, int(np.sum(~present)))
+
+    def place(self, clients: np.ndarray) -> tuple[dict[str, jax.Array], np.ndarray]:
+        """Columns on the accelerator that hold these clients' examples, and where each client's begin."""
+        if self._resident is None and _nbytes(self.population, self._fields) <= _room():
+            self._resident = _on_device(self.population.columns, self._fields, self.population.n_examples)
+        if self._resident is not None:
+            return self._resident, self.population.offsets[clients]
+        sizes = self.population.sizes[clients]
+        if sizes.sum() > self._rows_on_host:  # a shape that has been compiled serves again, if it is long enough
+            self._rows_on_host = int(1.2 * sizes.sum())
+        starts = np.cumsum(sizes) - sizes
+        return _on_device(self.population.examples(clients), self._fields, self._rows_on_host), starts
+
+
+@dataclasses.dataclass
+class SimulatedCohort:
+    """Sums over `clients` in compiled chunks."""
+
+    backend: Simulation
+    clients: np.ndarray
+    n_expected: float
+    key: Key
+    dropped: int
+    _counts: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+
+    @property
+    def simulation_only(self) -> dict[str, int]:
+        """How many clients took part in the last sum, and what was odd about them."""
+        return {"dropped_out": self.dropped} | {name: int(count) for name, count in self._counts.items()}
+
+    def sum(self, client_update: ClientUpdate, broadcast: Tree, *, l2_bound: Bounds, grid: Any = None) -> Any:
+        """As `Cohort.sum`."""
+        sizes = self.backend.population.sizes[self.clients]
+        longest_first = np.argsort(-sizes, kind="stable")
+        clients, sizes = self.clients[longest_first], sizes[longest_first]
+        columns, starts = self.backend.place(clients)
+        settings = _Settings(client_update, _freeze(l2_bound), _freeze(grid), self.backend.uniform)
+        while True:
+            chunks = _chunks(clients, starts, sizes, self.n_expected, self.backend.chunk)
+            edges = _edges(chunks["count"][:, 0], self.backend.capacities, len(clients), self.backend.chunk)
+            try:
+                totals, counts = _sum_chunks(
+                    settings, self.backend.capacities, broadcast, columns, chunks, edges, self.key.jax()
+                )
+                break
+            except jax.errors.JaxRuntimeError as error:
+                if "RESOURCE_EXHAUSTED" not in str(error) or self.backend.chunk == 1:
+                    raise
+                self.backend.chunk //= 2
+        self._counts = counts
+        return bounded_sums(totals, l2_bound, grid, self.n_expected)
+
+
+class _Settings(NamedTuple):
+    """What a compiled sum is compiled for."""
+
+    client_update: ClientUpdate
+    l2_bound: Any
+    grid: Any
+    uniform: int | None
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _sum_chunks(
+    settings: _Settings,
+    capacities: tuple[int, ...],
+    broadcast: Tree,
+    columns: dict[str, jax.Array],
+    chunks: dict[str, jax.Array],
+    edges: jax.Array,
+    key: jax.Array,
+) -> tuple[dict[str, Tree], dict[str, jax.Array]]:
+    """The sum over all chunks; those between edges[b] and edges[b + 1] have clients of at most capacities[b]."""
+    bounds, grid = _thaw(settings.l2_bound), _thaw(settings.grid)
+
+    def on_client(capacity: int, client: dict[str, jax.Array]) -> tuple[Tree, dict[str, jax.Array]]:
+        examples = Examples(columns, client["start"], client["count"], settings.uniform, capacity)
+        update = settings.client_update(broadcast, examples, jax.random.fold_in(key, client["index"]))
+        lengths = {name: trees.norm(part) for name, part in parts_of(update, bounds).items()}
+        limits = bounds if isinstance(bounds, Mapping) else {"": bounds}
+        finite = functools.reduce(jnp.logical_and, [jnp.isfinite(length) for length in lengths.values()])
+        longer = functools.reduce(jnp.logical_or, [lengths[name] > limits[name] for name in lengths])
+        odd = {"not_finite": ~finite, "clipped": finite & longer, "empty": client["count"] == 0}
+        counts = {"clients": client["real"], **{name: flag & client["real"] for name, flag in odd.items()}}
+        parts = contribution(update, bounds, grid)
+        parts = jax.tree.map(lambda leaf: jnp.where(client["real"], leaf, jnp.zeros_like(leaf)), parts)
+        return parts, {name: flag.astype(jnp.int32) for name, flag in counts.items()}
+
+    def on_chunk(capacity: int, number: jax.Array) -> Tree:
+        chunk = {name: jax.lax.dynamic_index_in_dim(column, number, keepdims=False) for name, column in chunks.items()}
+        if chunks["index"].shape[1] == 1:
+            return on_client(capacity, {name: column[0] for name, column in chunk.items()})
+        stacked = jax.vmap(functools.partial(on_client, capacity))(chunk)
+        return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), stacked)
+
+    total = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+        jax.eval_shape(functools.partial(on_chunk, capacities[0]), jax.ShapeDtypeStruct((), jnp.int32)),
+    )
+    for bucket, capacity in enumerate(capacities):
+        add_chunk = lambda number, sums, capacity=capacity: trees.add(sums, on_chunk(capacity, number))  # noqa: E731
+        total = jax.lax.fori_loop(edges[bucket], edges[bucket + 1], add_chunk, total)
+    return total
+
+
+def _chunks(
+    clients: np.ndarray, starts: np.ndarray, sizes: np.ndarray, n_expected: float, chunk: int
+) -> dict[str, np.ndarray]:
+    """The cohort in rows of `chunk`, filled up with nobody to a number of rows that nearly every cohort fits in."""
+    usual = n_expected + 6 * math.sqrt(n_expected) + 1  # Poisson cohorts are larger once in 10^9
+    rows = -(-int(usual) // chunk)
+    while rows * chunk < len(clients):
+        rows *= 2
+    fill = (0, rows * chunk - len(clients))
+    arrays = {"index": clients, "start": starts, "count": sizes}
+    padded = {name: np.pad(array, fill).astype(np.int32).reshape(rows, chunk) for name, array in arrays.items()}
+    return padded | {"real": np.pad(np.ones(len(clients), bool), fill).reshape(rows, chunk)}
+
+
+def _edges(longest: np.ndarray, capacities: tuple[int, ...], n_clients: int, chunk: int) -> np.ndarray:
+    """Where in the chunks, sorted by their longest client, each capacity begins, and where the last one ends."""
+    used = -(-n_clients // chunk)
+    begins = [int(np.sum(longest[:used] > capacity)) for capacity in capacities]
+    return np.array([*begins, used], np.int32)
+
+
+def _capacities(sizes: np.ndarray) -> tuple[int, ...]:
+    """Numbers of examples to compile for, the largest first: most clients should fit a small one."""
+    capacities, median = [int(max(sizes.max(), 1))], np.median(sizes)
+    while len(capacities) < 3 and capacities[-1] > _BUCKET * max(median, 1):
+        capacities.append(max(capacities[-1] // _BUCKET, int(2 * median), 1))
+    return tuple(capacities)
+
+
+def _on_device(columns: Columns, fields: list[str], rows: int) -> dict[str, jax.Array]:
+    """The columns, filled up to `rows`, and at least one, which the weightless examples of an empty client name."""
+
+    def filled(column: np.ndarray) -> np.ndarray:
+        missing = max(rows, 1) - len(column)
+        return np.pad(column, [(0, missing)] + [(0, 0)] * (column.ndim - 1)) if missing else column
+
+    return {field: jnp.asarray(filled(columns[field])) for field in fields}
+
+
+def _nbytes(population: Population, fields: list[str]) -> int:
+    shapes = [population.fields[field] for field in fields]
+    return population.n_examples * sum(dtype.itemsize * math.prod(shape) for dtype, shape in shapes)
+
+
+def _room() -> float:
+    """How many bytes of population may lie on the accelerator."""
+    stats = jax.local_devices()[0].memory_stats()
+    return _RESIDENT_SHARE * stats["bytes_limit"] if stats else _RESIDENT_ON_CPU
+
+
+def keep_compiled_code() -> None:
+    """Let JAX keep what it compiles in the user's cache folder, unless told where by JAX_COMPILATION_CACHE_DIR."""
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(cache / "blindsight" / "compiled"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def _freeze(setting: Any) -> Any:
+    return tuple(sorted(setting.items())) if isinstance(setting, Mapping) else setting
+
+
+def _thaw(setting: Any) -> Any:
+    return dict(setting) if isinstance(setting, tuple) else setting

@@ -1,0 +1,92 @@
+"""Checkpoints: a pytree of arrays and a few facts in one safetensors file, written whole or not at all.
+
+The facts travel in the file's own header, so that arrays and facts cannot come from different moments.
+"""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from blindsight.errors import BlindsightError, InvalidInput
+
+__all__ = ["Checkpoint", "load", "newest", "write"]
+
+_KEPT = 2  # the newest may be damaged by a failing disk
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """The tree as it was, and the facts beside it."""
+
+    tree: Any
+    facts: dict[str, Any]
+
+
+def write(folder: Path, number: int, tree: Any, facts: dict[str, Any]) -> Path:
+    """Write checkpoint `number`; it is on disk when this returns. Older ones are deleted, but for the last."""
+    path = folder / f"checkpoint-{number:08d}.safetensors"
+    arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(tree)}
+    scratch = path.with_suffix(f".{os.getpid()}")
+    try:
+        with open(scratch, "wb") as out:
+            out.write(save(arrays, {"facts": json.dumps(facts)}))
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(scratch, path)
+        directory = os.open(folder, os.O_RDONLY)
+        os.fsync(directory)
+        os.close(directory)
+    except OSError as error:
+        scratch.unlink(missing_ok=True)
+        raise BlindsightError(
+            f"cannot write {path} ({error.strerror}): free some space and run again to resume"
+        ) from error
+    for old in _all(folder)[:-_KEPT]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def newest(folder: Path) -> Path | None:
+    """The newest checkpoint in `folder`, if there is one."""
+    found = _all(folder)
+    return found[-1] if found else None
+
+
+def load(path: Path, like: Any) -> Checkpoint:
+    """The checkpoint at `path`, in the structure, shapes and dtypes of `like`, or a refusal that says what differs."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            facts = json.loads((file.metadata() or {})["facts"])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise InvalidInput(
+            f"{path} is damaged ({error}): delete it, and the run resumes from the checkpoint before"
+        ) from error
+    expected = dict(_named(like))
+    for name, leaf in expected.items():
+        found = arrays.get(name)
+        if found is None or (found.shape, found.dtype) != (leaf.shape, leaf.dtype):
+            there = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
+            raise InvalidInput(
+                f"{path} has {there} for {name}, but this run needs {leaf.dtype}{list(leaf.shape)}: "
+                f"resume with the settings that the run began with"
+            )
+    leaves = [jax.numpy.asarray(arrays[name]) for name in expected]
+    return Checkpoint(jax.tree.unflatten(jax.tree.structure(like), leaves), facts)
+
+
+def _named(tree: Any) -> list[tuple[str, np.ndarray]]:
+    """Every leaf as a numpy array under the path that leads to it."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return [(jax.tree_util.keystr(path) or ".", np.asarray(leaf)) for path, leaf in paths]
+
+
+def _all(folder: Path) -> list[Path]:
+    return sorted(folder.glob("checkpoint-*.safetensors"))

@@ -1,0 +1,45 @@
+"""No mechanism at all, for comparison: what a run would do that protects nobody, asked for by its name."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from blindsight.accounting.events import Gaussian
+from blindsight.keys import Key
+from blindsight.mechanisms.release import Release
+from blindsight.trees import BoundedSum
+
+__all__ = ["WithoutNoise", "without_noise"]
+
+
+@dataclasses.dataclass(frozen=True)
+class WithoutNoise:
+    """Divides a bounded sum by n_expected and adds nothing: the event's epsilon is infinite."""
+
+    def grid(self, bound: float) -> None:
+        """No grid: there is no noise to lie on it."""
+        del bound
+
+    def event(self, total: BoundedSum) -> Gaussian:
+        """Gaussian noise of scale zero."""
+        del total
+        return Gaussian(0.0)
+
+    def event_for(self, coordinates: int) -> Gaussian:
+        """Gaussian noise of scale zero."""
+        del coordinates
+        return Gaussian(0.0)
+
+    def release(self, total: BoundedSum, *, key: Key) -> Release[Any]:
+        """The mean as it is."""
+        del key
+        factor = (total.grid or 1.0) / total.n_expected
+        value = jax.tree.map(lambda leaf: leaf * np.float32(factor), total.value)
+        return Release(value, Gaussian(0.0), 0.0)
+
+
+def without_noise() -> WithoutNoise:
+    """The mechanism of a run that is not private."""
+    return WithoutNoise()

@@ -1,0 +1,1 @@
+"""Models as plain pytrees (Equinox modules), one readable file each."""

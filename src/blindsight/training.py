@@ -1,0 +1,281 @@
+"""The one loop: choose a cohort, step, record, check the budget, checkpoint.
+
+**What a crash can do.** Rounds are paid for in blocks, written to the ledger before the first of them begins. Whatever
+is killed when, the ledger may hold rounds that nobody saw, never lack one that somebody did. Resuming repeats the
+rounds since the last checkpoint. With a secret key their noise is new, so they are paid for again; a reproducible run
+repeats them bit for bit, which is the same release, and its payment is found in the ledger under the run's own id.
+"""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from blindsight import checkpoints
+from blindsight.accounting.events import Event, Gaussian, to_json
+from blindsight.accounting.guarantee import Guarantee, round_up
+from blindsight.accounting.ledger import Ledger
+from blindsight.algorithms import Algorithm
+from blindsight.backends import Backend
+from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
+from blindsight.keys import Key
+from blindsight.participation import Unproven
+from blindsight.privacy import Privacy
+from blindsight.runs import Run
+
+__all__ = ["Trained", "train"]
+
+Evaluate = Callable[[Any], dict[str, float]]
+"""A model to numbers about it, read off data without noise: they are kept as `simulation_only`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A trained model, what it promises, and where its run lies."""
+
+    model: Any
+    guarantee: Guarantee
+    rounds: int
+    stopped: str  # "finished", or "budget": the next rounds would have exceeded it
+    simulation_only: dict[str, float]
+    path: Path
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of `blindsight train --json`."""
+        return {
+            "run": str(self.path),
+            "rounds": self.rounds,
+            "stopped": self.stopped,
+            "guarantee": self.guarantee.to_dict(),
+            "simulation_only": self.simulation_only,
+        }
+
+
+def train(
+    algorithm: Algorithm,
+    backend: Backend,
+    privacy: Privacy,
+    *,
+    population: str,
+    delta: float,
+    key: Key,
+    run: Run,
+    ledger: Ledger,
+    evaluate: Evaluate | None = None,
+    evaluate_every: int = 0,
+    checkpoint_every: int = 50,
+    checkpoint_seconds: float = 300.0,
+    progress: bool = False,
+) -> Trained:
+    """Train for `privacy.rounds` rounds, or until the budget of `population` in the ledger is spent; resumes `run`.
+
+    **Guarantee**: `Trained.guarantee` holds for the model, for `metrics.jsonl` less what is marked `simulation_only`,
+    and for every checkpoint, provided that the run was not repeated with another ledger.
+    """
+    if checkpoint_every < 1:
+        raise InvalidInput(f"checkpoint_every must be at least 1 round, got {checkpoint_every}")
+    loop = _Loop(algorithm, backend, privacy, population, delta, key, run, ledger)
+    loop.restore()
+    run.write("guarantee.json", privacy.guarantee(delta=delta, release=loop.event).to_dict())
+    with _progress(privacy.rounds, loop.round, shown=progress) as show:
+        stopped = "finished"
+        while loop.round < privacy.rounds:
+            last = loop.reserve(checkpoint_every)
+            if last == loop.round:
+                stopped = "budget"
+                break
+            while loop.round < last:
+                loop.step()
+                done = loop.round in (last, privacy.rounds)
+                if evaluate and ((evaluate_every and loop.round % evaluate_every == 0) or loop.round == privacy.rounds):
+                    loop.note(evaluate(algorithm.model(loop.state)))
+                if done or time.monotonic() - loop.saved_at > checkpoint_seconds:
+                    loop.save()
+                show(loop)
+    model, rounds = algorithm.model(loop.state), loop.round
+    guarantee = loop.guarantee()
+    run.write("guarantee.json", guarantee.to_dict())
+    measured = loop.measured or (evaluate(model) if evaluate else {})
+    run.write("result.json", {"rounds": rounds, "stopped": stopped, "simulation_only": measured})
+    return Trained(model, guarantee, rounds, stopped, measured, run.path)
+
+
+class _Loop:
+    """The state of a run between rounds, and how it is saved and restored."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        backend: Backend,
+        privacy: Privacy,
+        population: str,
+        delta: float,
+        key: Key,
+        run: Run,
+        ledger: Ledger,
+    ) -> None:
+        self.algorithm, self.backend, self.privacy = algorithm, backend, privacy
+        self.population, self.delta, self.key, self.run, self.ledger = population, delta, key, run, ledger
+        self.sampling = privacy.sampling
+        self.state = algorithm.init()
+        self.participated = np.zeros(privacy.population, np.int32)
+        self.round = 0
+        self.rows: list[dict[str, Any]] = []
+        self.measured: dict[str, float] = {}
+        self.clients_per_s = 0.0
+        self.saved_at = self.flushed_at = time.monotonic()
+        self.head = ""
+        self.run_id = f"{run.path.name} {run.read('run.json')['id']}"
+
+    @property
+    def event(self) -> Event:
+        """What one round releases about its cohort."""
+        event = self.algorithm.event
+        return dataclasses.replace(event, reproducible=True) if self._is_reproducible(event) else event
+
+    def _is_reproducible(self, event: Event) -> bool:
+        return self.key.is_reproducible and isinstance(event, Gaussian)
+
+    def reserve(self, rounds: int) -> int:
+        """Pay for the next `rounds`, or for as many as the budget allows; returns the round they end before."""
+        if isinstance(self.sampling, Unproven):
+            rounds = self.privacy.rounds  # a client's limit is for the whole run, so the run is paid for as a whole
+        first, last = self.round, min(self.privacy.rounds, (self.round // rounds + 1) * rounds)
+        if self.key.is_reproducible and (paid := self._paid_until(first)):
+            return paid
+        while last > first:
+            try:
+                entry = self.ledger.record(
+                    self.sampling.event(self.event, last - first),
+                    population=self.population,
+                    unit=self.privacy.unit,
+                    relation=self.sampling.relation,
+                    run=self.run_id,
+                    note=f"rounds {first} to {last}",
+                )
+                self.head = entry.hash
+                return last
+            except BudgetExceeded:
+                if isinstance(self.sampling, Unproven):
+                    raise
+                last = first + (last - first) // 2
+        return first
+
+    def _paid_until(self, first: int) -> int | None:
+        """Where the block of rounds ends in which this very run has already paid for round `first`."""
+        for entry in self.ledger.entries(self.population):
+            if entry.kind == "release" and entry.run == self.run_id:
+                begin, end = (int(word) for word in entry.note.removeprefix("rounds ").split(" to "))
+                paid = to_json(self.sampling.event(self.event, end - begin))
+                if begin <= first < end and entry.event == paid:
+                    self.head = entry.hash
+                    return end
+        return None
+
+    def step(self) -> None:
+        """One round."""
+        started, key = time.monotonic(), self.key
+        clients = self._draw(key.derive("cohort", self.round))
+        cohort = self.backend.cohort(
+            clients, n_expected=self.sampling.n_expected, key=key.derive("clients", self.round)
+        )
+        self.state, event = self.algorithm.step(self.state, cohort, key=key.derive("noise", self.round))
+        if event != self.algorithm.event:
+            raise PrivacyError(
+                f"round {self.round} released {event} but {self.algorithm.event} was paid for: "
+                f"an algorithm's step must release what its event says"
+            )
+        self.participated[clients] += 1
+        self.round += 1
+        seconds = time.monotonic() - started
+        self.clients_per_s = len(clients) / seconds
+        row = {"round": self.round, "clip": float(self.state.clip), "seconds": round(seconds, 6)}
+        self.rows.append({**row, "simulation_only": dict(cohort.simulation_only)})
+        if time.monotonic() - self.flushed_at > 1:
+            self.flush()
+
+    def _draw(self, key: Key) -> np.ndarray:
+        if isinstance(self.sampling, Unproven):
+            everyone = np.arange(self.privacy.population)
+            return self.sampling.draw(key=key, available=everyone, participated=self.participated)
+        return self.sampling.draw(key=key)
+
+    def note(self, measured: dict[str, float]) -> None:
+        """Keep numbers that were read off data without noise, marked as such."""
+        self.measured = {name: float(value) for name, value in measured.items()}
+        self.rows[-1]["simulation_only"] |= self.measured
+
+    def guarantee(self) -> Guarantee:
+        """What the rounds so far promise."""
+        if self.round == 0:
+            raise PrivacyError(
+                f"not one round fits the budget of population {self.population!r}: raise it, or use more noise"
+            )
+        return dataclasses.replace(self.privacy, rounds=self.round).guarantee(delta=self.delta, release=self.event)
+
+    def flush(self) -> None:
+        """Bring what was measured to disk."""
+        for row in self.rows:
+            self.run.append("metrics.jsonl", row)
+        self.rows, self.flushed_at = [], time.monotonic()
+
+    def save(self) -> None:
+        """A checkpoint of everything that the rest of the run depends on."""
+        self.flush()
+        facts = {"round": self.round, "run": self.run_id, "ledger": self.head, "settings": self._settings()}
+        checkpoints.write(self.run.path, self.round, self._tree(), facts)
+        self.saved_at = time.monotonic()
+
+    def restore(self) -> None:
+        """Continue from the newest checkpoint, if there is one; refuses to continue as another run."""
+        path = checkpoints.newest(self.run.path)
+        if path is None:
+            self.run.keep_rows("metrics.jsonl", lambda row: False)
+            return
+        found = checkpoints.load(path, self._tree())
+        if found.facts["settings"] != self._settings():
+            raise InvalidInput(
+                f"{self.run.path} was begun with other settings of privacy or with another kind of key: resume it with "
+                f"those, or begin another run"
+            )
+        self.ledger.verify(found.facts["ledger"] or None).raise_if_broken()
+        self.state, self.participated = found.tree["state"], np.array(found.tree["participated"])
+        self.round, self.head = found.facts["round"], found.facts["ledger"]
+        self.run.keep_rows("metrics.jsonl", lambda row: row["round"] <= self.round)
+
+    def _tree(self) -> dict[str, Any]:
+        return {"state": self.state, "participated": self.participated}
+
+    def _settings(self) -> dict[str, Any]:
+        """What may not change while a run goes on; the number of rounds may."""
+        fixed = dataclasses.asdict(dataclasses.replace(self.privacy, rounds=1))
+        fixed |= {"event": to_json(self.event), "delta": self.delta, "unit": str(self.privacy.unit)}
+        return fixed
+
+
+@contextlib.contextmanager
+def _progress(rounds: int, begun: int, *, shown: bool) -> Generator[Callable[[_Loop], None]]:
+    """A bar with the round, clients per second, epsilon so far and the time left."""
+    if not shown:
+        yield lambda loop: None
+        return
+    words = [TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[speed]:,.0f} clients/s")]
+    words += [TextColumn("epsilon {task.fields[epsilon]}"), TimeRemainingColumn()]
+    with Progress(*words, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=rounds, completed=begun, speed=0.0, epsilon="...")
+        stated_at = 0
+
+        def show(loop: _Loop) -> None:
+            nonlocal stated_at
+            fields: dict[str, Any] = {"speed": loop.clients_per_s}
+            if loop.round in (rounds, begun + 1) or loop.round >= 1.1 * stated_at:  # it takes a while to compute
+                fields["epsilon"], stated_at = round_up(loop.guarantee().epsilon), loop.round
+            bar.update(task, completed=loop.round, **fields)
+
+        yield show
