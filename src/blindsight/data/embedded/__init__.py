@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from blindsight.data import faults
 from blindsight.data.embedded.digits import digits
 from blindsight.data.embedded.handwriting import handwriting
 from blindsight.data.population import Population
@@ -19,10 +20,13 @@ POPULATIONS: dict[str, Callable[..., Population]] = {
 """Every embedded population by name; the first line of each docstring says what it holds."""
 
 
-def embedded(name: str, *, clients: int | None = None, seed: int = 0, **options: Any) -> Population:
-    """The embedded population of that name, its examples drawn when they are asked for.
+def embedded(
+    name: str, *, clients: int | None = None, seed: int = 0, fault: str | None = None, **options: Any
+) -> Population:
+    """The embedded population of that name, with a fault planted in it if one is named (see `faults`).
 
-    Client i depends on the seed, i and the options alone, not on how many others there are.
+    Client i depends on the seed, i and the options alone, not on how many others there are, and examples are drawn when
+    they are asked for.
 
     >>> embedded("handwriting", clients=3400)
     <GeneratedPopulation 'handwriting': 3,400 clients, ... examples>
@@ -41,4 +45,5 @@ def embedded(name: str, *, clients: int | None = None, seed: int = 0, **options:
         if clients < 1:
             raise InvalidInput(f"a population has one client at least, got {clients}")
         options["clients"] = clients
-    return make(seed=seed, **options)
+    population = make(seed=seed, **options)
+    return population if fault is None else faults.apply(population, fault, seed=seed)

@@ -14,7 +14,7 @@ import numpy as np
 
 from blindsight.data.dice import Dice
 from blindsight.data.embedded.strokes import CHARACTERS, POINTS, templates
-from blindsight.data.population import Columns, GeneratedPopulation, as_text
+from blindsight.data.population import Columns, GeneratedPopulation, as_text, ranges
 from blindsight.errors import InvalidInput
 
 __all__ = ["handwriting"]
@@ -57,7 +57,7 @@ def _draw(dice: Dice, classes: int, examples: tuple[int, int], clients: np.ndarr
     """What these clients wrote. Every number thrown is named by the client and the number of its example alone."""
     sizes = _sizes(dice, examples, clients)
     writer = np.repeat(clients, sizes)
-    example = np.arange(len(writer)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    example = ranges(np.zeros_like(sizes), sizes)
     image = np.empty((len(writer), SIDE, SIDE), dtype=np.uint8)
     label = np.empty(len(writer), dtype=np.int32)
     for start in range(0, len(writer), CHUNK):

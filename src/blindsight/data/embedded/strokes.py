@@ -235,10 +235,12 @@ def _soften(points: np.ndarray, stroke: np.ndarray) -> np.ndarray:
 def _bends(points: np.ndarray, stroke: np.ndarray) -> np.ndarray:
     """Slow waves along the whole path, then a shift of each of the second to fourth strokes.
 
-    Waves are as high as the path is long, up to a point: a short straight line stays nearly straight.
+    Waves are as high as the path is long, up to a point: a short straight line stays nearly straight, and small letters
+    are bent less than large ones.
     """
     length = np.sum(np.hypot(*np.diff(points, axis=0).T) * (np.diff(stroke) == 0))
     along = np.linspace(0, np.pi, POINTS)
-    waves = [min(1.0, 0.2 + 0.35 * length) * np.cos(number * along) for number in (1, 2, 3, 4, 5)]
+    reach = min(1.0, 0.2 + 0.35 * length) * (0.4 + 0.6 * np.ptp(points[:, 1]))
+    waves = [reach * np.cos(number * along) for number in (1, 2, 3, 4, 5)]
     shifts = [0.8 * (stroke == number) for number in (1, 2, 3)]
     return np.stack([*waves, *shifts], axis=1)
