@@ -124,6 +124,12 @@ def test_no_noise_is_said_to_be_no_privacy():
         (["ledger", "budget", "set", "x", "--epsilon", "nan", "--delta", "1e-6"], "epsilon"),
         (["ledger", "verify", "--export", "nowhere.jsonl"], "there is no file"),
         (["ledger", "show", "--ledger", "."], "is a folder"),
+        (["data", "describe", "nothing"], "neither a file nor a population: the names are digits, handwriting"),
+        (["data", "describe", "digits", "--client", "x"], "has its clients already"),
+        (["data", "get", "mnits"], "did you mean 'mnist'"),
+        (["data", "get", "mnist", "--from", "ftp://mirror", "--to", "nowhere"], "https://"),
+        (["data", "get", "mnist", "--to", __file__], "cannot create"),
+        (["data", "get", "shakespeare", "--to", "nowhere"], "no public download"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(arguments, words):
@@ -187,8 +193,41 @@ def test_a_real_process_behaves_like_the_one_here():
 
 def test_version_and_help_with_an_example():
     assert run("--version").stdout == f"blindsight {__version__}\n"
-    for command in (["plan"], ["tables"], ["demo"], ["ledger", "show"], ["ledger", "verify"], ["ledger", "export"]):
+    commands = [["plan"], ["tables"], ["demo"], *(["ledger", name] for name in ("show", "verify", "export"))]
+    for command in [*commands, *(["data", name] for name in ("list", "describe", "get"))]:
         assert "Example:" in run(*command, "--help").stdout, command
+
+
+def test_data_lists_what_is_embedded_and_what_is_real(tmp_path, monkeypatch):
+    monkeypatch.setenv("BLINDSIGHT_DATA", str(tmp_path))
+    (tmp_path / "adult.csv.xz").write_bytes(b"")
+    rows = {row["name"]: row for row in answer("data", "list")}
+    assert {"digits", "handwriting", "mnist", "femnist", "adult"} <= set(rows)
+    assert rows["digits"]["kind"] == "embedded"
+    assert (rows["adult"]["found"], rows["adult"]["folder"]) == (True, str(tmp_path))
+    assert (rows["mnist"]["found"], rows["mnist"]["folder"]) == (False, None)
+    assert rows["mnist"]["how_to_get"] == "blindsight data get mnist downloads it"
+    assert "no public download" in rows["femnist"]["how_to_get"]
+    shown = " ".join(run("data", "list").stdout.split())
+    for words in ("embedded", "539 writers", "data get", "--from URL"):
+        assert words in shown
+
+
+def test_data_are_described_by_name_and_by_file(tmp_path):
+    digits = answer("data", "describe", "digits")
+    assert (digits["clients"], digits["examples"], digits["simulation_only"]) == (1797, 1797, True)
+    assert "1,797 clients" in run("data", "describe", "digits").stdout
+    (tmp_path / "notes.csv").write_text("writer,score\nann,1\nbob,2\nann,3\n", encoding="utf-8")
+    notes = answer("data", "describe", str(tmp_path / "notes.csv"), "--client", "writer")
+    assert (notes["clients"], notes["examples"], list(notes["fields"])) == (2, 3, ["score"])
+
+
+def test_data_that_are_there_are_not_fetched(tmp_path):
+    for name in ("mnist.npz", "mnist_writers.npz"):
+        (tmp_path / name).write_bytes(b"")
+    found = answer("data", "get", "mnist", "--to", str(tmp_path), "--from", "http://127.0.0.1:9")
+    assert (found["folder"], found["in_use"]) == (str(tmp_path), False)
+    assert f"export BLINDSIGHT_DATA={tmp_path}" in run("data", "get", "mnist", "--to", str(tmp_path)).stdout
 
 
 def test_tables_for_machines_and_pages():

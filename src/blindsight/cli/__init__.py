@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from blindsight import __version__
+from blindsight.cli.data import data_app
 from blindsight.cli.printing import AsJson, print_json, progress_bar, working
 from blindsight.errors import BlindsightError, InvalidInput
 
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 ledger_app = typer.Typer(help="What has been spent, on whom, by which run.", no_args_is_help=True)
 budget_app = typer.Typer(help="Limits that no release may exceed.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
 app.add_typer(ledger_app, name="ledger")
 ledger_app.add_typer(budget_app, name="budget")
 

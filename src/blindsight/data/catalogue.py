@@ -32,6 +32,7 @@ class Dataset:
     prepare: Callable[[Path, Path], None]
     """Turns the downloads in the first folder into the prepared files in the second."""
     read: Callable[..., Population]
+    has_clients: bool = True
 
     @property
     def public(self) -> bool:
@@ -102,6 +103,7 @@ FASHION_MNIST = Dataset(
     ),
     prepare=functools.partial(originals.idx_images, name="fashion_mnist"),
     read=prepared.fashion_mnist,
+    has_clients=False,
 )
 
 FEMNIST = Dataset(
@@ -136,6 +138,7 @@ ADULT = Dataset(
     ),
     prepare=originals.adult,
     read=prepared.adult,
+    has_clients=False,
 )
 
 STACKEXCHANGE = Dataset(
@@ -181,6 +184,7 @@ PHISHING = Dataset(
     ),
     prepare=originals.as_it_is,
     read=prepared.phishing,
+    has_clients=False,
 )
 
 DATASETS = {known.name: known for known in (MNIST, FASHION_MNIST, FEMNIST, ADULT, STACKEXCHANGE, SHAKESPEARE, PHISHING)}

@@ -17,10 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from blindsight.data import shards
 from blindsight.data.catalogue import DATASETS, Dataset
 from blindsight.data.downloads import Patience, alone, fetch
 from blindsight.data.population import Population
 from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.keys import reproducible
 
 __all__ = ["cache_folder", "dataset", "find", "get", "how_to_get", "named"]
 
@@ -29,25 +31,45 @@ def dataset(name: str, **options: Any) -> Population:
     """The population of a real data set, from its files on this machine.
 
     Options: `split` ("train", "test" or "all") for mnist, fashion_mnist and adult; `invert` for femnist; `unit` for
-    stackexchange ("post", "sentence") and shakespeare ("speech", "line"); `matched` for phishing. Data sets without
-    clients have one example on each.
+    stackexchange ("post", "sentence") and shakespeare ("speech", "line"); `matched` for phishing.
+
+    fashion_mnist, adult and phishing have no clients, so each example lies on one of its own. `clients` deals them to
+    so many, evenly at random or, with `alpha`, unevenly by label (Dirichlet); `seed` says how the dice fall.
     """
     asked = named(name)
-    known = list(inspect.signature(asked.read).parameters)[1:]
+    known = [*inspect.signature(asked.read).parameters][1:] + (
+        [] if asked.has_clients else ["clients", "alpha", "seed"]
+    )
     for option in options:
         if option not in known:
             raise InvalidInput(f"{name} has no option {option!r}: it has {', '.join(known)}")
+    dealing = {option: options.pop(option) for option in ("clients", "alpha", "seed") if option in options}
     folder = find(name)
     if folder is None:
         raise InvalidInput(f"{name} is not on this machine: {how_to_get(asked)}")
     try:
-        return asked.read(folder, **options)
+        population = asked.read(folder, **options)
     except InvalidInput:
         raise
     except (OSError, EOFError, KeyError, ValueError, lzma.LZMAError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidInput(
             f"{' or '.join(asked.files)} in {folder} is damaged ({error}): remove it and get {name} anew"
         ) from error
+    return _dealt(population, **dealing) if dealing else population
+
+
+def _dealt(
+    population: Population, *, clients: int | None = None, alpha: float | None = None, seed: int = 0
+) -> Population:
+    if clients is None:
+        raise InvalidInput(f"say how many clients the examples of {population.name} are dealt to: clients=100")
+    columns, key = population.columns, reproducible(seed)
+    if alpha is None:
+        dealt = shards.iid(columns, clients, key=key, name=population.name)
+    else:
+        dealt = shards.dirichlet(columns, "label", clients, alpha, key=key, name=population.name)
+    dealt.classes = population.classes
+    return dealt
 
 
 def named(name: str) -> Dataset:

@@ -56,7 +56,7 @@ def femnist(folder: Path, *, invert: bool = False) -> Population:
 
 
 def _arrays(path: Path, *names: str) -> list[np.ndarray]:
-    with np.load(path) as opened:
+    with path.open("rb") as file, np.load(file) as opened:
         return [opened[name] for name in names]
 
 

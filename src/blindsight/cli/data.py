@@ -1,0 +1,118 @@
+"""`blindsight data`: which populations there are, what they hold, and how to get the real ones."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from blindsight.cli.printing import AsJson, print_json, progress_bar, working
+from blindsight.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from blindsight.data import Population
+
+__all__ = ["data_app"]
+
+data_app = typer.Typer(help="Populations: embedded, in your files, or real ones to download.", no_args_is_help=True)
+
+
+@data_app.command("list", epilog="Example:  blindsight data list")
+def data_list(as_json: AsJson = False) -> None:
+    """The populations that come with Blindsight and the real data sets it knows, and where they are."""
+    from blindsight.data.catalogue import DATASETS
+    from blindsight.data.datasets import find, how_to_get
+    from blindsight.data.embedded import POPULATIONS
+
+    rows: list[dict[str, Any]] = [
+        {"name": name, "kind": "embedded", "about": _first_line(make), "found": True}
+        for name, make in POPULATIONS.items()
+    ]
+    for known in DATASETS.values():
+        folder = find(known.name)
+        about = {field: getattr(known, field) for field in ("about", "clients", "examples", "licence", "origin")}
+        where = {"found": folder is not None, "folder": str(folder) if folder else None}
+        how = {"public": known.public, "how_to_get": how_to_get(known)}
+        rows.append({"name": known.name, "kind": "real"} | about | where | how)
+    if as_json:
+        print_json(rows)
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "what", "clients", "where"):
+        table.add_column(heading, no_wrap=heading == "name", overflow="fold")
+    for row in rows:
+        table.add_row(row["name"], escape(row["about"]), row.get("clients", "you choose"), escape(_where(row)))
+    Console(highlight=False).print(table)
+
+
+def _where(row: dict[str, Any]) -> str:
+    if row["kind"] == "embedded":
+        return "embedded"
+    return row["folder"] or f"blindsight data get {row['name']}{'' if row['public'] else ' --from URL'}"
+
+
+def _first_line(make: Any) -> str:
+    return (make.__doc__ or "").strip().partition("\n")[0].replace("`", "")
+
+
+@data_app.command("describe", epilog="Example:  blindsight data describe notes.csv --client writer")
+def data_describe(
+    population: Annotated[str, typer.Argument(help="A name from `blindsight data list`, or a file or folder.")],
+    client: Annotated[str | None, typer.Option(help="The column that says whose a row is, for tables.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a population holds: clients, examples, fields, classes. Read off the data without noise."""
+    with working(f"reading {escape(population)}"):
+        found = _population(population, client).describe()
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        Console(highlight=False).print(found)
+
+
+def _population(name: str, client: str | None) -> "Population":
+    """The population of that name, else the one in that file."""
+    from blindsight.data.catalogue import DATASETS
+    from blindsight.data.datasets import dataset
+    from blindsight.data.embedded import POPULATIONS, embedded
+    from blindsight.data.formats import load
+
+    if name in POPULATIONS or name in DATASETS:
+        if client is not None:
+            raise InvalidInput(f"--client is for tables in files, and {name} has its clients already: leave it out")
+        return embedded(name) if name in POPULATIONS else dataset(name)
+    if not Path(name).exists():
+        known = ", ".join([*POPULATIONS, *DATASETS])
+        raise InvalidInput(f"{name} is neither a file nor a population: the names are {known}")
+    return load(name) if client is None else load(name, client=client)
+
+
+@data_app.command("get", epilog="Example:  blindsight data get mnist")
+def data_get(
+    name: Annotated[str, typer.Argument(help="A real data set from `blindsight data list`.")],
+    to: Annotated[
+        Path | None, typer.Option(help="The folder; else $BLINDSIGHT_DATA, else ~/.cache/blindsight.")
+    ] = None,
+    mirror: Annotated[
+        str | None, typer.Option("--from", metavar="URL", help="A mirror's address; else $BLINDSIGHT_DATA_URL.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Download a real data set, verify its checksums and prepare it. Goes on where an earlier one broke off."""
+    from blindsight.data.datasets import find, get, named
+
+    known = named(name)
+    with progress_bar(f"getting {name}", in_bytes=True, quiet=as_json) as progress:
+        folder = get(name, to=to, mirror=mirror, progress=progress)
+    used = find(name) == folder
+    if as_json:
+        files = [str(folder / file) for file in known.files]
+        print_json({"name": name, "folder": str(folder), "files": files, "licence": known.licence, "in_use": used})
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"{name} is in {folder}", markup=False)
+    console.print(f"Licence: {known.licence}. Origin: {known.origin}.", markup=False)
+    if not used:
+        console.print(f"To use it from there: export BLINDSIGHT_DATA={folder}", markup=False)
