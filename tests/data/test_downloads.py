@@ -357,7 +357,7 @@ def test_checksums_are_written_like_the_known_one(tmp_path):
 def idx(values: np.ndarray) -> bytes:
     kind = {"u1": 0x08, "i4": 0x0C}[values.dtype.str[1:]]
     head = bytes([0, 0, kind, values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape)
-    return gzip.compress(head + values.astype(values.dtype.newbyteorder(">")).tobytes(), mtime=0)
+    return gzip.compress(head + values.astype(values.dtype.newbyteorder(">")).tobytes(), 1, mtime=0)
 
 
 def small_mnist() -> dict[str, bytes]:
@@ -427,6 +427,23 @@ def test_get_goes_on_with_the_files_that_are_missing(mirror, known, tmp_path):
     assert left(tmp_path) == ["mnist.npz", "mnist_writers.npz"]
 
 
+def test_without_a_mirror_the_origins_are_asked(mirror, known, tmp_path, monkeypatch):
+    plays = known("shakespeare", {"shakespeare_roles.jsonl.xz": b"any"})
+    urls = (f"{mirror.url}/gone", f"{mirror.url}/shakespeare/shakespeare_roles.jsonl.xz")
+    published = tuple(dataclasses.replace(file, urls=urls) for file in plays.downloads)
+    monkeypatch.setitem(DATASETS, "shakespeare", dataclasses.replace(plays, downloads=published))
+    datasets.get("shakespeare", to=tmp_path, patience=HURRIED)
+    assert [path for path, _ in mirror.asked] == ["/gone", "/shakespeare/shakespeare_roles.jsonl.xz"]
+    assert left(tmp_path) == ["shakespeare_roles.jsonl.xz"]
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(mirror, known, tmp_path):
+    known("mnist", small_mnist())
+    (tmp_path / "mnist.npz").mkdir()
+    with pytest.raises(BlindsightError, match=r"cannot write mnist into .*: choose another"):
+        datasets.get("mnist", to=tmp_path, mirror=mirror.url, patience=HURRIED)
+
+
 def test_writers_out_of_step_with_the_digits_are_refused(mirror, known, tmp_path):
     files = small_mnist()
     files["t10k-labels-idx1-ubyte.gz"] = idx(np.full(6, 11, np.uint8))
@@ -434,6 +451,29 @@ def test_writers_out_of_step_with_the_digits_are_refused(mirror, known, tmp_path
     with pytest.raises(InvalidInput, match="out of step"):
         datasets.get("mnist", to=tmp_path, mirror=mirror.url, patience=HURRIED)
     assert left(tmp_path) == ["mnist.download"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(datasets.find("mnist") is None, reason="the real data sets are not on this machine")
+def test_all_of_mnist_is_prepared_as_it_is_known(tmp_path):
+    """The published arrays, taken from the prepared files and prepared again."""
+    real = datasets.find("mnist") or tmp_path
+    images, writers = dict(np.load(real / "mnist.npz")), dict(np.load(real / "mnist_writers.npz"))
+    for split, prefix in (("train", "train"), ("test", "t10k")):
+        labels = images[f"y_{split}"]
+        about = np.zeros((60_000, 8), np.int32)
+        for column, values in enumerate(
+            [labels, *(writers[f"{field}_{split}"] for field in ("hsf", "writer", "order"))]
+        ):
+            about[: len(labels), column] = values
+        (tmp_path / f"{prefix}-images-idx3-ubyte.gz").write_bytes(idx(images[f"x_{split}"]))
+        (tmp_path / f"{prefix}-labels-idx1-ubyte.gz").write_bytes(idx(labels))
+        (tmp_path / f"qmnist-{split}-labels-idx2-int.gz").write_bytes(idx(about))
+    originals.mnist(tmp_path, tmp_path)
+    for name, known in (("mnist.npz", images), ("mnist_writers.npz", writers)):
+        made = dict(np.load(tmp_path / name))
+        assert list(made) == list(known)
+        assert all(made[key].dtype == known[key].dtype and np.array_equal(made[key], known[key]) for key in known)
 
 
 def test_prepared_files_come_as_they_are_from_a_mirror_only(mirror, known, tmp_path):
