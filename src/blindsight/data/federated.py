@@ -76,7 +76,7 @@ def tff_sqlite(
         splits = [row[0] for row in rows_of("SELECT DISTINCT split_name FROM client_metadata ORDER BY 1")]
         chosen = one_split(split, splits, file)
         query = "SELECT client_id, num_examples FROM client_metadata WHERE split_name = ? ORDER BY rowid"
-        promised = {str(client): int(count) for client, count in rows_of(query, chosen)}
+        promised = {str(client): count for client, count in rows_of(query, chosen)}
         messages = rows_of(
             "SELECT rowid, client_id, serialized_example_proto FROM examples WHERE split_name = ? ORDER BY rowid",
             chosen,
@@ -108,7 +108,7 @@ def fedjax_sqlite(path: str | Path, *, name: str | None = None) -> Population:
                 raise InvalidInput(
                     f"{file}, client {client!r} is not zlib and msgpack as FedJAX writes: {error}"
                 ) from error
-            if any(len(column) != count for column in columns.values()):
+            if any(column.shape[:1] != (count,) for column in columns.values()):
                 raise InvalidInput(
                     f"{file}, client {client!r} does not have {count} examples in each field: get it anew"
                 )
@@ -209,7 +209,7 @@ def _tff_examples(
     gathered: dict[str, list[Feature]] = {}
     for rowid, client, message in messages:
         where = f"{file}, row {rowid} of table examples"
-        if client not in code:
+        if (client := str(client)) not in code:
             raise InvalidInput(f"{where}: client {client!r} is not in the table client_metadata; add it there")
         try:
             features = tf_example(message)
@@ -236,6 +236,13 @@ def _tff_examples(
     }
 
 
+def _integers(raw: np.ndarray, rows: Rows, field: str) -> np.ndarray:
+    try:
+        return varints(raw)
+    except ValueError as error:
+        raise InvalidInput(f"{rows.files[0]}, field {field!r} is damaged: {error}") from error
+
+
 def _tff_column(values: list[Feature], shape: Sequence[int] | None, rows: Rows, field: str) -> np.ndarray:
     if values[0].kind == "bytes":
         counts = np.array([len(value.texts) for value in values])
@@ -253,7 +260,7 @@ def _tff_column(values: list[Feature], shape: Sequence[int] | None, rows: Rows, 
             column = raw.view("<f4").astype(np.float32)
         else:
             counts = np.diff(np.cumsum(raw < 128)[ends - 1], prepend=0)
-            column = varints(raw)
+            column = _integers(raw, rows, field)
     if len(odd := np.flatnonzero(counts != counts[0])):
         row = int(odd[0])
         raise InvalidInput(f"{rows.at(row, field)} has {counts[row]} values where the first has {counts[0]}: pad them")

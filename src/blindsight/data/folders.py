@@ -27,6 +27,8 @@ def image_folder(path: str | Path, *, name: str | None = None) -> Population:
     files are passed over; any other file that is not an image is refused.
     """
     folder = existing(path)
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder} is not a folder: it needs one for each client, with images")
     clients = _folders_in(folder)
     if not clients:
         raise InvalidInput(f"{folder} holds no folders: it needs one for each client, with images or folders of labels")

@@ -56,9 +56,12 @@ def _of_file(file: Path) -> Loader | None:
     for suffix, loader in _SUFFIXES.items():
         if file.name.lower().endswith(suffix):
             return loader
-    with file.open("rb") as source:
-        first = source.read(16)
-    if first == _SQLITE or file.suffix in (".sqlite", ".db"):
+    try:
+        with file.open("rb") as source:
+            first = source.read(16)
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read ({error.strerror}): check whose it is") from error
+    if first == _SQLITE or file.suffix.lower() in (".sqlite", ".db"):
         return fedjax_sqlite if "federated_data" in sqlite_tables(file) else tff_sqlite
     return next((loader for start, loader in _FIRST_BYTES.items() if first.startswith(start)), None)
 

@@ -18,6 +18,7 @@ __all__ = [
     "as_classes",
     "existing",
     "first_appearance",
+    "native",
     "need",
     "need_column",
     "one_split",
@@ -87,7 +88,7 @@ def wanted_columns(
     """The columns to read besides the client's."""
     need_column(client, names, file)
     wanted = list(dict.fromkeys(names if fields is None else fields))
-    for field in wanted:
+    for field in dict.fromkeys((client, *wanted)):
         need_column(field, names, file)
         if not field or names.count(field) > 1:
             state = "without a name" if not field else f"named {field!r} more than once"
@@ -113,10 +114,18 @@ def one_split(split: str | None, splits: Sequence[str], file: str | Path) -> str
     return splits[0] if split is None else split
 
 
+def native(column: np.ndarray) -> np.ndarray:
+    """The column in this machine's byte order."""
+    return column if column.dtype.isnative else column.astype(column.dtype.newbyteorder("="))
+
+
 def refuse_nan(column: np.ndarray, rows: Rows, field: str) -> None:
     """Refuse the first row that holds a NaN, which is a missing value in disguise."""
-    if column.dtype.kind != "f" or not column.size or not np.isnan(np.sum(column, dtype=np.float64)):
+    if column.dtype.kind != "f":
         return
+    with np.errstate(all="ignore"):
+        if not np.isnan(np.sum(column, dtype=np.float64)):  # a sum takes no memory
+            return
     missing = np.flatnonzero(np.isnan(column.ravel()))  # none, if the sum met two opposite infinities
     if len(missing):
         row = int(missing[0]) // (column.size // len(column))
@@ -213,7 +222,7 @@ class ClientByClient:
                 f"are {_in_words(parts[0])}; make them alike"
             )
         self._places.setdefault(field, where.rpartition(", ")[2])
-        parts.append(column)
+        parts.append(native(column))
 
     def population(self, name: str, file: str | Path) -> Population:
         """The population of all clients that were added."""

@@ -15,7 +15,16 @@ import numpy as np
 
 from blindsight.data.arrow import arrow_population, compute, no_client
 from blindsight.data.population import Columns, Population, as_text
-from blindsight.data.reading import Rows, existing, first_appearance, need_column, placed, refuse_nan, wanted_columns
+from blindsight.data.reading import (
+    Rows,
+    existing,
+    first_appearance,
+    native,
+    need_column,
+    placed,
+    refuse_nan,
+    wanted_columns,
+)
 from blindsight.errors import InvalidInput
 
 __all__ = ["csv", "npz", "parquet"]
@@ -49,7 +58,7 @@ def parquet(
             source = pq.ParquetFile(file)
             wanted = wanted_columns(source.schema_arrow.names, client, fields, classes, file)
             tables.append(source.read(columns=[client, *wanted]))
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowException, OSError) as error:
             raise InvalidInput(f"{file} is not a Parquet file, or it is damaged: write it anew") from error
         _same_types(tables[0].schema, tables[-1].schema, files[0], file)
     rows = Rows(files, [len(table) for table in tables])
@@ -73,6 +82,8 @@ def csv(
     """
     import pyarrow as pa
 
+    if len(separator) != 1:
+        raise InvalidInput(f"the separator is one character, got {separator!r}")
     file = existing(path)
     table = _read_csv(file, separator)
     wanted = wanted_columns(table.column_names, client, fields, classes, file)
@@ -154,8 +165,8 @@ def _read_csv(file: Path, separator: str) -> Any:
     try:
         table = arrow_csv.read_csv(
             pa.BufferReader(data),
-            # One thread, so that a bad row has a number; newlines may stand inside quotation marks.
-            read_options=arrow_csv.ReadOptions(use_threads=False),
+            # One thread, so that a bad row has a number; large blocks, because a row must fit into one.
+            read_options=arrow_csv.ReadOptions(use_threads=False, block_size=1 << 26),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=separator, newlines_in_values=True, invalid_row_handler=note
             ),
@@ -178,7 +189,7 @@ def _bytes(file: Path) -> bytes:
 
     openers: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open}
     try:
-        with openers.get(file.suffix, lambda path: path.open("rb"))(file) as source:
+        with openers.get(file.suffix.lower(), lambda path: path.open("rb"))(file) as source:
             data = source.read()
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise InvalidInput(f"{file} cannot be read ({error}): check that it is complete") from error
@@ -244,7 +255,7 @@ def _read_npz(file: Path, client: str, fields: Sequence[str] | None, classes: Se
                 raise InvalidInput(f"{file}: field {field!r} is damaged ({error}); write the file anew") from error
             if column.dtype.kind not in "biufUT":
                 raise InvalidInput(f"{file}: field {field!r} holds {column.dtype}; use numbers, booleans or text")
-            columns[field] = as_text(column) if column.dtype.kind == "U" else column
+            columns[field] = as_text(column) if column.dtype.kind == "U" else native(column)
     return columns
 
 

@@ -77,6 +77,12 @@ def _feature(message: bytes) -> Feature | None:
                 feature.numbers += value  # packed, or one at a time: the bytes of the values are the same
             else:
                 raise ValueError("a list holds values of another type")
+    if (
+        feature
+        and feature.numbers
+        and (len(feature.numbers) % 4 if feature.kind == "floats" else feature.numbers[-1] > 127)
+    ):
+        raise ValueError("a number does not end")
     return feature if feature and (feature.texts or feature.numbers) else None
 
 
@@ -136,7 +142,7 @@ def msgpack_arrays(data: bytes) -> dict[str, np.ndarray]:
         if end != len(data) or not isinstance(fields, dict):
             raise ValueError("it is not one map of arrays")
         return {field.decode(): _array(*content) for field, content in fields.items()}
-    except (IndexError, struct.error, TypeError, AttributeError, RecursionError) as error:
+    except (IndexError, struct.error, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"it is not a map of arrays: {error}") from error
 
 
