@@ -1,6 +1,29 @@
 """Clients' examples: populations of your own, and embedded ones that need no download."""
 
 from blindsight.data.embedded import embedded
+from blindsight.data.federated import fedjax_sqlite, leaf, tff_hdf5, tff_sqlite
+from blindsight.data.folders import hugging_face, image_folder
+from blindsight.data.formats import load
 from blindsight.data.population import Population, open_population
+from blindsight.data.shards import by_column, dirichlet, iid, pathological
+from blindsight.data.tables import csv, npz, parquet
 
-__all__ = ["Population", "embedded", "open_population"]
+__all__ = [
+    "Population",
+    "by_column",
+    "csv",
+    "dirichlet",
+    "embedded",
+    "fedjax_sqlite",
+    "hugging_face",
+    "iid",
+    "image_folder",
+    "leaf",
+    "load",
+    "npz",
+    "open_population",
+    "parquet",
+    "pathological",
+    "tff_hdf5",
+    "tff_sqlite",
+]
