@@ -180,7 +180,7 @@ def test_a_server_without_ranges_starts_over(mirror, tmp_path):
 
 
 def test_a_server_without_ranges_that_always_cuts_is_given_up(mirror, tmp_path):
-    mirror.answers = [Answer(cut_after=1000 - n, ranges=False) for n in range(10)]
+    mirror.answers = [Answer(cut_after=cut, ranges=False) for cut in [1000, *[10, 500] * 9]]
     with pytest.raises(BlindsightError, match="broke off after"):
         fetch(mirror.remote(), tmp_path, patience=HURRIED)
     assert len(mirror.asked) == 1 + HURRIED.attempts  # the first brought bytes, the others none that were new
@@ -190,6 +190,18 @@ def test_a_file_that_changed_meanwhile_comes_whole(mirror, tmp_path):
     mirror.answers = [Answer(cut_after=1000, content=bytes(len(CONTENT)))]
     assert fetch(mirror.remote(), tmp_path, patience=HURRIED).read_bytes() == CONTENT
     assert mirror.sent == [1000, len(CONTENT)]
+
+
+def test_a_weak_tag_is_no_promise_and_the_date_is_used(mirror, tmp_path):
+    date = "Mon, 02 Jan 2023 03:04:05 GMT"
+    mirror.answers = [Answer(cut_after=1000, headers={"ETag": 'W/"x"', "Last-Modified": date})]
+    assert fetch(mirror.remote(), tmp_path, patience=HURRIED).read_bytes() == CONTENT
+    assert mirror.asked[1][1]["If-Range"] == date
+
+
+def test_a_damaged_file_is_replaced(mirror, tmp_path):
+    (tmp_path / "file.bin").write_bytes(CONTENT[:-1] + b"?")
+    assert fetch(mirror.remote(), tmp_path, patience=HURRIED).read_bytes() == CONTENT
 
 
 def test_bytes_of_another_mirror_are_continued_without_its_tag(mirror, tmp_path):
