@@ -9,8 +9,8 @@ PINNED = {
     "blindsight": "Guarantee Ledger Plan Privacy accounting data errors keys mechanisms participation plan runs trees",
     "blindsight.accounting": "Bound Event Guarantee Relation Unit certify delta epsilon group_privacy rounds_for "
     "solve_noise split_noise",
-    "blindsight.data": "Population by_column csv dirichlet embedded fedjax_sqlite hugging_face iid image_folder leaf "
-    "load npz open_population parquet pathological tff_hdf5 tff_sqlite",
+    "blindsight.data": "Population by_column csv dataset dirichlet embedded fedjax_sqlite hugging_face iid "
+    "image_folder leaf load npz open_population parquet pathological tff_hdf5 tff_sqlite",
     "blindsight.errors": "BlindsightError BudgetExceeded InvalidInput LedgerCorrupted LedgerError LedgerFromTheFuture "
     "LedgerTampered PrivacyError RelationMismatch UnboundedContribution UnknownEvent",
     "blindsight.keys": "Key Stream reproducible root",

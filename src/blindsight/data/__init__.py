@@ -1,5 +1,6 @@
 """Clients' examples: populations of your own, and embedded ones that need no download."""
 
+from blindsight.data.datasets import dataset
 from blindsight.data.embedded import embedded
 from blindsight.data.federated import fedjax_sqlite, leaf, tff_hdf5, tff_sqlite
 from blindsight.data.folders import hugging_face, image_folder
@@ -12,6 +13,7 @@ __all__ = [
     "Population",
     "by_column",
     "csv",
+    "dataset",
     "dirichlet",
     "embedded",
     "fedjax_sqlite",
