@@ -124,7 +124,7 @@ def test_no_noise_is_said_to_be_no_privacy():
         (["ledger", "budget", "set", "x", "--epsilon", "nan", "--delta", "1e-6"], "epsilon"),
         (["ledger", "verify", "--export", "nowhere.jsonl"], "there is no file"),
         (["ledger", "show", "--ledger", "."], "is a folder"),
-        (["data", "describe", "nothing"], "neither a file nor a population: the names are digits, handwriting"),
+        (["data", "describe", "nothing"], "neither a file nor a population"),
         (["data", "describe", "digits", "--client", "x"], "has its clients already"),
         (["data", "get", "mnits"], "did you mean 'mnist'"),
         (["data", "get", "mnist", "--from", "ftp://mirror", "--to", "nowhere"], "https://"),
