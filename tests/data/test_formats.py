@@ -71,7 +71,7 @@ def test_parquet_from_a_file_a_list_and_a_folder():
     Path("parts").mkdir()
     parts = [Path(f"parts/{part}.parquet") for part in (1, 2)]
     pq.write_table(table.slice(0, 3), parts[0])
-    pq.write_table(table.slice(3), parts[1])
+    pq.write_table(table.slice(3).select(sorted(TABLE)), parts[1])  # the order of columns does not matter
     assert_placed(data.parquet(parts, client="writer", classes=("label",)))
     assert_placed(data.load("parts", client="writer", classes=("label",)))
     assert data.parquet("notes.parquet", client="writer").name == "notes"
@@ -81,7 +81,7 @@ def test_parquet_keeps_types_and_lists_become_arrays():
     images = np.arange(4 * 6, dtype=np.uint8)
     table = pa.table(
         {
-            "client": pa.array([7, 3, 7, 3], pa.int16()),
+            "client": pa.array([7, 3, 7, 3], pa.int16()).dictionary_encode(),
             "image": pa.FixedSizeListArray.from_arrays(pa.FixedSizeListArray.from_arrays(pa.array(images), 3), 2),
             "pair": pa.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]], pa.list_(pa.float32())),
             "tokens": [["a", "b"], ["c", ""], ["d", "e"], ["f", "g"]],
@@ -504,6 +504,26 @@ def database(examples, clients=None, **options):
     return lambda: data.tff_sqlite("t.sqlite", **options)
 
 
+def two_tables(first, second):
+    for number, columns in enumerate((first, second)):
+        pq.write_table(pa.table(columns), f"{number}.parquet")
+    return lambda: data.parquet(["0.parquet", "1.parquet"])
+
+
+def damaged_archive():
+    np.savez("t.npz", client=np.arange(1000), x=np.arange(1000))
+    content = bytearray(Path("t.npz").read_bytes())
+    content[-2000] ^= 255  # inside the numbers of x, which the archive's checksum covers
+    Path("t.npz").write_bytes(content)
+    return lambda: data.npz("t.npz")
+
+
+def loose_dataset():
+    with h5py.File("t.h5", "w") as out:
+        out["examples/a"] = [1, 2]
+    return lambda: data.tff_hdf5("t.h5")
+
+
 def fedjax(fields, count):
     fedjax_database("t.db", [(b"a", fields, count)])
     return lambda: data.load("t.db")
@@ -571,6 +591,18 @@ REFUSALS = {
         lambda: table(client=A, y=[0.5, 1.5]) and (lambda: data.parquet("t.parquet", classes=["y"])),
         "'y' holds float64, not one label",
     ),
+    "parquet: a folder without any": (
+        lambda: Path("t").mkdir() or (lambda: data.parquet("t")),
+        "t holds no .parquet file",
+    ),
+    "parquet: files that disagree": (
+        lambda: two_tables({"client": A, "x": [1, 2]}, {"client": A, "x": [1.5, 2.5]}),
+        "1.parquet: field 'x' holds double, but int64 in 0.parquet",
+    ),
+    "parquet: files of other columns": (
+        lambda: two_tables({"client": A, "x": [1, 2]}, {"client": A, "y": [1, 2]}),
+        "1.parquet has no column 'x': the nearest",
+    ),
     "csv: no such file": (lambda: lambda: data.csv("absent.csv"), "no file or folder absent.csv"),
     "csv: empty file": (lambda: cells("\n\n"), "t.csv is empty"),
     "csv: no rows": (lambda: cells("client,x\n"), "t.csv has no rows"),
@@ -628,6 +660,11 @@ REFUSALS = {
     "csv: not xz": (lambda: written("t.csv.xz", b"client,x\na,1\n"), "t.csv.xz cannot be read"),
     "csv: a folder": (lambda: Path("t.csv").mkdir() or (lambda: data.csv("t.csv")), "t.csv cannot be read"),
     "npz: not an archive": (lambda: written("t.npz", b"hello"), "t.npz is not a NumPy archive"),
+    "npz: a single array": (
+        lambda: np.save("t.npy", np.arange(3)) or (lambda: data.npz("t.npy")),
+        "t.npy holds a single array",
+    ),
+    "npz: damaged": (damaged_archive, "t.npz: field 'x' is damaged"),
     "npz: empty file": (lambda: written("t.npz", b""), "t.npz is not a NumPy archive"),
     "npz: unequal lengths": (lambda: archive(client=A, x=[1, 2, 3]), "t.npz: field 'x' .*'client' has 2 rows"),
     "npz: a single value": (lambda: archive(client=A, x=3), "t.npz: field 'x' .*'client' has 2 rows"),
@@ -717,6 +754,7 @@ REFUSALS = {
         lambda: hdf5(**{"a": {"x": [1]}, "b/c": {"x": [1]}}),
         "t.h5, client 'b', field 'c' is not an array",
     ),
+    "hdf5: an array for a client": (loose_dataset, "examples/a is not a group of fields"),
     "hdf5: unequal lengths": (
         lambda: hdf5(a={"x": [1], "y": [1, 2]}),
         r"client 'a': the fields differ .*'x' has 1, 'y' has 2",
@@ -765,6 +803,18 @@ REFUSALS = {
     "sqlite: text for a message": (
         lambda: database([("a", "hello")]),
         "row 1 of table examples is not a tf.train.Example",
+    ),
+    "sqlite: a number without end": (
+        lambda: database([("a", part(1, part(1, part(1, b"x") + part(2, part(3, part(1, b"\xff"))))))]),
+        "row 1 of table examples is not a tf.train.Example .a number does not end",
+    ),
+    "sqlite: a number too long": (
+        lambda: database([("a", part(1, part(1, part(1, b"x") + part(2, part(3, part(1, b"\xff" * 10 + b"\1"))))))]),
+        "field 'x' is damaged: a number does not end",
+    ),
+    "sqlite: floats among integers": (
+        lambda: database([("a", part(1, part(1, part(1, b"x") + part(2, part(3, b"\x0d" + bytes(4))))))]),
+        "row 1 of table examples is not a tf.train.Example .a list holds values of another type",
     ),
     "sqlite: missing field": (
         lambda: database([("a", proto(x=[1], y=[1])), ("a", proto(x=[1]))]),

@@ -61,6 +61,7 @@ def test_clients_are_those_of_the_naive_twin(twin):
     population, naive = twin
     assert listed(population) == naive
     assert population.size == len(population) == len(naive)
+    assert repr(population).startswith("<Population 'twin': ")
     assert population.sizes.tolist() == [len(next(iter(client.values()))) for client in naive]
     assert population.n_examples == sum(population.sizes)
     for index, client in enumerate(population.ids.tolist()):
@@ -274,6 +275,13 @@ def test_damage_is_refused_never_read(tmp_path, file, damage):
     if damage != "lost":
         (folder / file).write_bytes(content[:-2] if damage == "cut" else b"")
     with pytest.raises(InvalidInput, match=r"damaged|not a saved population"):
+        open_population(folder)
+
+
+def test_texts_of_another_length_are_refused(tmp_path):
+    folder = Population({"t": ["a", "b", "c"]}, sizes=[1, 2], name="p").save(tmp_path / "p")
+    np.save(folder / "column-1.lengths.npy", np.array([1, 1, 2]))
+    with pytest.raises(InvalidInput, match="its texts have 3 bytes instead of 4"):
         open_population(folder)
 
 

@@ -60,8 +60,9 @@ def parquet(
             tables.append(source.read(columns=[client, *wanted]))
         except (pa.ArrowException, OSError) as error:
             raise InvalidInput(f"{file} is not a Parquet file, or it is damaged: write it anew") from error
-        _same_types(tables[0].schema, tables[-1].schema, files[0], file)
+        _refuse_differing(tables[0].schema, tables[-1].schema, files[0], file)
     rows = Rows(files, [len(table) for table in tables])
+    tables = [table.select(tables[0].column_names) for table in tables]
     return arrow_population(pa.concat_tables(tables), rows, client, classes=classes, name=name or files[0].stem)
 
 
@@ -139,8 +140,11 @@ def _parquet_files(path: str | Path | Sequence[str | Path]) -> list[Path]:
     return files
 
 
-def _same_types(first: Any, other: Any, first_file: Path, file: Path) -> None:
+def _refuse_differing(first: Any, other: Any, first_file: Path, file: Path) -> None:
     for field in first.names:
+        need_column(field, other.names, file)
+    for field in other.names:
+        need_column(field, first.names, first_file)
         if first.field(field).type != other.field(field).type:
             raise InvalidInput(
                 f"{file}: field {field!r} holds {other.field(field).type}, but {first.field(field).type} in "
