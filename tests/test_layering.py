@@ -13,15 +13,15 @@ LAYERS = """
     __main__
     cli
     demo
-    config
+    jobs
     studio  service
     inspection  audit
     training
-    algorithms
+    algorithms  evaluation
     backends
     privacy
     mechanisms  selection  participation
-    accounting  checkpoints  data  models  runs
+    accounting  checkpoints  config  data  models  runs
     trees  keys
     errors
 """

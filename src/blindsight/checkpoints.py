@@ -32,7 +32,7 @@ class Checkpoint:
 def write(folder: Path, number: int, tree: Any, facts: dict[str, Any]) -> Path:
     """Write checkpoint `number`; it is on disk when this returns. Older ones are deleted, but for the last."""
     path = folder / f"checkpoint-{number:08d}.safetensors"
-    arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(tree)}
+    arrays = {name: np.array(leaf, order="C") for name, leaf in _named(tree)}  # ascontiguousarray adds an axis
     scratch = path.with_suffix(f".{os.getpid()}")
     try:
         with open(scratch, "wb") as out:

@@ -9,19 +9,21 @@
       ...                 pictures and reports
 """
 
+import contextlib
 import dataclasses
 import datetime
+import fcntl
 import json
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 from blindsight import __version__
 from blindsight.errors import BlindsightError, InvalidInput
 
-__all__ = ["Run", "create", "find", "open_run"]
+__all__ = ["Run", "begin", "create", "find", "open_run"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +82,34 @@ class Run:
         if (self.path / file).exists():
             self._replace(file, "".join(json.dumps(row) + "\n" for row in rows if wanted(row)))
 
+    @contextlib.contextmanager
+    def alone(self) -> Generator[None]:
+        """Keep every other process that asks out of this run until the block ends, or until this process dies."""
+        with open(self.path / "lock", "w", encoding="utf-8") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise BlindsightError(
+                    f"another process is at work in {self.path}: wait for it, or choose another folder"
+                ) from None
+            yield
+
+
+def begin(path: str | Path, name: str, settings: dict[str, Any], *, may_differ: tuple[str, ...] = ()) -> Run:
+    """The run in the folder `path`, begun now, or found there with these settings (but for the one at `may_differ`)."""
+    run = Run(Path(path))
+    if not (run.path / "run.json").exists():
+        return _new(run.path, name, settings)
+    found = run.read("run.json").get("settings")
+    now = json.loads(json.dumps(settings))  # tuples become lists
+    before, after = (_without(value, may_differ) for value in (found, now))
+    if before != after:
+        changed = [key for key in after if not isinstance(before, dict) or before.get(key) != after[key]]
+        raise InvalidInput(
+            f"{path} holds a run with other settings ({', '.join(changed)}): choose another folder, or delete this one"
+        )
+    return run
+
 
 def create(name: str, settings: dict[str, Any], *, folder: str | Path = "runs") -> Run:
     """A new run directory `folder/name-DATE-TIME`, never one that exists."""
@@ -95,11 +125,31 @@ def create(name: str, settings: dict[str, Any], *, folder: str | Path = "runs") 
             continue
         except OSError as error:
             raise BlindsightError(f"cannot create {path} ({error.strerror}): choose another folder") from error
-        run = Run(path)
-        about = {"name": name, "id": secrets.token_hex(8), "version": __version__, "began": began.isoformat()}
-        run.write("run.json", {**about, "settings": settings})
-        return run
+        return _new(path, name, settings, began)
     raise BlindsightError(f"there are a thousand runs {stem} already: choose another name")
+
+
+def _new(path: Path, name: str, settings: dict[str, Any], began: datetime.datetime | None = None) -> Run:
+    """A run in `path`, whose id tells it from one that was deleted there before."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BlindsightError(f"cannot create {path} ({error.strerror}): choose another folder") from error
+    run, began = Run(path), began or datetime.datetime.now(datetime.UTC)
+    about = {"name": name, "id": secrets.token_hex(8), "version": __version__, "began": began.isoformat()}
+    run.write("run.json", {**about, "settings": settings})
+    return run
+
+
+def _without(settings: Any, path: tuple[str, ...]) -> Any:
+    """The settings less the one that `path` leads to."""
+    if not path or not isinstance(settings, dict) or path[0] not in settings:
+        return settings
+    return {
+        key: value if key != path[0] else _without(value, path[1:])
+        for key, value in settings.items()
+        if (key, len(path)) != (path[0], 1)
+    }
 
 
 def open_run(path: str | Path) -> Run:

@@ -92,11 +92,12 @@ def train(
                 break
             while loop.round < last:
                 loop.step()
-                done = loop.round in (last, privacy.rounds)
                 if evaluate and ((evaluate_every and loop.round % evaluate_every == 0) or loop.round == privacy.rounds):
                     loop.note(evaluate(algorithm.model(loop.state)))
-                if done or time.monotonic() - loop.saved_at > checkpoint_seconds:
+                if loop.round == last or time.monotonic() - loop.saved_at > checkpoint_seconds:
                     loop.save()
+                elif time.monotonic() - loop.flushed_at > 1:
+                    loop.flush()
                 show(loop)
     model, rounds = algorithm.model(loop.state), loop.round
     guarantee = loop.guarantee()
@@ -197,8 +198,6 @@ class _Loop:
         self.clients_per_s = len(clients) / seconds
         row = {"round": self.round, "clip": float(self.state.clip), "seconds": round(seconds, 6)}
         self.rows.append({**row, "simulation_only": dict(cohort.simulation_only)})
-        if time.monotonic() - self.flushed_at > 1:
-            self.flush()
 
     def _draw(self, key: Key) -> np.ndarray:
         if isinstance(self.sampling, Unproven):

@@ -13,6 +13,7 @@ from rich.markup import escape
 from blindsight import __version__
 from blindsight.cli.data import data_app
 from blindsight.cli.printing import AsJson, print_json, progress_bar, working
+from blindsight.cli.train import train
 from blindsight.errors import BlindsightError, InvalidInput
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ budget_app = typer.Typer(help="Limits that no release may exceed.", no_args_is_h
 app.add_typer(data_app, name="data")
 app.add_typer(ledger_app, name="ledger")
 ledger_app.add_typer(budget_app, name="budget")
+app.command("train", epilog="Example:  blindsight train examples/quick.toml")(train)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 A model is a function of a batch: (batch, ...) to logits (batch, classes). Images may be bytes or numbers in [0, 1].
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -49,7 +50,7 @@ class MLP(eqx.Module):
     ) -> None:
         sizes = [math.prod(shape), *hidden, classes]
         keys = jax.random.split(key, len(sizes) - 1)
-        self.layers = [Dense(a, b, key=k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False)]
+        self.layers = [Dense(a, b, key=k) for (a, b), k in zip(itertools.pairwise(sizes), keys, strict=True)]
         self.activation = activation
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -85,7 +86,7 @@ class CNN(eqx.Module):
         sizes = [math.prod(colours), *channels]
         keys = jax.random.split(key, len(channels) + 2)
         self.convolutions = [
-            Conv(a, b, kernel, stride=2, key=k) for a, b, k in zip(sizes, sizes[1:], keys[2:], strict=True)
+            Conv(a, b, kernel, stride=2, key=k) for (a, b), k in zip(itertools.pairwise(sizes), keys[2:], strict=True)
         ]
         for _ in channels:
             height, width = -(-height // 2), -(-width // 2)
@@ -124,8 +125,8 @@ def accuracy(inputs: str | Sequence[str] = "image", label: str = "label") -> Los
 
 
 def _gather(batch: Any, inputs: str | Sequence[str]) -> jax.Array:
-    if isinstance(inputs, str):
-        return batch[inputs]
+    if isinstance(inputs, str) or len(inputs) == 1:
+        return batch[inputs if isinstance(inputs, str) else inputs[0]]
     return jnp.stack([_numbers(batch[field]) for field in inputs], axis=-1)
 
 

@@ -1,0 +1,216 @@
+"""RUN.toml: a training run as a file. Every table is a frozen dataclass, every key one of its fields.
+
+A configuration is valid or does not exist: unknown tables and keys, wrong types and impossible values are refused with
+the place and, for a misspelt key, the nearest one that is known.
+"""
+
+import dataclasses
+import difflib
+import math
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from blindsight.errors import InvalidInput
+
+__all__ = ["ClientSettings", "Config", "DataSettings", "ModelSettings", "PrivacySettings", "ServerSettings"]
+__all__ += ["TrainingSettings", "load"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """[data]: whose examples, and which clients are kept for evaluation."""
+
+    population: str  # an embedded population, a data set (`blindsight data list`), or a file or folder
+    options: dict[str, Any] = dataclasses.field(
+        default_factory=dict[str, Any]
+    )  # passed on, e.g. clients, fault, client
+    held_out: float = 0.1  # share of the clients that never train, to evaluate on
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.held_out < 1, "data", "held_out", "a share of the clients, in [0, 1)", self.held_out)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """[model]: a classifier, what it reads and what it predicts."""
+
+    kind: Literal["logistic", "mlp", "cnn"] = "cnn"
+    inputs: tuple[str, ...] = ("image",)
+    label: str = "label"
+    hidden: tuple[int, ...] = (32,)  # sizes of the dense layers; a cnn has one
+    channels: tuple[int, ...] = (16, 32)  # cnn only: one convolution of stride 2 for each
+    kernel: int = 5  # cnn only
+    activation: Literal["relu", "tanh"] = "relu"
+    seed: int = 0  # of the initial weights, which are public
+
+    def __post_init__(self) -> None:
+        _require(len(self.inputs) >= 1, "model", "inputs", "one field at least", self.inputs)
+        for name in ("hidden", "channels"):
+            sizes = getattr(self, name)
+            _require(all(size >= 1 for size in sizes), "model", name, "sizes of at least 1", sizes)
+        if self.kind == "cnn":
+            _require(len(self.hidden) == 1, "model", "hidden", "one size for a cnn", self.hidden)
+            _require(len(self.channels) >= 1, "model", "channels", "one size at least", self.channels)
+        _require(self.kernel >= 1, "model", "kernel", "at least 1", self.kernel)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClientSettings:
+    """[client]: what happens on a client in a round."""
+
+    learning_rate: float = 0.1
+    batch_size: int = 10
+    epochs: int = 1
+
+    def __post_init__(self) -> None:
+        _require(0 < self.learning_rate < math.inf, "client", "learning_rate", "positive", self.learning_rate)
+        _require(self.batch_size >= 1, "client", "batch_size", "at least 1", self.batch_size)
+        _require(self.epochs >= 1, "client", "epochs", "at least 1", self.epochs)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """[server]: what the server makes of the mean update."""
+
+    optimizer: Literal["sgd", "nesterov", "adam"] = "sgd"
+    learning_rate: float = 1.0
+    momentum: float = 0.9  # nesterov only
+
+    def __post_init__(self) -> None:
+        _require(0 < self.learning_rate < math.inf, "server", "learning_rate", "positive", self.learning_rate)
+        _require(0 <= self.momentum < 1, "server", "momentum", "in [0, 1)", self.momentum)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivacySettings:
+    """[privacy]: the promise. Give `epsilon`, from which the noise follows, or `noise_multiplier`, or `none = true`."""
+
+    cohort: float
+    rounds: int
+    delta: float | None = None  # required unless none = true
+    epsilon: float | None = None
+    noise_multiplier: float | None = None
+    none: bool = False  # no clip, no noise, no promise
+    clip: float = 1.0
+    adaptive_clip: float | None = None  # the quantile of update lengths that the clip follows
+    participation: Literal["poisson", "fixed", "full", "unproven"] = "poisson"
+    max_participations: int | None = None
+    unit: Literal["client", "example"] = "client"
+    sampler: Literal["exact", "float"] = "exact"
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("epsilon", "noise_multiplier") if getattr(self, name) is not None]
+        given += ["none"] if self.none else []
+        if len(given) != 1:
+            found = " and ".join(given) or "none of them"
+            raise InvalidInput(f"[privacy] needs one of epsilon, noise_multiplier or none = true, got {found}")
+        if self.delta is None and not self.none:
+            raise InvalidInput("[privacy] needs a delta: well below one over the number of clients, e.g. delta = 1e-6")
+        _require(self.rounds >= 1, "privacy", "rounds", "at least 1", self.rounds)
+        _require(self.cohort > 0, "privacy", "cohort", "positive", self.cohort)
+        _require(self.delta is None or 0 < self.delta < 1, "privacy", "delta", "between 0 and 1", self.delta)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """[training]: how often to look and to save."""
+
+    evaluate_every: int = 0  # rounds; 0 for at the end only
+    checkpoint_every: int = 50  # rounds, which are also paid for together
+    checkpoint_seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        _require(self.evaluate_every >= 0, "training", "evaluate_every", "0 or more", self.evaluate_every)
+        _require(self.checkpoint_every >= 1, "training", "checkpoint_every", "at least 1", self.checkpoint_every)
+        _require(self.checkpoint_seconds > 0, "training", "checkpoint_seconds", "positive", self.checkpoint_seconds)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """A whole RUN.toml."""
+
+    name: str
+    data: DataSettings
+    privacy: PrivacySettings
+    model: ModelSettings = dataclasses.field(default_factory=ModelSettings)
+    client: ClientSettings = dataclasses.field(default_factory=ClientSettings)
+    server: ServerSettings = dataclasses.field(default_factory=ServerSettings)
+    training: TrainingSettings = dataclasses.field(default_factory=TrainingSettings)
+    seed: int | None = None  # makes the run reproducible, which its guarantee then says
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as they stand in `run.json`."""
+        return dataclasses.asdict(self)
+
+
+def load(path: str | Path) -> Config:
+    """The configuration in the file `path`."""
+    try:
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path} ({error.strerror}): name a configuration such as RUN.toml") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} is not TOML: {error}") from error
+    try:
+        return parse(table)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
+
+
+def parse(table: Mapping[str, Any]) -> Config:
+    """The configuration of a table as TOML gives it."""
+    return _build(Config, table, "")
+
+
+def _build(kind: type[Any], table: Mapping[str, Any], where: str) -> Any:
+    """A dataclass from a table, every key checked against the fields."""
+    known, hints = {field.name: field for field in dataclasses.fields(kind)}, typing.get_type_hints(kind)
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            raise InvalidInput(f"{where or 'the top level'} has no {key!r}: {hint}")
+    for name, field in known.items():
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and name not in table:
+            what = f"a table [{name}]" if dataclasses.is_dataclass(hints[name]) else f"{name!r}"
+            raise InvalidInput(f"{where or 'the top level'} needs {what}")
+    return kind(**{key: _value(hints[key], value, where, key) for key, value in table.items()})
+
+
+def _value(hint: Any, value: Any, where: str, key: str) -> Any:
+    """A value of TOML as the type that the field wants, or a refusal that names the place."""
+    place = f"{where} {key}".strip()
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise InvalidInput(f"{place} must be a table, [{key}], got {value!r}")
+        return _build(typing.cast(type[Any], hint), value, f"[{key}]")
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:  # `X | None`: TOML has no null, so only X can be written
+        return _value(next(part for part in arguments if part is not types.NoneType), value, where, key)
+    if origin is Literal:
+        if value not in arguments:
+            raise InvalidInput(f"{place} must be one of {', '.join(map(str, arguments))}, got {value!r}")
+        return value
+    if origin is tuple:
+        values = value if isinstance(value, list) else [value]
+        return tuple(_value(arguments[0], part, where, key) for part in values)
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise InvalidInput(f"{place} must be a table, got {value!r}")
+        return dict(value)
+    if hint is float and type(value) is int:
+        value = float(value)
+    if type(value) is not hint or (hint is float and not math.isfinite(value)):
+        words = {int: "a whole number", float: "a number", str: "text in quotes", bool: "true or false"}
+        raise InvalidInput(f"{place} must be {words[hint]}, got {value!r}")
+    return value
+
+
+def _require(fine: bool, table: str, key: str, what: str, got: Any) -> None:
+    if not fine:
+        raise InvalidInput(f"[{table}] {key} must be {what}, got {got}")

@@ -1,0 +1,157 @@
+"""A training run from its configuration: what `blindsight train RUN.toml` does."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from blindsight import keys, runs, trees
+from blindsight.accounting.events import Event, Unit
+from blindsight.accounting.ledger import Ledger
+from blindsight.algorithms import AdaptiveClip, Algorithm, dp_fedavg
+from blindsight.backends import Simulation
+from blindsight.config import Config, ModelSettings, ServerSettings
+from blindsight.data.population import Population
+from blindsight.data.sources import source
+from blindsight.errors import InvalidInput
+from blindsight.evaluation import evaluator
+from blindsight.mechanisms import gaussian
+from blindsight.models.classifiers import CNN, MLP, Logistic, accuracy, cross_entropy
+from blindsight.privacy import Privacy
+from blindsight.training import Trained, train
+
+__all__ = ["run_training"]
+
+_NO_PROMISE_DELTA = 1e-6  # an infinite epsilon is infinite at every delta
+
+
+def run_training(
+    config: Config, *, out: str | Path | None = None, ledger: Ledger | None = None, progress: bool = False
+) -> Trained:
+    """Train as `config` says in the folder `out` (`runs/NAME` if None), or go on where an earlier attempt stopped."""
+    folder = Path(out) if out is not None else Path("runs") / config.name
+    population = source(config.data.population, **config.data.options)
+    clients, held_out = split_clients(population, config.data.held_out)
+    if config.privacy.unit == "example":
+        clients = one_example_each(clients)
+    model = make_model(config.model, population)
+    privacy = make_privacy(config, clients.size, trees.size(model))
+    algorithm = make_algorithm(config, model, privacy)
+    fields = config.model.inputs, config.model.label
+    metrics = {"accuracy": accuracy(*fields), "loss": cross_entropy(*fields)}
+    key = keys.root() if config.seed is None else keys.reproducible(config.seed)
+    run = runs.begin(folder, config.name, config.to_dict(), may_differ=("privacy", "rounds"))
+    with run.alone():
+        return train(
+            algorithm,
+            Simulation(clients),
+            privacy,
+            population=population.name,
+            delta=config.privacy.delta or _NO_PROMISE_DELTA,
+            key=key,
+            run=run,
+            ledger=ledger or Ledger(),
+            evaluate=evaluator(held_out, metrics) if held_out is not None else None,
+            progress=progress,
+            **dataclasses.asdict(config.training),
+        )
+
+
+def split_clients(population: Population, share: float) -> tuple[Population, Population | None]:
+    """The clients that train and those that are held out, always the same ones; none of these if `share` is 0."""
+    count = round(share * population.size)
+    if count == 0:
+        return population, None
+    if count == population.size:
+        raise InvalidInput(
+            f"held_out {share} of {population.size} clients leaves nobody to train on: use a smaller share"
+        )
+    is_held_out = np.zeros(population.size, bool)
+    is_held_out[keys.reproducible(0).derive("held out").stream().subset(population.size, count)] = True
+    return population.select(~is_held_out), population.select(is_held_out)
+
+
+def one_example_each(population: Population) -> Population:
+    """Every example as a client of its own: what example-level privacy protects."""
+    ones = np.ones(population.n_examples, np.int64)
+    about: Any = {"classes": population.classes, "synthetic": population.synthetic}
+    return Population(population.columns, sizes=ones, name=population.name, **about)
+
+
+def make_model(settings: ModelSettings, population: Population) -> Any:
+    """The model that `settings` describe, for the fields of `population`."""
+    fields = population.fields
+    for field in (*settings.inputs, settings.label):
+        if field not in fields:
+            raise InvalidInput(f"{population.name} has no field {field!r}: it has {', '.join(fields)}")
+        if fields[field][0].kind not in "biuf":
+            raise InvalidInput(f"field {field!r} of {population.name} is text, and these models read numbers")
+    shape = fields[settings.inputs[0]][1] if len(settings.inputs) == 1 else (len(settings.inputs),)
+    classes = number_of_classes(settings.label, population)
+    key = jax.random.key(settings.seed)
+    activation = {"relu": jax.nn.relu, "tanh": jax.numpy.tanh}[settings.activation]
+    if settings.kind == "logistic":
+        return Logistic(shape, classes, key=key)
+    if settings.kind == "mlp":
+        return MLP(shape, classes, hidden=settings.hidden, activation=activation, key=key)
+    if len(shape) not in (2, 3):
+        raise InvalidInput(f"a cnn reads images, and {settings.inputs[0]!r} has the shape {list(shape)}: use mlp")
+    layers: Any = {"channels": settings.channels, "kernel": settings.kernel, "hidden": settings.hidden[0]}
+    return CNN(shape, classes, **layers, activation=activation, key=key)
+
+
+def number_of_classes(label: str, population: Population) -> int:
+    """How many classes the label has: as many as have names, else as many as occur."""
+    if label in population.classes:
+        return len(population.classes[label])
+    dtype, shape = population.fields[label]
+    if shape or dtype.kind == "f":
+        raise InvalidInput(f"the label {label!r} of {population.name} must be one whole number for each example")
+    values = population.columns[label]
+    if values.size and values.min() < 0:
+        raise InvalidInput(f"the label {label!r} of {population.name} has negative values: count classes from 0")
+    return int(values.max(initial=1)) + 1
+
+
+def make_privacy(config: Config, population: int, coordinates: int) -> Privacy:
+    """The settings of privacy, with noise for the epsilon that was asked for."""
+    asked = config.privacy
+    about: Any = {"population": population, "cohort": asked.cohort, "rounds": asked.rounds}
+    if asked.none:
+        return Privacy.none(**about, participation=asked.participation)
+    about |= {"participation": asked.participation, "max_participations": asked.max_participations}
+    privacy = Privacy(**about, noise_multiplier=asked.noise_multiplier, clip=asked.clip, unit=Unit(asked.unit))
+    if asked.epsilon is None or asked.delta is None:
+        return privacy
+
+    def release(noise_multiplier: float) -> Event:
+        return gaussian(noise_multiplier, sampler=asked.sampler).event_for(coordinates + 1)  # and a count, if adaptive
+
+    return privacy.calibrate(epsilon=asked.epsilon, delta=asked.delta, release=release)
+
+
+def make_algorithm(config: Config, model: Any, privacy: Privacy) -> Algorithm:
+    """DP-FedAvg as configured."""
+    quantile = config.privacy.adaptive_clip
+    return dp_fedavg(
+        model,
+        cross_entropy(config.model.inputs, config.model.label),
+        privacy,
+        client_optimizer=optax.sgd(config.client.learning_rate),
+        server_optimizer=make_server_optimizer(config.server),
+        batch_size=config.client.batch_size,
+        epochs=config.client.epochs,
+        adaptive_clip=None if quantile is None else AdaptiveClip(quantile),
+        sampler=config.privacy.sampler,
+    )
+
+
+def make_server_optimizer(settings: ServerSettings) -> optax.GradientTransformation:
+    """The server's optimiser."""
+    if settings.optimizer == "adam":
+        return optax.adam(settings.learning_rate, eps=1e-3)  # updates are small: the usual 1e-8 would blow noise up
+    momentum = settings.momentum if settings.optimizer == "nesterov" else None
+    return optax.sgd(settings.learning_rate, momentum=momentum, nesterov=settings.optimizer == "nesterov")
