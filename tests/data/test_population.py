@@ -188,7 +188,7 @@ def test_a_million_clients_cost_no_object_each():
     assert some.size == 500_000
     assert population.examples(np.arange(100_000))["x"].shape == (sizes[:100_000].sum(),)
     assert objects < 10_000
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 10
 
 
 def test_ranges_are_those_of_python():
