@@ -302,6 +302,13 @@ def test_pure_losses_add_up_at_most_and_replacing_doubles_them(loss: float, coun
     assert epsilon(PureDP(loss), failure).epsilon >= truth - 1e-9
 
 
+@pytest.mark.parametrize("event", [PureDP(0.3), Laplace(3.0), Laplace(3.0, discrete=True)], ids=name_of)
+def test_a_pure_promise_needs_no_delta_from_its_epsilon_on(event: Event):
+    pure = 2 * losses.pure_loss(event, ADD)
+    assert [delta(Repeated(event, 2), at) for at in (pure, 1.5 * pure, 100.0)] == [0, 0, 0]
+    assert delta(Repeated(event, 2), 0.9 * pure) > 0
+
+
 def test_composition_of_many_small_pure_losses_is_better_than_their_sum():
     bound = epsilon(Repeated(PureDP(0.01), 1000), 1e-6)
     assert bound.epsilon < 2
@@ -483,6 +490,24 @@ def test_a_limit_that_is_not_reached_costs_nothing_and_a_low_one_more(relation: 
     assert costs[0] > 1.2 * free
     assert costs[-3:] == [close(free, rel=1e-4)] * 3
     assert costs[-1] == close(free, rel=1e-12)
+    chances = [
+        delta(Repeated(event, 5), 0.3, relation)
+        for event in (TruncatedPoisson(100, 0.1, 100, Gaussian(10.0)), Poisson(0.1, Gaussian(10.0)))
+    ]
+    assert chances[0] == chances[1] > 0
+
+
+@pytest.mark.parametrize("limit", [29, 33])
+def test_a_limit_that_is_all_but_never_reached_costs_the_chance_that_it_is(limit: int):
+    """Against the binomial distribution summed by hand; a thousandth of delta is felt in the fifth digit."""
+    others, rate, noise = 199, 0.05, Gaussian(8.0)
+    reached = 10 * sum(math.comb(others, n) * rate**n * (1 - rate) ** (others - n) for n in range(limit, others + 1))
+    limited = Repeated(TruncatedPoisson(others + 1, rate, limit, noise), 10)
+    free = Repeated(Poisson(rate, noise), 10)
+    failure = 1001 * reached
+    assert epsilon(limited, failure).epsilon == close(epsilon(free, failure - reached).epsilon, rel=1e-12)
+    assert epsilon(limited, failure).epsilon > epsilon(free, failure).epsilon
+    assert delta(limited, 0.1) == close(delta(free, 0.1) + (reached if 1000 * reached <= 1e-9 else 0), rel=1e-2)
 
 
 def test_a_limit_on_a_cohort_of_everyone_is_a_round_of_fixed_size():
@@ -859,6 +884,15 @@ def test_losses_too_small_to_compute_are_next_to_nothing(noise: float, relation:
         assert delta(event, 0.1, relation) < 1e-8
     fixed = FixedSize(9, 3, Gaussian(noise))
     assert 0 <= fixed_size_lower(fixed, 1e-8) <= epsilon(fixed, 1e-8, REPLACE).epsilon < 0.08
+
+
+def test_divergences_that_rounding_made_negative_are_never_a_bound():
+    sampled = Poisson(1e-6, Gaussian(1e5))
+    assert np.min(losses.rdp(sampled, REPLACE)) < 0
+    for event in (sampled, Composed((FixedSize(9, 3, Gaussian(1e6)), Repeated(sampled, 10**9)))):
+        with pytest.raises(PrivacyError, match="lost its precision"):
+            accountants._RdpCurve.of(flatten(event), REPLACE)
+    assert epsilon(sampled, 1e-6, REPLACE).accountant == "PLD"
 
 
 def test_a_huge_count_of_tiny_losses_is_exact():

@@ -157,6 +157,8 @@ def test_v5_a_delta_below_the_accumulated_failure_is_refused():
         shaky.report(delta=1e-5, classical=CLASSICAL)
     with pytest.raises(PrivacyError, match="gamma"):
         shaky.report(delta=failure * (1 - 1e-9), classical=CLASSICAL)
+    with pytest.raises(PrivacyError, match="gamma"):  # all of it goes to the failure, and nothing is left
+        shaky.report(delta=shaky.report(epsilon=0.2, classical=CLASSICAL).failure, classical=CLASSICAL)
     assert math.isfinite(shaky.report(delta=failure * (1 + 1e-6), classical=CLASSICAL).epsilon)
     assert math.isfinite(epsilon(gamma=1e-8))
     assert shaky.report(epsilon=0.2, classical=CLASSICAL).delta > failure + 1e-6
@@ -419,6 +421,7 @@ BAD_DISTANCES: list[Any] = [
     [0.1],
     0.1,
     [[0.1, 0.2]],
+    [[0.1], [0.2]],
     [[0.1], [0.2, 0.3]],
     [0.1, math.nan],
     [0.1, math.inf],
@@ -469,7 +472,7 @@ def test_more_steps_than_planned_are_refused():
     assert full.report(delta=1e-5, classical=CLASSICAL) == before
 
 
-@pytest.mark.parametrize("delta", [0.0, -1e-5, 1.0, math.nan])
+@pytest.mark.parametrize("delta", [0.0, -1e-5, 1.0, 1.5, math.nan])
 def test_a_delta_outside_0_and_1_is_refused(delta):
     with pytest.raises(InvalidInput, match="delta must be"):
         accountant().report(delta=delta, classical=CLASSICAL)
@@ -484,6 +487,8 @@ def test_an_epsilon_that_is_negative_or_infinite_is_refused(value):
 def test_an_epsilon_too_small_for_any_delta_is_refused():
     with pytest.raises(PrivacyError, match="larger epsilon"):
         accountant([3.0, 4.0]).report(epsilon=0.0, classical=CLASSICAL)
+    with pytest.raises(PrivacyError, match="larger epsilon"):  # one, and a failure too small to be more than one
+        accountant([3.0, 4.0], gamma=1e-100).report(epsilon=0.0, classical=CLASSICAL)
 
 
 def test_one_of_delta_and_epsilon_is_asked_for_after_at_least_one_step():

@@ -105,6 +105,15 @@ def test_a_missing_ledger_reads_as_empty_and_reading_creates_nothing(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_ledger_waits_for_any_time_that_can_be_counted_and_no_other(tmp_path: Path):
+    most = 2**31 / 1000  # milliseconds are counted in 32 bits
+    for wait in (0, 0.0, 1.5, most - 1):
+        assert Ledger(tmp_path / "l.db", timeout_s=wait).record(Gaussian(1.0), population="phones").number
+    for wait in (-1e-3, -5, most, 1e300, math.inf, math.nan):
+        with pytest.raises(InvalidInput, match="timeout_s"):
+            Ledger(tmp_path / "l.db", timeout_s=wait)
+
+
 def test_reading_and_writing_leave_the_file_alone_in_its_folder(book: Ledger):
     book.record(Gaussian(1.0), population="phones")
     before = book.path.read_bytes()
@@ -366,7 +375,11 @@ def test_units_and_relations_do_not_mix(book: Ledger):
     for unit, relation in ((Unit.EXAMPLE, Relation.ADD_OR_REMOVE), (Unit.CLIENT, Relation.REPLACE)):
         with pytest.raises(RelationMismatch, match="per client under add_or_remove"):
             book.record(Gaussian(1.0), population="phones", unit=unit, relation=relation)
-        book.record(Gaussian(1.0), population=f"{unit} {relation}", unit=unit, relation=relation)
+        name = f"{unit} {relation}"
+        book.record(Gaussian(1.0), population=name, unit=unit, relation=relation)
+        with pytest.raises(RelationMismatch, match=f"per {unit} under {relation}"):
+            book.record(Gaussian(1.0), population=name)
+        assert len(book.entries(name)) == 1
     assert len(book.entries("phones")) == 1
 
 
@@ -511,7 +524,9 @@ def test_arms_of_examples_would_be_composed_in_sequence_if_an_older_ledger_had_t
     assert composition.certified(shares, DELTA).epsilon == pytest.approx(epsilon(Gaussian(3.0), Gaussian(4.0)))
 
 
-@pytest.mark.parametrize("arms", [(), ("one",), ("one", "one"), ("one", ""), ("one", 2), ("one", "\ud800")])
+@pytest.mark.parametrize(
+    "arms", [(), ("one",), ("one", "one"), ("one", ""), ("one", 2), *(("one", sign) for sign in "\ud800\udbff\udfff")]
+)
 def test_a_split_needs_two_named_arms(arms: Any):
     with pytest.raises(InvalidInput):
         Split("name", "rule", arms)
@@ -711,6 +726,27 @@ def test_a_changed_record_of_the_end_is_found(tamper: Callable[..., Ledger], sta
     result = tamper(statement).verify()
     assert not result.ok
     assert "triggers" not in result.problem
+
+
+@pytest.mark.parametrize("number", range(2, COUNT))
+def test_what_is_broken_is_said_with_the_right_numbers(tamper: Callable[..., Ledger], before: list[Entry], number: int):
+    def problem(*statements: Any) -> str:
+        return tamper(*statements).verify().problem
+
+    assert problem(f"DELETE FROM entries WHERE number = {number}") == f"entry {number} was removed"
+    doubled = f"INSERT INTO entries SELECT * FROM entries WHERE number = {number}"
+    assert f"an entry numbered {number} was put in or doubled before it" in problem(doubled)
+    assert "an entry numbered 'x' was put in" in problem(f"UPDATE entries SET number = 'x' WHERE number >= {number}")
+    cut = problem(f"DELETE FROM entries WHERE number > {number}")
+    assert cut == f"entry {number + 1} was removed: the chain should have {COUNT}"
+    forged = chain.seal(dataclasses.replace(before[number - 1], note="forged"))
+    replaced = (f"UPDATE entries SET note = 'forged', hash = '{forged.hash}' WHERE number = {number}",)
+    assert f"entry {number + 1} does not follow from entry {number}:" in problem(*replaced)
+
+
+def test_the_chain_begins_with_something_that_no_entry_hashes_to():
+    assert len(GENESIS) == len(chain.digest(Entry(1, *[""] * 11)))
+    assert set(GENESIS) == {"0"}
 
 
 def test_a_number_left_out_is_found_even_if_every_hash_is_right(before: list[Entry]):

@@ -127,6 +127,20 @@ def test_a_fork_while_another_thread_records_loses_nothing(tmp_path: Path):
     assert found["entries"] == found["expected"] > 60
 
 
+def test_a_new_ledger_and_every_folder_on_its_way_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Otherwise a power cut could take away a file, whole as it is, that a release was recorded in."""
+    synced: set[tuple[int, int]] = set()
+
+    def fsync(handle: int) -> None:
+        synced.add((os.fstat(handle).st_dev, os.fstat(handle).st_ino))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    book = Ledger(tmp_path / "new" / "deep" / "l.db")
+    book.record(EVENT, population="phones")
+    for path in (book.path, *list(book.path.parents)[:3]):
+        assert (path.stat().st_dev, path.stat().st_ino) in synced
+
+
 def test_threads_share_a_ledger(tmp_path: Path):
     book = Ledger(tmp_path / "l.db")
     threads = [
@@ -420,9 +434,12 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(book: Ledger, name: str):
 
 
 @pytest.mark.parametrize("journal", ["delete", "wal"])
-def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: Path, journal: str):
+@pytest.mark.parametrize("application", [0, 1, 2**31 - 1])
+def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: Path, journal: str, application: int):
     book = Ledger(tmp_path / "notes.db")
     with closing(sqlite3.connect(book.path)) as db:
+        db.execute(f"PRAGMA application_id = {application}")
+        db.execute("PRAGMA user_version = 1")
         db.execute(f"PRAGMA journal_mode = {journal}")
         db.execute("CREATE TABLE entries (number INTEGER)")
         db.commit()

@@ -61,6 +61,23 @@ def test_the_noise_is_the_smallest_of_five_digits(make: Callable[[float], Event]
     assert reached(make(five_digits_below(noise)), 1e-5, relation) > epsilon
 
 
+@pytest.mark.parametrize("noise", [1.8646, 2.0975, 3.3785, 0.9, 0.75, 6.0, 9.9999])
+def test_a_promise_a_little_below_what_some_noise_keeps_takes_the_next(noise: float):
+    """Where a search that stops on the wrong side of the root would break the promise, or be a step too careful."""
+    kept = reached(Gaussian(noise), 1e-5)
+    assert solve_noise(Gaussian, epsilon=kept, delta=1e-5) == noise
+    for less in (1e-10, 1e-8):
+        more = solve_noise(Gaussian, epsilon=kept * (1 - less), delta=1e-5)
+        assert five_digits_below(more) == noise
+
+
+def test_a_promise_that_some_noise_keeps_with_epsilon_zero():
+    """On the way to the root the epsilon is zero, and has no logarithm."""
+    noise = solve_noise(Gaussian, epsilon=0.5, delta=0.5)
+    assert reached(Gaussian(1.0), 0.5) == 0
+    assert reached(Gaussian(noise), 0.5) <= 0.5 < reached(Gaussian(five_digits_below(noise)), 0.5)
+
+
 @settings(laws, max_examples=25)
 @given(epsilon=st.floats(0.01, 50), delta=st.floats(1e-12, 0.01))
 def test_the_noise_of_one_gaussian_inverts_its_closed_form(epsilon: float, delta: float):
@@ -224,6 +241,16 @@ def test_the_split_costs_what_it_replaces(noise: float, ratio: float, cohort: fl
 def test_a_split_that_leaves_nothing_is_refused(noise: float, cohort: float, std: float | None):
     with pytest.raises(InvalidInput, match=r"needs noise_multiplier < .*larger cohort, or a fixed clip"):
         split_noise(noise, cohort, count_std=std)
+
+
+@pytest.mark.parametrize(("cohort", "std"), [(10, None), (1000, None), (1000, 0.5), (1000, 30.0)])
+def test_the_refusal_names_the_noise_that_is_too_much(cohort: float, std: float | None):
+    with pytest.raises(InvalidInput) as refused:
+        split_noise(1e6, cohort, count_std=std)
+    named = float(str(refused.value).split("< ")[1].split()[0])
+    assert split_noise(named * (1 - 1e-9), cohort, count_std=std)[0] > named
+    with pytest.raises(InvalidInput):
+        split_noise(named, cohort, count_std=std)
 
 
 # Groups.
