@@ -75,11 +75,13 @@ def _shift_back(image: np.ndarray, right: int, down: int, wrap: bool) -> np.ndar
     return _shift(image, -right, -down, wrap)
 
 
-def _crop(image: np.ndarray, margin: int) -> np.ndarray:
-    sides = image.shape[1:3]
-    if not 0 <= 2 * margin < min(sides):
-        raise InvalidInput(f"a margin of {margin} leaves nothing of images of {sides[0]}x{sides[1]}: use a smaller one")
-    rows, columns = (margin + np.arange(side) * (side - 2 * margin) // side for side in sides)
+def _crop(image: np.ndarray, margin: float) -> np.ndarray:
+    if not 0 <= margin < 0.5:
+        raise InvalidInput(f"the margin of crop is a share of the side below 0.5, got {margin:g}")
+    cuts = [round(margin * side) for side in image.shape[1:3]]
+    rows, columns = (
+        cut + np.arange(side) * (side - 2 * cut) // side for cut, side in zip(cuts, image.shape[1:3], strict=True)
+    )
     return image[:, rows][:, :, columns]
 
 
@@ -190,10 +192,10 @@ FAULTS: dict[str, Damage] = {
     ),
     "crop": Damage(
         "image",
-        "cut off by a margin all round and enlarged to the old size",
+        "cut off by a margin all round, a share of the side, and enlarged to the old size",
         _crop,
         lost="the margin that was cut off is gone",
-        parameters={"margin": 6},
+        parameters={"margin": 0.2},
     ),
     "blur": Damage(
         "image",

@@ -7,15 +7,19 @@ from typing import Any
 
 from blindsight.data import faults
 from blindsight.data.embedded.digits import digits
+from blindsight.data.embedded.forum import forum
 from blindsight.data.embedded.handwriting import handwriting
+from blindsight.data.embedded.tabular import tabular
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 
 __all__ = ["POPULATIONS", "embedded"]
 
 POPULATIONS: dict[str, Callable[..., Population]] = {
-    "digits": digits,
     "handwriting": handwriting,
+    "forum": forum,
+    "tabular": tabular,
+    "digits": digits,
 }
 """Every embedded population by name; the first line of each docstring says what it holds."""
 

@@ -1,0 +1,124 @@
+"""`tabular`: census-like rows of districts, from a causal model.
+
+Where one lives shapes what one learns, that what one works as, all of it how many hours, and everything together what
+one earns: with interactions, so that a linear model does not say it all. Districts lie in regions and differ in size,
+age, schooling and wages. Nobody in it exists.
+"""
+
+import functools
+
+import numpy as np
+
+from blindsight.data.dice import Dice
+from blindsight.data.population import Columns, GeneratedPopulation, as_text, ranges
+from blindsight.errors import InvalidInput
+
+__all__ = ["tabular"]
+
+EDUCATION = ("none", "primary", "secondary", "vocational", "bachelor", "master", "doctorate")
+OCCUPATION = ("farming", "crafts", "service", "sales", "clerical", "technical", "management", "care")
+HOUSEHOLD = ("single", "couple", "separated", "widowed")
+SEX = ("female", "male")
+INCOME = ("up to 50k", "over 50k")
+REGION = ("coast", "hills", "lakes", "plain", "capital", "harbour", "border", "islands")
+
+URBAN = np.array([0.1, -0.6, -0.2, -0.8, 1.5, 0.9, -0.3, -1.0])  # of each region
+SCHOOLING = np.array([0.0, 1.0, 2.0, 2.5, 3.6, 4.3, 5.0])  # what an education is worth
+WORK_NEEDS = np.array([-1.2, -0.4, -0.9, -0.1, 0.3, 0.9, 1.2, 0.4])  # the schooling that an occupation asks for
+WORK_USUAL = np.array([-1.0, 0.2, 0.6, 0.3, 0.2, 0.0, -0.2, 0.1])
+WORK_URBAN = np.array([-1.4, -0.3, 0.4, 0.4, 0.5, 0.6, 0.5, 0.0])
+WORK_WOMEN = np.array([-0.3, -0.9, 0.3, 0.2, 0.6, -0.5, -0.2, 0.9])
+WORK_HOURS = np.array([5.0, 2.0, -4.0, 0.0, -2.0, 1.0, 6.0, -3.0])
+WORK_PAY = np.array([-0.9, 0.0, -0.8, 0.1, 0.0, 0.7, 1.1, -0.1])
+
+
+def tabular(clients: int = 200, *, seed: int = 0, examples: tuple[int, int] = (20, 500)) -> GeneratedPopulation:
+    """Districts and their people: age, sex, education, occupation and more, and `label`, whether they earn much.
+
+    Numbers are whole; `education`, `occupation`, `household`, `sex`, `region` and `label` are codes with class names.
+    `examples` are the fewest and the most people of one district. Synthetic.
+    """
+    fewest, most = examples
+    if not 1 <= fewest <= most:
+        raise InvalidInput(
+            f"examples are the fewest and the most people of a district, such as (20, 500), got {examples}"
+        )
+    dice = Dice(seed, "tabular")
+    everyone = np.arange(clients)
+    return GeneratedPopulation(
+        functools.partial(_draw, dice, (fewest, most)),
+        sizes=_sizes(dice, (fewest, most), everyone),
+        ids=np.strings.add("district-", as_text(everyone)),
+        name="tabular",
+        classes={
+            "sex": SEX,
+            "education": EDUCATION,
+            "occupation": OCCUPATION,
+            "household": HOUSEHOLD,
+            "region": REGION,
+            "label": INCOME,
+        },
+        synthetic=True,
+    )
+
+
+def _sizes(dice: Dice, examples: tuple[int, int], clients: np.ndarray) -> np.ndarray:
+    """Many small districts, a few large ones: the logarithm of the number of people is uniform."""
+    fewest, most = examples
+    return np.floor(fewest * ((most + 1) / fewest) ** dice.uniform("size", clients)).astype(np.int64)
+
+
+def _draw(dice: Dice, examples: tuple[int, int], clients: np.ndarray) -> Columns:
+    """The people of these clients. Every number thrown is named by the client and the number of the person alone."""
+    sizes = _sizes(dice, examples, clients)
+    client, person = np.repeat(clients, sizes), ranges(np.zeros_like(sizes), sizes)
+    bell = lambda name: dice.bell(name, client, person)  # noqa: E731
+    uniform = lambda name: dice.uniform(name, client, person)  # noqa: E731
+    choose = lambda name, liking: _choose(uniform(name), liking)  # noqa: E731
+    district = lambda name: dice.bell(f"district {name}", client)  # noqa: E731
+
+    region = dice.below(len(REGION), "region", client)
+    urban = URBAN[region] + 0.5 * district("urban")
+    age = np.clip(41 + 3 * district("age") - 2 * urban + 14 * bell("age") + 5 * np.maximum(0, bell("old")), 17, 90)
+    male = uniform("sex") < 0.5
+    gift = bell("gift")
+
+    learnt = 2.4 + 0.3 * urban + 0.3 * district("schooling") + 0.9 * gift - 0.012 * (age - 40)
+    too_soon = np.maximum(0, SCHOOLING - 0.3 * (age[:, None] - 13))  # nobody is a doctor at 20
+    education = choose("education", -0.6 * np.square(learnt[:, None] - SCHOOLING) - 4 * too_soon)
+    schooling = SCHOOLING[education]
+
+    work = 0.6 * WORK_NEEDS * (schooling[:, None] - 2.4) + 0.6 * WORK_URBAN * urban[:, None]
+    work += WORK_WOMEN * np.where(male, -1, 1)[:, None] + 0.4 * dice.bell("industry", client[:, None], np.arange(8))
+    occupation = choose("occupation", WORK_USUAL + work)
+
+    household = choose(
+        "household",
+        np.stack(
+            [1.6 - 0.05 * (age - 18), 0.9 - 0.0009 * (age - 45) ** 2, -1.6 + 0.02 * age, 0.085 * (age - 78)], axis=1
+        ),
+    )
+    couple = household == 1
+    retired = np.maximum(0, age - 63)
+    hours = 39 + WORK_HOURS[occupation] + 6 * bell("hours") - 1.8 * retired - 1.2 * np.maximum(0, 22 - age)
+    hours = np.clip(hours - 5 * (couple & ~male), 0, 90)
+
+    pay = 0.6 * WORK_PAY[occupation] + 0.2 * (schooling - 2) + 0.3 * gift + 0.2 * urban + 0.3 * district("wages")
+    pay += 0.4 * (schooling - 2) * np.isin(occupation, (5, 6, 7))  # schooling pays where it is asked for
+    pay += 0.03 * (hours - 38) * np.where(occupation == 6, 2, 0.7)  # long hours pay off for managers
+    pay += (
+        0.025 * np.clip(age - 25, 0, 30) * (0.5 + 0.3 * (schooling - 2)) - 0.05 * retired
+    )  # and years for the learned
+    pay += 0.3 * urban * (schooling > 3) + np.where(male, 0.2, -0.2) * np.where(couple, 1.8, 0.2) + 0.4 * couple
+    savings = np.where(uniform("saves") < 0.35, np.exp(6.5 + 0.02 * age + 0.5 * pay + 1.1 * bell("savings")), 0)
+    earns = pay - 1.75 + 0.8 * bell("luck") + 0.06 * np.log1p(savings)
+
+    columns = {"age": age, "sex": male, "education": education, "occupation": occupation, "household": household}
+    columns |= {"hours": hours, "savings": np.minimum(savings, 999_999), "region": region, "label": earns > 0}
+    return {field: column.astype(np.int32) for field, column in columns.items()}
+
+
+def _choose(throw: np.ndarray, liking: np.ndarray) -> np.ndarray:
+    """One of the alternatives in each row, as likely as the exponential of its liking."""
+    ceiling = np.cumsum(np.exp(liking), axis=1)
+    return np.minimum((throw[:, None] * ceiling[:, -1:] >= ceiling).sum(axis=1), liking.shape[1] - 1)
