@@ -1,5 +1,6 @@
 """The tables: every row reproduced, and the honest numbers on the right side of the published ones."""
 
+import dataclasses
 import functools
 import io
 import json
@@ -79,6 +80,37 @@ def test_one_row_of_each_federated_kind_in_full():
     assert simulated["fixed_lower"] <= simulated["fixed_upper"]
 
 
+@pytest.mark.parametrize("paper", ["000", "001"])
+def test_every_number_of_a_federated_row_stands_in_its_cell(paper: str):
+    """With numbers made up, so that it is quick; the true ones take minutes."""
+    rows = FEDERATED_ROWS[paper]
+    numbers = [
+        {"reproduced": float(row.published), "poisson": 1 + i / 8, "fixed_lower": 30 + i / 8, "fixed_upper": 60 + i / 8}
+        for i, row in enumerate(rows)
+    ]
+    table = tables._federated_table(paper, rows, numbers)
+    for row, found, cells in zip(rows, numbers, table.rows, strict=True):
+        assert cells[0].strip() in row.where
+        assert cells[1:4] == (f"{row.cohort:,} of {row.population:,}", f"{row.delta:.2e}", row.published)
+        assert cells[4].endswith(" ✓")
+        assert float(cells[5]) == pytest.approx(found["poisson"], rel=1e-3)
+        lower, upper = map(float, cells[6].split(" to "))
+        assert lower <= found["fixed_lower"] < found["fixed_upper"] <= upper
+        assert f"noise multiplier z = {row.noise_multiplier:g}, {row.rounds:,} rounds" in table.notes[0]
+        assert ("simulated rows" if row.where.endswith("simulated") else row.where.split(",")[0]) in table.notes[0]
+        assert not row.note or row.note in table.notes
+    group = "16 clients at (1, 1e-8): published (16, 0.53), reproduced (16, 0.52), honest (16, 0.052)"
+    assert any(group in note for note in table.notes) == (paper == "001")
+
+
+def test_of_bayesian_noise_only_the_ratio_to_the_clip_matters():
+    for row in BAYESIAN_ROWS:
+        twice = dataclasses.replace(row, noise=2 * row.noise, clip=2 * row.clip)
+        quieter = dataclasses.replace(row, clip=2 * row.clip)
+        found, same, more = (tables.bayesian_numbers(one)["classical"] for one in (row, twice, quieter))
+        assert found == same < more
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("paper", ["000", "001"])
 def test_published_lies_between_what_is_claimed_and_what_is_true(paper: str):
@@ -130,6 +162,7 @@ def test_bayesian_rows_name_the_records_left_out():
         (9.9932e6, "9.99e6", "9.993e6 ✓"),
         (9.9832e6, "9.99e6", "9.983e6 ✗"),
         (9.98e5, "9.99e6", "9.980e5 ✗"),
+        (1.01e7, "9.99e6", "1.010e7 ✗"),
     ],
 )
 def test_a_tick_is_given_for_the_same_digits_only(value: float, published: str, expected: str):
