@@ -1,0 +1,347 @@
+"""Laws of the training loop: what a crash, a resume, a spent budget and a careless algorithm can do to a guarantee."""
+
+import dataclasses
+import importlib.util
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from blindsight import checkpoints, keys, runs
+from blindsight.accounting.events import Gaussian, from_json
+from blindsight.accounting.ledger import Ledger
+from blindsight.backends import Simulation
+from blindsight.errors import BudgetExceeded, InvalidInput, LedgerTampered, PrivacyError
+from blindsight.training import train
+
+CHILD = Path(__file__).with_name("training_child.py")
+_spec = importlib.util.spec_from_file_location("training_child", CHILD)
+assert _spec is not None
+assert _spec.loader is not None
+child = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(child)
+
+
+def paid_rounds(ledger: Ledger) -> int:
+    """How many rounds the ledger has been paid for."""
+    events: list[Any] = [from_json(entry.event) for entry in ledger.entries() if entry.kind == "release"]
+    return sum(event.count for event in events)
+
+
+def released(folder: Path) -> list[str]:
+    """A digest for every release that was ever made, in order; a line cut off by a kill was not finished."""
+    return (folder / "released").read_text().split("\n")[:-1] if (folder / "released").exists() else []
+
+
+def begin(folder: Path, rounds: int = 12, seed: int | None = 7, **settings: Any):
+    folder.mkdir(exist_ok=True)
+    return child.go(folder, rounds, seed, **settings)
+
+
+class Killed(BaseException):
+    """What a kill looks like from inside: nothing after it runs."""
+
+
+def stopping(after: int):
+    """A backend that dies after it has made `after` cohorts."""
+    inner, asked = Simulation(child.population()), [0]
+
+    class Dying:
+        def cohort(self, clients, **settings):
+            asked[0] += 1
+            if asked[0] > after:
+                raise Killed
+            return inner.cohort(clients, **settings)
+
+    return Dying()
+
+
+def interrupted(folder: Path, after: int, rounds: int = 12, seed: int | None = 7, **settings: Any) -> None:
+    """A run that dies in round `after` of this attempt."""
+    folder.mkdir(exist_ok=True)
+    chosen = child.privacy(rounds)
+    key = keys.root() if seed is None else keys.reproducible(seed)
+    about: dict[str, Any] = {"population": child.POPULATION, "delta": 1e-5, "key": key, "checkpoint_every": 5}
+    about |= {"run": runs.begin(folder / "run", "killed", {}), "ledger": Ledger(folder / "ledger.db")}
+    algorithm = child.noting(child.algorithm(chosen), folder / "released")
+    with pytest.raises(Killed):
+        train(algorithm, stopping(after), chosen, **{**about, **settings})
+
+
+def test_a_reproducible_run_is_the_same_bit_for_bit(tmp_path: Path):
+    first, second, other = (begin(tmp_path / name, seed=seed) for name, seed in (("a", 7), ("b", 7), ("c", 8)))
+    assert np.array_equal(first.model, second.model)
+    assert not np.array_equal(first.model, other.model)
+
+
+def test_a_secret_run_never_repeats(tmp_path: Path):
+    first, second = (begin(tmp_path / name, seed=None) for name in "ab")
+    assert not np.array_equal(first.model, second.model)
+    assert "reproducible" not in str(first.guarantee.assumptions)
+
+
+@pytest.mark.parametrize("after", [0, 3, 5, 7, 11])
+def test_a_reproducible_run_resumes_to_the_same_bits_and_pays_once(tmp_path: Path, after: int):
+    whole = begin(tmp_path / "whole")
+    interrupted(tmp_path / "cut", after)
+    resumed = begin(tmp_path / "cut")
+    assert np.array_equal(whole.model, resumed.model)
+    assert paid_rounds(Ledger(tmp_path / "cut" / "ledger.db")) == 12
+    rows = [row["round"] for row in runs.open_run(tmp_path / "cut" / "run").rows("metrics.jsonl")]
+    assert rows == list(range(1, 13))
+    clips = [
+        [row["clip"] for row in runs.open_run(tmp_path / n / "run").rows("metrics.jsonl")] for n in ("whole", "cut")
+    ]
+    assert clips[0] == clips[1]
+
+
+def test_a_secret_run_pays_again_for_what_it_repeats(tmp_path: Path):
+    interrupted(tmp_path, 7, seed=None)  # the checkpoint is at 5, rounds 6 and 7 were released and are lost
+    assert len(released(tmp_path)) == 7
+    begin(tmp_path, seed=None)
+    made = released(tmp_path)
+    assert len(made) == len(set(made)) == 7 + 7
+    assert paid_rounds(Ledger(tmp_path / "ledger.db")) >= 14
+
+
+def test_rounds_are_paid_for_before_the_first_of_them_begins(tmp_path: Path):
+    interrupted(tmp_path, 0)
+    assert paid_rounds(Ledger(tmp_path / "ledger.db")) == 5
+    assert released(tmp_path) == []
+
+
+def test_a_deleted_run_that_is_begun_again_pays_again(tmp_path: Path):
+    """It may have other settings that the ledger cannot see, so it is another run, whatever its name and seed."""
+    begin(tmp_path)
+    shutil.rmtree(tmp_path / "run")
+    begin(tmp_path)
+    assert paid_rounds(Ledger(tmp_path / "ledger.db")) == 24
+
+
+def test_a_run_can_be_made_longer(tmp_path: Path):
+    begin(tmp_path / "a", rounds=7)
+    longer, whole = begin(tmp_path / "a", rounds=12), begin(tmp_path / "b", rounds=12)
+    assert np.array_equal(longer.model, whole.model)
+    assert longer.guarantee.releases == 12
+    assert paid_rounds(Ledger(tmp_path / "a" / "ledger.db")) == 12
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path: Path):
+    first = begin(tmp_path)
+    count = len(released(tmp_path))
+    again = begin(tmp_path)
+    assert len(released(tmp_path)) == count
+    assert np.array_equal(first.model, again.model)
+    assert again.guarantee == first.guarantee
+
+
+def test_a_run_stops_when_the_budget_is_spent_and_not_a_round_later(tmp_path: Path):
+    ledger = Ledger(tmp_path / "ledger.db")
+    affordable = dataclasses.replace(child.privacy(8)).guarantee(
+        delta=1e-5, release=dataclasses.replace(child.algorithm(child.privacy(8)).event, reproducible=True)
+    )
+    ledger.set_budget(child.POPULATION, epsilon=affordable.epsilon * (1 + 1e-9), delta=1e-5)
+    trained = begin(tmp_path)
+    assert (trained.stopped, trained.rounds, trained.guarantee.releases) == ("budget", 8, 8)
+    assert len(released(tmp_path)) == paid_rounds(ledger) == 8
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["stopped"] == "budget"
+    assert ledger.spent(child.POPULATION).epsilon <= affordable.epsilon * (1 + 1e-9)
+    again = begin(tmp_path)
+    assert (again.rounds, again.stopped) == (8, "budget")
+    assert paid_rounds(ledger) == 8
+
+
+def test_a_budget_for_not_even_one_round_is_refused(tmp_path: Path):
+    Ledger(tmp_path / "ledger.db").set_budget(child.POPULATION, epsilon=0.01, delta=1e-5)
+    with pytest.raises(PrivacyError, match="not one round fits"):
+        begin(tmp_path)
+    assert released(tmp_path) == []
+
+
+def test_a_step_that_releases_something_else_than_was_paid_for_is_refused(tmp_path: Path):
+    chosen = child.privacy(3)
+    honest = child.algorithm(chosen)
+
+    def careless(state, cohort, *, key):
+        after, event = honest.step(state, cohort, key=key)
+        return after, dataclasses.replace(event, noise_multiplier=event.noise_multiplier / 2)
+
+    with pytest.raises(PrivacyError, match="was paid for"):
+        train(
+            dataclasses.replace(honest, step=careless),
+            Simulation(child.population()),
+            chosen,
+            population="p",
+            delta=1e-5,
+            key=keys.root(),
+            run=runs.begin(tmp_path / "run", "careless", {}),
+            ledger=Ledger(tmp_path / "ledger.db"),
+        )
+
+
+@pytest.mark.parametrize(
+    "change", [{"noise_multiplier": 2.0}, {"clip": 1.0}, {"cohort": 5}, {"participation": "full", "cohort": 12}]
+)
+def test_a_run_is_not_resumed_with_another_promise(tmp_path: Path, change):
+    begin(tmp_path, rounds=5)
+    chosen = child.privacy(12, **change)
+    about: dict[str, Any] = {"population": child.POPULATION, "delta": 1e-5, "key": keys.reproducible(7)}
+    with pytest.raises(InvalidInput, match="begun with other settings"):
+        train(
+            child.algorithm(chosen),
+            Simulation(child.population()),
+            chosen,
+            run=runs.open_run(tmp_path / "run"),
+            ledger=Ledger(tmp_path / "ledger.db"),
+            **about,
+        )
+
+
+def test_a_secret_run_is_not_resumed_as_a_reproducible_one(tmp_path: Path):
+    begin(tmp_path, rounds=5, seed=None)
+    with pytest.raises(InvalidInput, match="another kind of key"):
+        begin(tmp_path, rounds=9, seed=7)
+
+
+def test_a_ledger_that_lost_the_runs_payments_is_noticed(tmp_path: Path):
+    interrupted(tmp_path, 7)
+    for file in tmp_path.glob("ledger.db*"):
+        file.unlink()
+    with pytest.raises(LedgerTampered):
+        begin(tmp_path)
+
+
+def test_no_client_is_in_more_unproven_rounds_than_its_limit(tmp_path: Path):
+    """The counts survive a crash, and the whole run is paid for at once: at most 3 rounds for each client."""
+    chosen = child.privacy(9, participation="unproven", max_participations=3)
+    seen = np.zeros(12, int)
+    inner = Simulation(child.population())
+
+    class Counting:
+        def __init__(self, dies_after: int):
+            self.left = dies_after
+
+        def cohort(self, clients, **settings):
+            if self.left == 0:
+                raise Killed
+            self.left -= 1
+            seen[clients] += 1
+            return inner.cohort(clients, **settings)
+
+    run, ledger = runs.begin(tmp_path / "run", "unproven", {}), Ledger(tmp_path / "ledger.db")
+    about: dict[str, Any] = {"population": "p", "delta": 1e-5, "key": keys.reproducible(1), "run": run}
+    with pytest.raises(Killed):
+        train(child.algorithm(chosen), Counting(4), chosen, ledger=ledger, checkpoint_seconds=1e-9, **about)
+    train(child.algorithm(chosen), Counting(100), chosen, ledger=ledger, **about)
+    assert seen.max() == 3
+    assert paid_rounds(ledger) == 3
+
+
+def test_a_budget_too_small_for_an_unproven_run_is_refused_whole(tmp_path: Path):
+    chosen = child.privacy(9, participation="unproven", max_participations=3)
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("p", epsilon=0.5, delta=1e-5)
+    with pytest.raises(BudgetExceeded):
+        train(
+            child.algorithm(chosen), Simulation(child.population()), chosen, population="p", delta=1e-5,
+            key=keys.root(), run=runs.begin(tmp_path / "run", "unproven", {}), ledger=ledger,
+        )  # fmt: skip
+
+
+def test_the_guarantee_is_on_disk_before_the_first_round(tmp_path: Path):
+    interrupted(tmp_path, 0)
+    promised = json.loads((tmp_path / "run" / "guarantee.json").read_text())
+    assert promised["releases"] == 12
+    assert any("reproducible" in words for words in promised["assumptions"])
+
+
+def test_a_checkpoint_names_the_head_of_the_ledger(tmp_path: Path):
+    begin(tmp_path)
+    path = checkpoints.newest(tmp_path / "run")
+    assert path is not None
+    state = {"state": child.algorithm(child.privacy(12)).init(), "participated": np.zeros(12, np.int32)}
+    facts = checkpoints.load(path, state).facts
+    assert facts["ledger"] == Ledger(tmp_path / "ledger.db").entries()[-1].hash
+    assert facts["round"] == 12
+
+
+def test_what_was_read_off_the_data_is_marked(tmp_path: Path):
+    trained = begin(tmp_path, evaluate=lambda model: {"size": float(np.sum(np.abs(model)))}, evaluate_every=4)
+    rows = runs.open_run(tmp_path / "run").rows("metrics.jsonl")
+    assert [row["round"] for row in rows if "size" in row["simulation_only"]] == [4, 8, 12]
+    assert all(set(row) == {"round", "clip", "seconds", "simulation_only"} for row in rows)
+    assert trained.simulation_only == {"size": rows[-1]["simulation_only"]["size"]}
+
+
+def test_half_of_the_clients_drop_out_and_the_run_completes(tmp_path: Path):
+    chosen = child.privacy(6)
+    trained = train(
+        child.algorithm(chosen), Simulation(child.population(), dropout=0.5), chosen, population="p", delta=1e-5,
+        key=keys.reproducible(3), run=runs.begin(tmp_path / "run", "dropout", {}), ledger=Ledger(tmp_path / "l.db"),
+    )  # fmt: skip
+    rows = runs.open_run(trained.path).rows("metrics.jsonl")
+    assert sum(row["simulation_only"]["dropped_out"] for row in rows) > 5
+    assert trained.guarantee.releases == 6
+
+
+def test_a_checkpoint_interval_that_makes_no_sense_is_refused(tmp_path: Path):
+    with pytest.raises(InvalidInput):
+        begin(tmp_path, checkpoint_every=0)
+
+
+def test_the_event_of_a_round_is_gaussian():
+    assert isinstance(child.algorithm(child.privacy(1)).event, Gaussian)
+
+
+def kill_and_resume(folder: Path, kills: int, rounds: int, seed: int | None, chance: random.Random) -> int:
+    """Starts the run again and again in real processes, SIGKILLs each at a random point, then lets one finish."""
+    killed = 0
+    folder.mkdir()
+    command = [sys.executable, str(CHILD), str(folder), str(rounds), "-" if seed is None else str(seed)]
+    while True:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            if killed < kills:
+                until, target = time.monotonic() + chance.uniform(0.0, 6.0), len(released(folder)) + chance.randrange(4)
+                while process.poll() is None and time.monotonic() < until and len(released(folder)) < target:
+                    time.sleep(0.002)
+                time.sleep(chance.uniform(0, 0.02))
+                process.kill()
+                killed += 1
+            if process.stdout.read() == "finished\n":
+                return killed
+            assert process.wait() in (0, -signal.SIGKILL)
+
+
+def check_kills(tmp_path: Path, kills: int, rounds: int) -> None:
+    chance = random.Random(kills)
+    whole = begin(tmp_path / "whole", rounds=rounds)
+    kill_and_resume(tmp_path / "same", kills // 2, rounds, 7, chance)
+    assert (tmp_path / "same" / "final").read_bytes() == np.asarray(whole.model).tobytes()
+    same = Ledger(tmp_path / "same" / "ledger.db")
+    same.verify().raise_if_broken()
+    assert set(released(tmp_path / "same")) == set(released(tmp_path / "whole"))  # repeated, never different
+    assert paid_rounds(same) == rounds
+    kill_and_resume(tmp_path / "secret", kills - kills // 2, rounds, None, chance)
+    secret = Ledger(tmp_path / "secret" / "ledger.db")
+    secret.verify().raise_if_broken()
+    assert len(set(released(tmp_path / "secret"))) <= paid_rounds(secret)
+
+
+def test_killed_runs_resume_and_the_ledger_is_never_short(tmp_path: Path):
+    check_kills(tmp_path, kills=4, rounds=23)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_fifty_kills(tmp_path: Path):
+    check_kills(tmp_path, kills=50, rounds=101)
