@@ -151,6 +151,8 @@ def _unit_change(number: np.ndarray, factor: float) -> np.ndarray:
 
 
 def _unit_restore(number: np.ndarray, factor: float) -> np.ndarray:
+    if number.dtype.kind != "f" and factor != round(factor):
+        raise InvalidInput(f"unit_change cannot be undone: whole numbers were rounded after they were times {factor:g}")
     return _number(number, number / factor, f"divided by {factor:g}")
 
 
@@ -161,8 +163,8 @@ def _missing_fill(number: np.ndarray, value: float) -> np.ndarray:
 def _number(number: np.ndarray, values: np.ndarray, what: str) -> np.ndarray:
     """The values in the dtype of the field, refused where it has no room for them."""
     if number.dtype.kind != "f" and values.size:
-        room = np.iinfo(number.dtype)
-        if values.min() < room.min or values.max() > room.max:
+        room, exact = np.iinfo(number.dtype), 2**53  # beyond it, fractions of 64 bits skip whole numbers
+        if values.min() < max(room.min, -exact) or values.max() > min(room.max, exact):
             raise InvalidInput(f"a field of {number.dtype} has no room for its values {what}: use another one")
     return _as(number, values)
 

@@ -109,7 +109,7 @@ def undo(population: Population, fault: Spelling, *, seed: int = 0) -> Populatio
     for one in faults:
         if why := one.damage.why_not_undone(one.settings):
             raise InvalidInput(f"{one.name} cannot be undone: {why}")
-    befallen = [_Befallen(one, number, _targets(population, one), back=True) for one, number in _numbered(faults)]
+    befallen = [_Befallen(one, number, _targets(population, one, back=True), True) for one, number in _numbered(faults)]
     change = functools.partial(_happen, befallen[::-1], population.sizes, seed)
     return population.transform(change, name=population.name.removesuffix(f" with {_joined(faults)}"))
 
@@ -205,8 +205,8 @@ def _fields(population: Population, fault: Fault) -> list[str]:
     return fields
 
 
-def _targets(population: Population, fault: Fault) -> dict[str, dict[str, Any]]:
-    """The fields that a fault befalls with its parameters there, classes by their codes."""
+def _targets(population: Population, fault: Fault, *, back: bool = False) -> dict[str, dict[str, Any]]:
+    """The fields that a fault befalls with its parameters there; what cannot be is refused now, on one example."""
     fields, settings = _fields(population, fault), fault.settings
     if fault.name == "label_swap":
         names = population.classes[fields[0]]
@@ -215,6 +215,11 @@ def _targets(population: Population, fault: Fault) -> dict[str, dict[str, Any]]:
             if chosen not in names:
                 raise InvalidInput(f"{fields[0]} has no class {chosen!r}: {_nearest(chosen, names)}")
             settings[which] = names.index(chosen)
+    some = population[int(np.argmax(population.sizes > 0))]
+    change = fault.damage.restore if back else fault.damage.change
+    for field in fields:
+        if change is not None and len(some[field]):
+            change(some[field][:1], **settings)
     return dict.fromkeys(fields, settings)
 
 

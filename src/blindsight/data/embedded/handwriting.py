@@ -96,7 +96,7 @@ def _style(dice: Dice, writer: np.ndarray) -> Style:
     return Style(
         slant=0.14 + 0.21 * bell("slant"),
         turn=0.05 * bell("turn"),
-        height=19.2 * np.exp(0.07 * bell("height")),
+        height=18.0 * np.exp(0.07 * bell("height")),
         width=1.02 * np.exp(0.14 * bell("width")),
         pen=0.92 * np.exp(0.19 * bell("pen")),
         roundness=np.clip(0.45 + 0.4 * bell("roundness"), 0, 1.3),
@@ -150,7 +150,7 @@ def _lay(dice: Dice, style: Style, path: np.ndarray, writer: np.ndarray, example
     x, y = cos * x - sin * y, -(sin * x + cos * y)
     extent = np.maximum(np.ptp(x, axis=1), np.ptp(y, axis=1))
     height = height * np.clip(extent, 0.4, 1) ** -0.4  # small letters are written somewhat larger than a line allows
-    height = np.minimum(height, (SIDE - 6) / extent)[:, None]  # whoever writes large is kept within the frame
+    height = np.minimum(height, (SIDE - 8) / extent)[:, None]  # whoever writes large is kept within the frame
     middle = (SIDE - 1) / 2
     x = middle + (x - _centre(x)) * height + 0.5 * chance[3][:, None]
     y = middle + (y - _centre(y)) * height + (0.5 * chance[4] - style.drift)[:, None]

@@ -108,15 +108,17 @@ TOPICS: dict[str, dict[str, str]] = {
 }
 
 ADJECTIVES = (
-    "old new small slow fast big strange simple cheap broken quiet stable weird noisy tiny fragile flaky solid heavy "
-    "obscure modern hot cold clean messy ancient safe silly clever bulky thin loose tight spare empty random rusty "
-    "smooth rough shiny dusty homemade borrowed generic modular portable wireless verbose minimal robust sluggish "
-    "crisp bloated elegant clumsy reliable unstable readable outdated experimental temporary static dynamic compact narrow"
+    "old new small slow fast big strange simple cheap broken quiet stable weird noisy tiny fragile flaky solid "
+    "heavy obscure modern hot cold clean messy ancient safe silly clever bulky thin loose tight spare empty "
+    "random rusty smooth rough shiny dusty homemade borrowed generic modular portable wireless verbose minimal "
+    "robust sluggish crisp bloated elegant clumsy reliable unstable readable outdated experimental temporary "
+    "static dynamic compact narrow"
 )
 PREFIXES = "auto re pre multi sub hyper micro meta inter over post semi cross de dual un fast lazy soft hard deep raw"
 STEMS = (
     "cache sync index mount port queue buffer route thread block map graph scale frame link load lock merge parse "
-    "patch pool probe render sample scan script shard shift stack state stream table tag task tile trace tree type value "
-    "view wave write zone trim layer limit match node fetch flush clock pulse grid chain watch boot fold hash sort spin"
+    "patch pool probe render sample scan script shard shift stack state stream table tag task tile trace tree "
+    "type value view wave write zone trim layer limit match node fetch flush clock pulse grid chain watch boot "
+    "fold hash sort spin"
 )
 """After a prefix they make the terms of the trade: autosync, presample, hyperqueue."""
