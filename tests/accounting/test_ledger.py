@@ -812,6 +812,27 @@ def test_removed_newest_entries_stop_recording_at_once(book: Ledger):
     assert book.verify().broken == 3
 
 
+def test_a_newest_entry_replaced_by_a_sound_one_stops_recording_at_once(book: Ledger):
+    """Whichever of the two hashes is the larger."""
+    last = [book.record(Gaussian(900.0), population="phones") for _ in range(2)][-1]
+    for note in map(str, range(6)):
+        forged = chain.seal(dataclasses.replace(last, note=note))
+        edit(book, f"UPDATE entries SET note = '{note}', hash = '{forged.hash}' WHERE number = 2")
+        with pytest.raises(LedgerTampered, match="newest entries were removed or replaced"):
+            book.record(Gaussian(900.0), population="phones")
+
+
+@pytest.mark.parametrize("event", ["{}", "null", '{"epsilon":1.0}', '{"delta":1e-06,"epsilon":-1.0}'])
+def test_a_budget_entry_that_is_no_budget_stops_everything(book: Ledger, event: str):
+    book.record(Gaussian(900.0), population="phones")
+    book.set_budget("phones", epsilon=1.0, delta=DELTA)
+    forged = chain.seal(dataclasses.replace(book.entries()[-1], event=event))
+    edit(book, f"UPDATE entries SET event = '{event}', hash = '{forged.hash}' WHERE number = 2")
+    for call in (lambda: book.record(Gaussian(900.0), population="phones"), lambda: book.budget("phones")):
+        with pytest.raises(LedgerTampered, match="entry 2 is no budget"):
+            call()
+
+
 def edit(book: Ledger, statement: str) -> None:
     """What the triggers forbid, with the triggers put back afterwards."""
     with closing(sqlite3.connect(book.path)) as db:
