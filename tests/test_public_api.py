@@ -6,20 +6,29 @@ import pkgutil
 import blindsight
 
 PINNED = {
-    "blindsight": "Guarantee Ledger Plan Privacy accounting data errors keys mechanisms participation plan runs trees",
+    "blindsight": "Guarantee Ledger Plan Privacy accounting algorithms backends config data errors evaluation jobs "
+    "keys mechanisms models participation plan runs training trees",
     "blindsight.accounting": "Bound Event Guarantee Relation Unit certify delta epsilon group_privacy rounds_for "
     "solve_noise split_noise",
+    "blindsight.algorithms": "AdaptiveClip Algorithm State dp_fedavg",
+    "blindsight.backends": "Backend Batch ClientUpdate Cohort Debug Examples Simulation",
+    "blindsight.config": "ClientSettings Config DataSettings ModelSettings PrivacySettings ServerSettings "
+    "TrainingSettings load parse",
     "blindsight.data": "Population by_column csv dataset dirichlet embedded fedjax_sqlite hugging_face iid "
-    "image_folder leaf load npz open_population parquet pathological tff_hdf5 tff_sqlite",
+    "image_folder leaf load npz open_population parquet pathological source tff_hdf5 tff_sqlite",
     "blindsight.errors": "BlindsightError BudgetExceeded InvalidInput LedgerCorrupted LedgerError LedgerFromTheFuture "
     "LedgerTampered PrivacyError RelationMismatch UnboundedContribution UnknownEvent",
+    "blindsight.evaluation": "evaluator",
+    "blindsight.jobs": "run_training",
     "blindsight.keys": "Key Stream reproducible root",
     "blindsight.mechanisms": "GaussianMechanism LaplaceMechanism Mechanism Quantile QuantileEstimate Release Tally "
-    "Votes gaussian laplace publish quantile votes",
+    "Votes WithoutNoise gaussian laplace publish quantile votes without_noise",
+    "blindsight.models": "CNN MLP Logistic accuracy cross_entropy",
     "blindsight.participation": "FixedSizeRounds Full Participation TruncatedPoissonRounds Unproven fixed_size full "
     "poisson unproven",
     "blindsight.privacy": "Plan Privacy plan",
-    "blindsight.runs": "Run create find open_run",
+    "blindsight.runs": "Run begin create find open_run",
+    "blindsight.training": "Trained train",
     "blindsight.trees": "BoundedSum add clip norm scale size sub sum_clients to_grid zeros_like",
 }
 

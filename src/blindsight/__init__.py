@@ -7,7 +7,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from blindsight import accounting, data, errors, keys, mechanisms, participation, runs, trees
+    from blindsight import (
+        accounting,
+        algorithms,
+        backends,
+        config,
+        data,
+        errors,
+        evaluation,
+        jobs,
+        keys,
+        mechanisms,
+        models,
+        participation,
+        runs,
+        training,
+        trees,
+    )
     from blindsight.accounting.guarantee import Guarantee
     from blindsight.accounting.ledger import Ledger
     from blindsight.privacy import Plan, Privacy, plan
@@ -20,13 +36,20 @@ __all__ = [
     "Plan",
     "Privacy",
     "accounting",
+    "algorithms",
+    "backends",
+    "config",
     "data",
     "errors",
+    "evaluation",
+    "jobs",
     "keys",
     "mechanisms",
+    "models",
     "participation",
     "plan",
     "runs",
+    "training",
     "trees",
 ]
 

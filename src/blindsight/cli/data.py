@@ -74,19 +74,15 @@ def data_describe(
 
 def _population(name: str, client: str | None) -> "Population":
     """The population of that name, else the one in that file."""
+    from blindsight.data import source
     from blindsight.data.catalogue import DATASETS
-    from blindsight.data.datasets import dataset
-    from blindsight.data.embedded import POPULATIONS, embedded
-    from blindsight.data.formats import load
+    from blindsight.data.embedded import POPULATIONS
 
+    if client is None:
+        return source(name)
     if name in POPULATIONS or name in DATASETS:
-        if client is not None:
-            raise InvalidInput(f"--client is for tables in files, and {name} has its clients already: leave it out")
-        return embedded(name) if name in POPULATIONS else dataset(name)
-    if not Path(name).exists():
-        known = ", ".join([*POPULATIONS, *DATASETS])
-        raise InvalidInput(f"{name} is neither a file nor a population: the names are {known}")
-    return load(name) if client is None else load(name, client=client)
+        raise InvalidInput(f"--client is for tables in files, and {name} has its clients already: leave it out")
+    return source(name, client=client)
 
 
 @data_app.command("get", epilog="Example:  blindsight data get mnist")

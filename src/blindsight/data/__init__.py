@@ -7,6 +7,7 @@ from blindsight.data.folders import hugging_face, image_folder
 from blindsight.data.formats import load
 from blindsight.data.population import Population, open_population
 from blindsight.data.shards import by_column, dirichlet, iid, pathological
+from blindsight.data.sources import source
 from blindsight.data.tables import csv, npz, parquet
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "open_population",
     "parquet",
     "pathological",
+    "source",
     "tff_hdf5",
     "tff_sqlite",
 ]

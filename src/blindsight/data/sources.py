@@ -13,7 +13,7 @@ from blindsight.errors import InvalidInput
 __all__ = ["source"]
 
 
-def source(name: str, **options: Any) -> Population:
+def source(name: str, /, **options: Any) -> Population:
     """The embedded population or data set of that name, else what lies in that file or folder.
 
     >>> source("handwriting", clients=10)
