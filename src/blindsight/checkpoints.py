@@ -4,6 +4,7 @@ The facts travel in the file's own header, so that arrays and facts cannot come 
 """
 
 import dataclasses
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -33,10 +34,11 @@ def write(folder: Path, number: int, tree: Any, facts: dict[str, Any]) -> Path:
     """Write checkpoint `number`; it is on disk when this returns. Older ones are deleted, but for the last."""
     path = folder / f"checkpoint-{number:08d}.safetensors"
     arrays = {name: np.array(leaf, order="C") for name, leaf in _named(tree)}  # ascontiguousarray adds an axis
+    about = json.dumps(facts)
     scratch = path.with_suffix(f".{os.getpid()}")
     try:
         with open(scratch, "wb") as out:
-            out.write(save(arrays, {"facts": json.dumps(facts)}))
+            out.write(save(arrays, {"facts": about, "digest": _digest(about, arrays)}))
             out.flush()
             os.fsync(out.fileno())
         os.replace(scratch, path)
@@ -63,8 +65,11 @@ def load(path: Path, like: Any) -> Checkpoint:
     """The checkpoint at `path`, in the structure, shapes and dtypes of `like`, or a refusal that says what differs."""
     try:
         with safe_open(path, framework="numpy") as file:
-            facts = json.loads((file.metadata() or {})["facts"])
+            header = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        facts = json.loads(header["facts"])
+        if header["digest"] != _digest(header["facts"], arrays):
+            raise ValueError("its contents do not fit its digest")
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise InvalidInput(
             f"{path} is damaged ({error}): delete it, and the run resumes from the checkpoint before"
@@ -78,7 +83,10 @@ def load(path: Path, like: Any) -> Checkpoint:
                 f"{path} has {there} for {name}, but this run needs {leaf.dtype}{list(leaf.shape)}: "
                 f"resume with the settings that the run began with"
             )
-    leaves = [jax.numpy.asarray(arrays[name]) for name in expected]
+    leaves = [  # what was numpy's stays so: JAX would make 32 bits of 64
+        jax.numpy.asarray(arrays[name]) if isinstance(leaf, jax.Array) else arrays[name]
+        for name, leaf in zip(expected, jax.tree.leaves(like), strict=True)
+    ]
     return Checkpoint(jax.tree.unflatten(jax.tree.structure(like), leaves), facts)
 
 
@@ -86,6 +94,15 @@ def _named(tree: Any) -> list[tuple[str, np.ndarray]]:
     """Every leaf as a numpy array under the path that leads to it."""
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)
     return [(jax.tree_util.keystr(path) or ".", np.asarray(leaf)) for path, leaf in paths]
+
+
+def _digest(facts: str, arrays: dict[str, np.ndarray]) -> str:
+    """A hash of everything in the file: a disk that changes one bit of a weight says nothing."""
+    found = hashlib.blake2b(facts.encode(), digest_size=16)
+    for name in sorted(arrays):
+        found.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        found.update(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
+    return found.hexdigest()
 
 
 def _all(folder: Path) -> list[Path]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from blindsight.errors import InvalidInput
 
 __all__ = ["ClientSettings", "Config", "DataSettings", "ModelSettings", "PrivacySettings", "ServerSettings"]
-__all__ += ["TrainingSettings", "load"]
+__all__ += ["TrainingSettings", "load", "parse"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,6 +56,7 @@ class ModelSettings:
             _require(len(self.hidden) == 1, "model", "hidden", "one size for a cnn", self.hidden)
             _require(len(self.channels) >= 1, "model", "channels", "one size at least", self.channels)
         _require(self.kernel >= 1, "model", "kernel", "at least 1", self.kernel)
+        _require(abs(self.seed) < 2**63, "model", "seed", "a number of at most 63 bits", self.seed)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,7 +113,20 @@ class PrivacySettings:
             raise InvalidInput("[privacy] needs a delta: well below one over the number of clients, e.g. delta = 1e-6")
         _require(self.rounds >= 1, "privacy", "rounds", "at least 1", self.rounds)
         _require(self.cohort > 0, "privacy", "cohort", "positive", self.cohort)
-        _require(self.delta is None or 0 < self.delta < 1, "privacy", "delta", "between 0 and 1", self.delta)
+        _require(self.clip > 0, "privacy", "clip", "positive", self.clip)
+        for name in ("delta", "adaptive_clip"):
+            value = getattr(self, name)
+            _require(value is None or 0 < value < 1, "privacy", name, "between 0 and 1", value)
+        _require(self.epsilon is None or self.epsilon > 0, "privacy", "epsilon", "positive", self.epsilon)
+        noise, most = self.noise_multiplier, self.max_participations
+        _require(noise is None or noise > 0, "privacy", "noise_multiplier", "positive (or write none = true)", noise)
+        _require(most is None or most >= 1, "privacy", "max_participations", "at least 1", most)
+        if most is not None and self.participation != "unproven":
+            raise InvalidInput('[privacy] max_participations is for participation = "unproven": leave it out')
+        if self.none and self.adaptive_clip is not None:
+            raise InvalidInput("[privacy] none = true clips nothing: leave adaptive_clip out")
+        if self.participation in ("fixed", "unproven"):
+            _require(self.cohort == int(self.cohort), "privacy", "cohort", "a whole number", self.cohort)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,6 +155,10 @@ class Config:
     server: ServerSettings = dataclasses.field(default_factory=ServerSettings)
     training: TrainingSettings = dataclasses.field(default_factory=TrainingSettings)
     seed: int | None = None  # makes the run reproducible, which its guarantee then says
+
+    def __post_init__(self) -> None:
+        if not self.name or Path(self.name).name != self.name or self.name.startswith("."):
+            raise InvalidInput(f"name must be one word without slashes or a leading dot, got {self.name!r}")
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as they stand in `run.json`."""
@@ -202,12 +220,23 @@ def _value(hint: Any, value: Any, where: str, key: str) -> Any:
     if origin is dict:
         if not isinstance(value, Mapping):
             raise InvalidInput(f"{place} must be a table, got {value!r}")
-        return dict(value)
+        return {name: _plain(part, f"{place} {name}") for name, part in value.items()}
     if hint is float and type(value) is int:
         value = float(value)
     if type(value) is not hint or (hint is float and not math.isfinite(value)):
         words = {int: "a whole number", float: "a number", str: "text in quotes", bool: "true or false"}
         raise InvalidInput(f"{place} must be {words[hint]}, got {value!r}")
+    return value
+
+
+def _plain(value: Any, place: str) -> Any:
+    """A value that JSON can hold too, since settings are kept in `run.json`."""
+    if isinstance(value, list):
+        return [_plain(part, place) for part in typing.cast(list[Any], value)]
+    if isinstance(value, Mapping):
+        return {name: _plain(part, place) for name, part in typing.cast(Mapping[str, Any], value).items()}
+    if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
+        raise InvalidInput(f"{place} must be text, a number, true or false, or a list or table of them, got {value}")
     return value
 
 

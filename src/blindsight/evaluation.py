@@ -10,6 +10,7 @@ import numpy as np
 
 from blindsight.backends import Batch
 from blindsight.data.population import Population
+from blindsight.errors import InvalidInput
 
 __all__ = ["evaluator"]
 
@@ -25,6 +26,8 @@ def evaluator(
     """
     numbers = {field: column for field, column in population.columns.items() if column.dtype.kind in "biuf"}
     count = population.n_examples
+    if count == 0:
+        raise InvalidInput(f"the clients of {population.name} to evaluate on have no examples: hold out more, or none")
     size = min(batch_size, count)
     batches = -(-count // size)
 

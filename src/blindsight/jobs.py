@@ -26,6 +26,7 @@ from blindsight.training import Trained, train
 __all__ = ["run_training"]
 
 _NO_PROMISE_DELTA = 1e-6  # an infinite epsilon is infinite at every delta
+_MOST_CLASSES = 1_000_000
 
 
 def run_training(
@@ -67,7 +68,7 @@ def split_clients(population: Population, share: float) -> tuple[Population, Pop
         return population, None
     if count == population.size:
         raise InvalidInput(
-            f"held_out {share} of {population.size} clients leaves nobody to train on: use a smaller share"
+            f"[data] held_out {share} of {population.size} clients leaves nobody to train on: use a smaller share"
         )
     is_held_out = np.zeros(population.size, bool)
     is_held_out[keys.reproducible(0).derive("held out").stream().subset(population.size, count)] = True
@@ -86,9 +87,16 @@ def make_model(settings: ModelSettings, population: Population) -> Any:
     fields = population.fields
     for field in (*settings.inputs, settings.label):
         if field not in fields:
-            raise InvalidInput(f"{population.name} has no field {field!r}: it has {', '.join(fields)}")
+            raise InvalidInput(f"[model] names the field {field!r}, but {population.name} has {', '.join(fields)}")
         if fields[field][0].kind not in "biuf":
-            raise InvalidInput(f"field {field!r} of {population.name} is text, and these models read numbers")
+            raise InvalidInput(
+                f"[model] names {field!r}, which is text in {population.name}: these models read numbers"
+            )
+        if len(settings.inputs) > 1 and field in settings.inputs and fields[field][1]:
+            raise InvalidInput(
+                f"[model] inputs puts {field!r} beside others, but it has the shape {list(fields[field][1])}: "
+                f"several inputs must be one number each, so name this one alone"
+            )
     shape = fields[settings.inputs[0]][1] if len(settings.inputs) == 1 else (len(settings.inputs),)
     classes = number_of_classes(settings.label, population)
     key = jax.random.key(settings.seed)
@@ -98,7 +106,8 @@ def make_model(settings: ModelSettings, population: Population) -> Any:
     if settings.kind == "mlp":
         return MLP(shape, classes, hidden=settings.hidden, activation=activation, key=key)
     if len(shape) not in (2, 3):
-        raise InvalidInput(f"a cnn reads images, and {settings.inputs[0]!r} has the shape {list(shape)}: use mlp")
+        fed = ", ".join(settings.inputs)
+        raise InvalidInput(f'[model] a cnn reads images, and {fed} has the shape {list(shape)}: use kind = "mlp"')
     layers: Any = {"channels": settings.channels, "kernel": settings.kernel, "hidden": settings.hidden[0]}
     return CNN(shape, classes, **layers, activation=activation, key=key)
 
@@ -109,21 +118,36 @@ def number_of_classes(label: str, population: Population) -> int:
         return len(population.classes[label])
     dtype, shape = population.fields[label]
     if shape or dtype.kind == "f":
-        raise InvalidInput(f"the label {label!r} of {population.name} must be one whole number for each example")
+        raise InvalidInput(
+            f"[model] label {label!r} must be one whole number for each example, but {population.name} has "
+            f"{dtype}{list(shape)}: number the classes from 0"
+        )
     values = population.columns[label]
     if values.size and values.min() < 0:
-        raise InvalidInput(f"the label {label!r} of {population.name} has negative values: count classes from 0")
-    return int(values.max(initial=1)) + 1
+        raise InvalidInput(
+            f"[model] label {label!r} has negative values in {population.name}: number the classes from 0"
+        )
+    classes = int(values.max(initial=1)) + 1
+    if classes > _MOST_CLASSES:
+        raise InvalidInput(
+            f"[model] label {label!r} goes up to {classes - 1:,} in {population.name}: number the classes from 0, at "
+            f"most {_MOST_CLASSES:,} of them"
+        )
+    return classes
 
 
 def make_privacy(config: Config, population: int, coordinates: int) -> Privacy:
     """The settings of privacy, with noise for the epsilon that was asked for."""
     asked = config.privacy
     about: Any = {"population": population, "cohort": asked.cohort, "rounds": asked.rounds}
-    if asked.none:
-        return Privacy.none(**about, participation=asked.participation)
-    about |= {"participation": asked.participation, "max_participations": asked.max_participations}
-    privacy = Privacy(**about, noise_multiplier=asked.noise_multiplier, clip=asked.clip, unit=Unit(asked.unit))
+    limits: Any = {"max_participations": asked.max_participations, "unit": Unit(asked.unit)}
+    about["participation"] = asked.participation
+    try:
+        if asked.none:
+            return dataclasses.replace(Privacy.none(**about), **limits)
+        privacy = Privacy(**about, **limits, noise_multiplier=asked.noise_multiplier, clip=asked.clip)
+    except InvalidInput as error:
+        raise InvalidInput(f"[privacy] {error}") from None
     if asked.epsilon is None or asked.delta is None:
         return privacy
 

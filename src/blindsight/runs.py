@@ -54,10 +54,16 @@ class Run:
 
     def append(self, file: str, row: dict[str, Any]) -> None:
         """Append `row` as one line of JSON, on disk when this returns."""
-        with open(self.path / file, "a", encoding="utf-8") as out:
-            out.write(json.dumps(row, allow_nan=False) + "\n")
-            out.flush()
-            os.fsync(out.fileno())
+        line = json.dumps(row, allow_nan=False) + "\n"
+        try:
+            with open(self.path / file, "a", encoding="utf-8") as out:
+                out.write(line)
+                out.flush()
+                os.fsync(out.fileno())
+        except OSError as error:
+            raise BlindsightError(
+                f"cannot write {self.path / file} ({error.strerror}): free some space or choose another folder"
+            ) from error
 
     def read(self, file: str) -> Any:
         """The JSON of `file`."""
@@ -74,7 +80,10 @@ class Run:
             lines = (self.path / file).read_text(encoding="utf-8").split("\n")
         except FileNotFoundError:
             return []
-        return [json.loads(line) for line in lines[:-1] if line]  # what a crash cut off has no newline
+        try:
+            return [json.loads(line) for line in lines[:-1] if line]  # what a crash cut off has no newline
+        except ValueError as error:
+            raise InvalidInput(f"{self.path / file} has a line that is not JSON: remove that line") from error
 
     def keep_rows(self, file: str, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Leave only the wanted lines of a `.jsonl` file: a run that resumes repeats what came after."""
@@ -85,7 +94,11 @@ class Run:
     @contextlib.contextmanager
     def alone(self) -> Generator[None]:
         """Keep every other process that asks out of this run until the block ends, or until this process dies."""
-        with open(self.path / "lock", "w", encoding="utf-8") as lock:
+        try:
+            lock = open(self.path / "lock", "w", encoding="utf-8")  # noqa: SIM115
+        except OSError as error:
+            raise BlindsightError(f"cannot write {self.path / 'lock'} ({error.strerror}): check whose it is") from error
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -100,13 +113,14 @@ def begin(path: str | Path, name: str, settings: dict[str, Any], *, may_differ: 
     run = Run(Path(path))
     if not (run.path / "run.json").exists():
         return _new(run.path, name, settings)
-    found = run.read("run.json").get("settings")
+    about = run.read("run.json")
+    found = about.get("settings") if isinstance(about, dict) else None
     now = json.loads(json.dumps(settings))  # tuples become lists
     before, after = (_without(value, may_differ) for value in (found, now))
     if before != after:
-        changed = [key for key in after if not isinstance(before, dict) or before.get(key) != after[key]]
         raise InvalidInput(
-            f"{path} holds a run with other settings ({', '.join(changed)}): choose another folder, or delete this one"
+            f"{path} holds a run with other settings ({', '.join(_changed(before, after))}): "
+            f"choose another folder, or delete this one"
         )
     return run
 
@@ -150,6 +164,16 @@ def _without(settings: Any, path: tuple[str, ...]) -> Any:
         for key, value in settings.items()
         if (key, len(path)) != (path[0], 1)
     }
+
+
+def _changed(before: Any, after: Any, place: str = "") -> list[str]:
+    """The places of the settings that differ, such as `privacy.clip`."""
+    if before == after:
+        return []
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return [place]
+    keys = [*after, *(key for key in before if key not in after)]
+    return [found for key in keys for found in _changed(before.get(key), after.get(key), f"{place}.{key}".strip("."))]
 
 
 def open_run(path: str | Path) -> Run:
