@@ -2,7 +2,9 @@
 
 import collections
 import importlib
+import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -73,11 +75,14 @@ REFUSED: dict[str, tuple[str, Any, str]] = {
     "no such": ("zebras", {}, "there are handwriting, forum, tabular, digits"),
     "option": ("handwriting", {"glyph": "all"}, "glyphs, examples"),
     "no options": ("digits", {"examples": (1, 2)}, "it has none"),
-    "nobody": ("forum", {"clients": 0}, "one client at least"),
+    "nobody": ("forum", {"clients": 0}, "one at least"),
     "glyphs": ("handwriting", {"glyphs": "runes"}, "digits"),
     "handwriting, examples": ("handwriting", {"examples": (9, 3)}, "least and the most"),
-    "forum, examples": ("forum", {"examples": (0, 3)}, "fewest and the most"),
-    "tabular, examples": ("tabular", {"examples": (5, 4)}, "fewest and the most"),
+    "half a client": ("forum", {"clients": 2.5}, "whole number"),
+    "one number": ("handwriting", {"examples": 5}, "least and the most"),
+    "no whole numbers": ("tabular", {"examples": ("a", "b")}, "least and the most"),
+    "forum, examples": ("forum", {"examples": (0, 3)}, "least and the most"),
+    "tabular, examples": ("tabular", {"examples": (5, 4)}, "least and the most"),
     "too many digits": ("digits", {"clients": 2000}, "1,797"),
     "seed": ("forum", {"seed": "x"}, "whole number"),
 }
@@ -333,6 +338,13 @@ def test_digits_are_real_and_dealt_without_loss():
     assert np.array_equal(again.columns["image"], dealt.columns["image"])
 
 
-def test_the_function_of_a_name_is_the_registered_one():
+def test_every_population_and_option_is_on_the_page():
     assert POPULATIONS["handwriting"] is handwriting
-    assert all(make.__doc__ for make in POPULATIONS.values())
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    for name, make in POPULATIONS.items():
+        row = re.search(rf"^\| `{name}` \|.*$", page, re.MULTILINE)
+        assert row, name
+        for option, parameter in inspect.signature(make).parameters.items():
+            assert (
+                option in ("clients", "seed") or f"`{option}`" in row[0] or f"`{option}={parameter.default}`" in row[0]
+            )

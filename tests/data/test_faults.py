@@ -1,6 +1,7 @@
 """Faults hit whom they say, change what they say, and are undone exactly where that can be."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -301,3 +302,11 @@ def test_every_fault_says_what_it_does():
         assert (damage.restore is None) == bool(damage.lost), name
         assert damage.kind in ("image", "text", "label", "number")
     assert faults.fitting(people("invert")) == [*IMAGE, "label_swap"]
+
+
+def test_every_fault_and_parameter_is_on_the_page():
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    for name, damage in FAULTS.items():
+        row = re.search(rf"^\| `{name}` \| {damage.kind} \| {re.escape(damage.about)} \|.*$", page, re.MULTILINE)
+        assert row, name
+        assert all(f"`{parameter}" in row[0] for parameter in damage.parameters), name

@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -46,8 +47,16 @@ def embedded(
             choice = f"it has {', '.join(known)}" if known else "it has none"
             raise InvalidInput(f"{name} has no option {option!r}: {choice} besides clients, seed and fault")
     if clients is not None:
-        if clients < 1:
-            raise InvalidInput(f"a population has one client at least, got {clients}")
-        options["clients"] = clients
+        options["clients"] = _number_of(clients)
     population = make(seed=seed, **options)
     return population if fault is None else faults.apply(population, fault, seed=seed)
+
+
+def _number_of(clients: Any) -> int:
+    try:
+        number = operator.index(clients)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise InvalidInput(f"clients are a whole number, one at least, got {clients!r}")
+    return number

@@ -16,9 +16,9 @@ from blindsight.data.embedded import grammar
 from blindsight.data.embedded.author import Author, meet, put, slip
 from blindsight.data.embedded.grammar import Parts, compile_sentence, expand, pick, ranked
 from blindsight.data.embedded.phrases import PLANS, SENTENCES
+from blindsight.data.embedded.sizes import Range, least_and_most, skewed_sizes
 from blindsight.data.embedded.topics import ADJECTIVES, TOPICS
 from blindsight.data.population import TEXT, Columns, GeneratedPopulation, as_text
-from blindsight.errors import InvalidInput
 
 __all__ = ["forum"]
 
@@ -29,19 +29,17 @@ WHEN = ["yesterday", "last week", "two days ago", "in spring", "over the weekend
 WHEN2 = ["Monday", "the weekend", "my holiday", "the exam", "winter", "the next release"]
 
 
-def forum(clients: int = 1000, *, seed: int = 0, examples: tuple[int, int] = (3, 60)) -> GeneratedPopulation:
+def forum(clients: int = 1000, *, seed: int = 0, examples: Range = (3, 60)) -> GeneratedPopulation:
     """Authors and their short technical posts: `text`, `topic` and `time` (seconds since 1970, in order).
 
     `examples` are the fewest and the most posts of one author. Synthetic.
     """
-    fewest, most = examples
-    if not 1 <= fewest <= most:
-        raise InvalidInput(f"examples are the fewest and the most posts of one author, such as (3, 60), got {examples}")
+    span = least_and_most(examples)
     dice = Dice(seed, "forum")
     everyone = np.arange(clients)
     return GeneratedPopulation(
-        functools.partial(_draw, dice, (fewest, most)),
-        sizes=_sizes(dice, (fewest, most), everyone),
+        functools.partial(_draw, dice, span),
+        sizes=skewed_sizes(dice, span, everyone),
         ids=np.strings.add("author-", as_text(everyone)),
         name="forum",
         classes={"topic": TOPIC_NAMES},
@@ -49,19 +47,13 @@ def forum(clients: int = 1000, *, seed: int = 0, examples: tuple[int, int] = (3,
     )
 
 
-def _sizes(dice: Dice, examples: tuple[int, int], clients: np.ndarray) -> np.ndarray:
-    """Most authors write little, a few write much: the logarithm of the number of posts is uniform."""
-    fewest, most = examples
-    return np.floor(fewest * ((most + 1) / fewest) ** dice.uniform("size", clients)).astype(np.int64)
-
-
-def _draw(dice: Dice, examples: tuple[int, int], clients: np.ndarray) -> Columns:
+def _draw(dice: Dice, examples: Range, clients: np.ndarray) -> Columns:
     """What these clients wrote. All of an author's words follow from one throw, named by the author alone."""
     words = dice.words("author", clients).tolist()
     texts: list[str] = []
     topics: list[int] = []
     times: list[int] = []
-    for word, size in zip(words, _sizes(dice, examples, clients).tolist(), strict=True):
+    for word, size in zip(words, skewed_sizes(dice, examples, clients).tolist(), strict=True):
         random = Random(word)
         author = meet(random, dice.seed)
         since = random.random() * 0.8 * SPAN

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blindsight.data.dice import Dice
+from blindsight.data.embedded.sizes import Range, even_sizes, least_and_most
 from blindsight.data.embedded.strokes import CHARACTERS, POINTS, templates
 from blindsight.data.population import Columns, GeneratedPopulation, as_text, ranges
 from blindsight.errors import InvalidInput
@@ -25,7 +26,7 @@ GLYPHS = {"digits": CHARACTERS[:10], "all": CHARACTERS}
 
 
 def handwriting(
-    clients: int = 500, *, seed: int = 0, glyphs: str = "digits", examples: tuple[int, int] = (30, 150)
+    clients: int = 500, *, seed: int = 0, glyphs: str = "digits", examples: Range = (30, 150)
 ) -> GeneratedPopulation:
     """Writers and what they wrote: `image` (28, 28) uint8 and `label`.
 
@@ -34,14 +35,12 @@ def handwriting(
     """
     if glyphs not in GLYPHS:
         raise InvalidInput(f'glyphs are "digits" or "all", got {glyphs!r}')
-    least, most = examples
-    if not 0 <= least <= most:
-        raise InvalidInput(f"examples are the least and the most of one writer, such as (30, 150), got {examples}")
+    span = least_and_most(examples)
     dice = Dice(seed, "handwriting")
     everyone = np.arange(clients)
     return GeneratedPopulation(
-        functools.partial(_draw, dice, len(GLYPHS[glyphs]), (least, most)),
-        sizes=_sizes(dice, (least, most), everyone),
+        functools.partial(_draw, dice, len(GLYPHS[glyphs]), span),
+        sizes=even_sizes(dice, span, everyone),
         ids=np.strings.add("writer-", as_text(everyone)),
         name="handwriting",
         classes={"label": GLYPHS[glyphs]},
@@ -49,13 +48,9 @@ def handwriting(
     )
 
 
-def _sizes(dice: Dice, examples: tuple[int, int], clients: np.ndarray) -> np.ndarray:
-    return examples[0] + dice.below(examples[1] - examples[0] + 1, "size", clients)
-
-
-def _draw(dice: Dice, classes: int, examples: tuple[int, int], clients: np.ndarray) -> Columns:
+def _draw(dice: Dice, classes: int, examples: Range, clients: np.ndarray) -> Columns:
     """What these clients wrote. Every number thrown is named by the client and the number of its example alone."""
-    sizes = _sizes(dice, examples, clients)
+    sizes = even_sizes(dice, examples, clients)
     writer = np.repeat(clients, sizes)
     example = ranges(np.zeros_like(sizes), sizes)
     image = np.empty((len(writer), SIDE, SIDE), dtype=np.uint8)

@@ -10,8 +10,8 @@ import functools
 import numpy as np
 
 from blindsight.data.dice import Dice
+from blindsight.data.embedded.sizes import Range, least_and_most, skewed_sizes
 from blindsight.data.population import Columns, GeneratedPopulation, as_text, ranges
-from blindsight.errors import InvalidInput
 
 __all__ = ["tabular"]
 
@@ -32,22 +32,18 @@ WORK_HOURS = np.array([5.0, 2.0, -4.0, 0.0, -2.0, 1.0, 6.0, -3.0])
 WORK_PAY = np.array([-0.9, 0.0, -0.8, 0.1, 0.0, 0.7, 1.1, -0.1])
 
 
-def tabular(clients: int = 200, *, seed: int = 0, examples: tuple[int, int] = (20, 500)) -> GeneratedPopulation:
+def tabular(clients: int = 200, *, seed: int = 0, examples: Range = (20, 500)) -> GeneratedPopulation:
     """Districts and their people: age, sex, education, occupation and more, and `label`, whether they earn much.
 
     Numbers are whole; `education`, `occupation`, `household`, `sex`, `region` and `label` are codes with class names.
     `examples` are the fewest and the most people of one district. Synthetic.
     """
-    fewest, most = examples
-    if not 1 <= fewest <= most:
-        raise InvalidInput(
-            f"examples are the fewest and the most people of a district, such as (20, 500), got {examples}"
-        )
+    span = least_and_most(examples)
     dice = Dice(seed, "tabular")
     everyone = np.arange(clients)
     return GeneratedPopulation(
-        functools.partial(_draw, dice, (fewest, most)),
-        sizes=_sizes(dice, (fewest, most), everyone),
+        functools.partial(_draw, dice, span),
+        sizes=skewed_sizes(dice, span, everyone),
         ids=np.strings.add("district-", as_text(everyone)),
         name="tabular",
         classes={
@@ -62,15 +58,9 @@ def tabular(clients: int = 200, *, seed: int = 0, examples: tuple[int, int] = (2
     )
 
 
-def _sizes(dice: Dice, examples: tuple[int, int], clients: np.ndarray) -> np.ndarray:
-    """Many small districts, a few large ones: the logarithm of the number of people is uniform."""
-    fewest, most = examples
-    return np.floor(fewest * ((most + 1) / fewest) ** dice.uniform("size", clients)).astype(np.int64)
-
-
-def _draw(dice: Dice, examples: tuple[int, int], clients: np.ndarray) -> Columns:
+def _draw(dice: Dice, examples: Range, clients: np.ndarray) -> Columns:
     """The people of these clients. Every number thrown is named by the client and the number of the person alone."""
-    sizes = _sizes(dice, examples, clients)
+    sizes = skewed_sizes(dice, examples, clients)
     client, person = np.repeat(clients, sizes), ranges(np.zeros_like(sizes), sizes)
     bell = lambda name: dice.bell(name, client, person)  # noqa: E731
     uniform = lambda name: dice.uniform(name, client, person)  # noqa: E731
