@@ -6,7 +6,7 @@ newcomer of which everybody speaks. Nothing here was ever written by anyone.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 import numpy as np
@@ -74,10 +74,11 @@ class _Post:
 
     def __init__(self, random: Random, seed: int, author: Author, topic: str, time: int) -> None:
         self.random, self.seed, self.author, self.topic, self.time = random, seed, author, topic, time
-        thing = self._word("things")
+        self.done = ""
+        thing, tool = self._word("things"), self._tool()
         self.matter = {
-            "tool": self._tool(),
-            "other": self._tool(),
+            "tool": tool,
+            "other": self._another(tool, self._tool),
             "version": f"{int(1 + 6 * random.random() ** 2)}.{int(10 * random.random())}",
             "thing": thing,
             "things": grammar.plural(thing),
@@ -117,7 +118,8 @@ class _Post:
         random, author = self.random, self.author
         match name:
             case "act" | "act2":
-                return self._word("acts")
+                self.done = self._another(self.done, lambda: self._word("acts"))
+                return self.done
             case "thing2":
                 return self._qualified(self._word("things"))
             case "things2":
@@ -151,6 +153,11 @@ class _Post:
 
     def _word(self, kind: str) -> str:
         return expand(ranked(self.random, _words(self.topic, kind)), self.random, self._slot)
+
+    def _another(self, than: str, draw: Callable[[], str]) -> str:
+        """What `draw` gives, nearly always something else than before."""
+        drawn = draw()
+        return draw() if drawn == than else drawn
 
     def _qualified(self, thing: str) -> str:
         """Now and then which one of them is said: by a term of the trade, an adjective or a tool."""

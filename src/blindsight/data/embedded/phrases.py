@@ -181,7 +181,7 @@ SENTENCES: dict[str, list[str]] = {
         "[it works|works now|fixed], I had to {act}",
         "perfect, [{tool} is happy again|all green now|that did it]",
         "sorry for the late [answer|reply], I was {place}",
-        "@{friend} [yes|no|exactly], [that is what I mean|not quite|see above]",
+        "@{friend} [yes, that is what I mean|no, not quite|exactly|see above]",
         "I tried what {friend} [said|wrote] and now it {fails}",
         "[sadly|unfortunately] that [did not help|changed nothing]",
     ],
