@@ -43,14 +43,17 @@ def write(folder: Path, number: int, tree: Any, facts: dict[str, Any]) -> Path:
             os.fsync(out.fileno())
         os.replace(scratch, path)
         directory = os.open(folder, os.O_RDONLY)
-        os.fsync(directory)
-        os.close(directory)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
     except OSError as error:
         scratch.unlink(missing_ok=True)
         raise BlindsightError(
             f"cannot write {path} ({error.strerror}): free some space and run again to resume"
         ) from error
-    for old in _all(folder)[:-_KEPT]:
+    left_by_a_crash = folder.glob("checkpoint-*.[0-9]*")
+    for old in [*_all(folder)[:-_KEPT], *left_by_a_crash]:
         old.unlink(missing_ok=True)
     return path
 
