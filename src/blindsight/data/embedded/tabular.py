@@ -6,6 +6,7 @@ age, schooling and wages. Nobody in it exists.
 """
 
 import functools
+from typing import NamedTuple
 
 import numpy as np
 
@@ -61,54 +62,74 @@ def tabular(clients: int = 200, *, seed: int = 0, examples: Range = (20, 500)) -
 def _draw(dice: Dice, examples: Range, clients: np.ndarray) -> Columns:
     """The people of these clients. Every number thrown is named by the client and the number of the person alone."""
     sizes = skewed_sizes(dice, examples, clients)
-    client, person = np.repeat(clients, sizes), ranges(np.zeros_like(sizes), sizes)
-    bell = lambda name: dice.bell(name, client, person)  # noqa: E731
-    uniform = lambda name: dice.uniform(name, client, person)  # noqa: E731
-    choose = lambda name, liking: _choose(uniform(name), liking)  # noqa: E731
-    district = lambda name: dice.bell(f"district {name}", client)  # noqa: E731
+    throw = _Throws(dice, np.repeat(clients, sizes), ranges(np.zeros_like(sizes), sizes))
 
-    region = dice.below(len(REGION), "region", client)
-    urban = URBAN[region] + 0.5 * district("urban")
-    age = np.clip(41 + 3 * district("age") - 2 * urban + 14 * bell("age") + 5 * np.maximum(0, bell("old")), 17, 90)
-    male = uniform("sex") < 0.5
-    gift = bell("gift")
+    region = dice.below(len(REGION), "region", throw.client)
+    urban = URBAN[region] + 0.5 * throw.district("urban")
+    age = 41 + 3 * throw.district("age") - 2 * urban + 14 * throw.bell("age") + 5 * np.maximum(0, throw.bell("old"))
+    age = np.clip(age, 17, 90)
+    male = throw.uniform("sex") < 0.5
+    gift = throw.bell("gift")
 
-    learnt = 2.4 + 0.3 * urban + 0.3 * district("schooling") + 0.9 * gift - 0.012 * (age - 40)
+    learnt = 2.4 + 0.3 * urban + 0.3 * throw.district("schooling") + 0.9 * gift - 0.012 * (age - 40)
     too_soon = np.maximum(0, SCHOOLING - 0.3 * (age[:, None] - 13))  # nobody is a doctor at 20
-    education = choose("education", -0.6 * np.square(learnt[:, None] - SCHOOLING) - 4 * too_soon)
+    education = throw.choose("education", -0.6 * np.square(learnt[:, None] - SCHOOLING) - 4 * too_soon)
     schooling = SCHOOLING[education]
 
     work = 0.6 * WORK_NEEDS * (schooling[:, None] - 2.4) + 0.6 * WORK_URBAN * urban[:, None]
-    work += WORK_WOMEN * np.where(male, -1, 1)[:, None] + 0.4 * dice.bell("industry", client[:, None], np.arange(8))
-    occupation = choose("occupation", WORK_USUAL + work)
+    work += WORK_WOMEN * np.where(male, -1, 1)[:, None]
+    work += 0.4 * dice.bell("industry", throw.client[:, None], np.arange(len(OCCUPATION)))
+    occupation = throw.choose("occupation", WORK_USUAL + work)
 
-    household = choose(
-        "household",
-        np.stack(
-            [1.6 - 0.05 * (age - 18), 0.9 - 0.0009 * (age - 45) ** 2, -1.6 + 0.02 * age, 0.085 * (age - 78)], axis=1
-        ),
+    single, couple, apart, widowed = (
+        2.5 - 0.05 * age,
+        0.9 - 0.0009 * (age - 45) ** 2,
+        0.02 * age - 1.6,
+        0.085 * (age - 78),
     )
-    couple = household == 1
-    retired = np.maximum(0, age - 63)
-    hours = 39 + WORK_HOURS[occupation] + 6 * bell("hours") - 1.8 * retired - 1.2 * np.maximum(0, 22 - age)
-    hours = np.clip(hours - 5 * (couple & ~male), 0, 90)
-
-    pay = 0.6 * WORK_PAY[occupation] + 0.2 * (schooling - 2) + 0.3 * gift + 0.2 * urban + 0.3 * district("wages")
-    pay += 0.4 * (schooling - 2) * np.isin(occupation, (5, 6, 7))  # schooling pays where it is asked for
-    pay += 0.03 * (hours - 38) * np.where(occupation == 6, 2, 0.7)  # long hours pay off for managers
-    pay += (
-        0.025 * np.clip(age - 25, 0, 30) * (0.5 + 0.3 * (schooling - 2)) - 0.05 * retired
-    )  # and years for the learned
-    pay += 0.3 * urban * (schooling > 3) + np.where(male, 0.2, -0.2) * np.where(couple, 1.8, 0.2) + 0.4 * couple
-    savings = np.where(uniform("saves") < 0.35, np.exp(6.5 + 0.02 * age + 0.5 * pay + 1.1 * bell("savings")), 0)
-    earns = pay - 1.75 + 0.8 * bell("luck") + 0.06 * np.log1p(savings)
+    household = throw.choose("household", np.stack([single, couple, apart, widowed], axis=1))
+    hours, pay = _work(throw, age, male, household == 1, schooling, occupation)
+    pay += 0.3 * gift + 0.2 * urban + 0.3 * urban * (schooling > 3) + 0.3 * throw.district("wages")
+    savings = np.exp(6.5 + 0.02 * age + 0.5 * pay + 1.1 * throw.bell("savings")) * (throw.uniform("saves") < 0.35)
+    earns = pay - 1.75 + 0.8 * throw.bell("luck") + 0.06 * np.log1p(savings)
 
     columns = {"age": age, "sex": male, "education": education, "occupation": occupation, "household": household}
     columns |= {"hours": hours, "savings": np.minimum(savings, 999_999), "region": region, "label": earns > 0}
     return {field: column.astype(np.int32) for field, column in columns.items()}
 
 
-def _choose(throw: np.ndarray, liking: np.ndarray) -> np.ndarray:
-    """One of the alternatives in each row, as likely as the exponential of its liking."""
-    ceiling = np.cumsum(np.exp(liking), axis=1)
-    return np.minimum((throw[:, None] * ceiling[:, -1:] >= ceiling).sum(axis=1), liking.shape[1] - 1)
+def _work(
+    throw: "_Throws", age: np.ndarray, male: np.ndarray, couple: np.ndarray, schooling: np.ndarray, work: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The hours a week, and what they bring in, on no particular scale."""
+    retired = np.maximum(0, age - 63)
+    hours = 39 + WORK_HOURS[work] + 6 * throw.bell("hours") - 1.8 * retired - 1.2 * np.maximum(0, 22 - age)
+    hours = np.clip(hours - 5 * (couple & ~male), 0, 90)
+    pay = 0.6 * WORK_PAY[work] + 0.2 * (schooling - 2)
+    pay += 0.4 * (schooling - 2) * np.isin(work, (5, 6, 7))  # schooling pays where it is asked for,
+    pay += 0.03 * (hours - 38) * np.where(work == 6, 2, 0.7)  # long hours pay off for managers,
+    pay += 0.025 * np.clip(age - 25, 0, 30) * (0.5 + 0.3 * (schooling - 2))  # and the years for the learned
+    pay += np.where(male, 0.2, -0.2) * np.where(couple, 1.8, 0.2) + 0.4 * couple - 0.05 * retired
+    return hours, pay
+
+
+class _Throws(NamedTuple):
+    """The dice in the hands of every person, or of every district."""
+
+    dice: Dice
+    client: np.ndarray
+    person: np.ndarray
+
+    def uniform(self, name: str) -> np.ndarray:
+        return self.dice.uniform(name, self.client, self.person)
+
+    def bell(self, name: str) -> np.ndarray:
+        return self.dice.bell(name, self.client, self.person)
+
+    def district(self, name: str) -> np.ndarray:
+        return self.dice.bell(f"district {name}", self.client)
+
+    def choose(self, name: str, liking: np.ndarray) -> np.ndarray:
+        """One of the alternatives in each row, as likely as the exponential of its liking."""
+        ceiling = np.cumsum(np.exp(liking), axis=1)
+        return (self.uniform(name)[:, None] * ceiling[:, -1:] >= ceiling[:, :-1]).sum(axis=1)
