@@ -158,6 +158,12 @@ def _read_csv(file: Path, separator: str) -> Any:
     import pyarrow.csv as arrow_csv
 
     data = _bytes(file)
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:  # before Arrow meets it while it reports a row, where nobody can catch it
+        raise InvalidInput(
+            f"{file} is not CSV in UTF-8 (byte {error.start:,} does not belong to a text): write it anew"
+        ) from error
     wrong: list[Any] = []
 
     def note(row: Any) -> str:

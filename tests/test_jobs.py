@@ -1,0 +1,398 @@
+"""Laws of a run from its configuration: who trains, what is built, what is promised; and bad data are one sentence."""
+
+import copy
+import io
+import json
+import re
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from blindsight import cli, config, jobs
+from blindsight.accounting.events import Unit
+from blindsight.accounting.ledger import Ledger
+from blindsight.algorithms import AdaptiveClip, dp_fedavg
+from blindsight.data.population import Population
+from blindsight.errors import InvalidInput
+from blindsight.models import CNN, MLP, Logistic
+
+PRIVACY: dict[str, Any] = {"cohort": 5, "rounds": 2, "noise_multiplier": 1.0, "delta": 1e-3}
+
+
+def settings(privacy: dict[str, Any] | None = None, **tables: Any) -> config.Config:
+    table = {"name": "x", "data": {"population": "digits"}, "privacy": PRIVACY if privacy is None else privacy}
+    return config.parse({**table, **tables})
+
+
+def people(clients: int = 20, **columns: Any) -> Population:
+    """Clients with 0, 1 or 2 examples each, whose field `who` says whose they are."""
+    sizes = np.arange(clients) % 3
+    who = np.repeat(np.arange(clients), sizes)
+    fields = {"who": who, "label": who % 3, "x": who.astype(np.float32), **columns}
+    return Population({name: column[: len(who)] for name, column in fields.items()}, sizes=sizes, name="people")
+
+
+# --- who trains
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.95])
+def test_held_out_clients_are_a_share_disjoint_from_the_rest_and_always_the_same(share):
+    population = people(200)
+    training, held_out = jobs.split_clients(population, share)
+    assert held_out is not None
+    assert held_out.size == round(200 * share)
+    assert sorted([*training.ids.tolist(), *held_out.ids.tolist()]) == sorted(population.ids.tolist())
+    assert set(training.columns["who"]).isdisjoint(held_out.columns["who"])
+    for part in (training, held_out):  # everyone keeps its own examples
+        for client in range(part.size):
+            assert set(part[client]["who"].tolist()) <= {int(str(part.ids[client]))}
+    again = jobs.split_clients(people(200), share)
+    assert [part.ids.tolist() for part in again if part] == [training.ids.tolist(), held_out.ids.tolist()]
+
+
+def test_held_out_clients_are_not_the_first_ones():
+    """A share of 1/2 taken at random: as many from the first half as from the second, within five deviations."""
+    _, held_out = jobs.split_clients(people(400), 0.5)
+    assert held_out is not None
+    assert 50 < np.sum(held_out.ids.astype(int) < 200) < 150
+
+
+def test_nobody_is_held_out_where_none_was_asked_for_or_the_share_rounds_to_none():
+    population = people(9)
+    for share in (0.0, 0.05):
+        assert jobs.split_clients(population, share) == (population, None)
+    with pytest.raises(InvalidInput, match=r"\[data\] held_out 0.99 of 9 clients leaves nobody to train on"):
+        jobs.split_clients(population, 0.99)
+
+
+def test_every_example_becomes_a_client_of_its_own():
+    population = people(30)
+    alone = jobs.one_example_each(population)
+    assert (alone.size, alone.n_examples) == (population.n_examples, population.n_examples)
+    assert set(alone.sizes.tolist()) == {1}
+    for field, column in population.columns.items():
+        np.testing.assert_array_equal(alone.columns[field], column)
+    assert (alone.name, alone.classes, alone.synthetic) == (population.name, population.classes, population.synthetic)
+
+
+# --- what is built
+
+
+def made(population: Population, **model: Any) -> Any:
+    return jax.eval_shape(lambda: jobs.make_model(settings(model=model).model, population))
+
+
+IMAGES = {"image": np.zeros((40, 9, 8), np.uint8), "colour": np.zeros((40, 6, 6, 3), np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "inputs"),
+    [
+        ({"kind": "logistic"}, Logistic, 72),
+        ({"kind": "logistic", "inputs": "colour"}, Logistic, 108),
+        ({"kind": "logistic", "inputs": ["x", "who"]}, Logistic, 2),
+        ({"kind": "mlp", "hidden": [5, 4], "inputs": "x"}, MLP, 1),
+        ({"kind": "cnn", "channels": [2], "kernel": 3, "hidden": 7}, CNN, 5 * 4 * 2),
+        ({"kind": "cnn", "channels": [2, 3], "inputs": "colour"}, CNN, 2 * 2 * 3),
+    ],
+)
+def test_models_are_what_was_asked_for_and_fit_their_fields(model, kind, inputs):
+    population = people(20, **IMAGES)
+    found = made(population, **model)
+    assert type(found) is kind
+    first = {Logistic: lambda: found.output, MLP: lambda: found.layers[0], CNN: lambda: found.dense}[kind]()
+    last = found.layers[-1] if kind is MLP else found.output
+    assert first.weight.shape[0] == inputs
+    assert last.bias.shape == (3,)  # labels 0, 1, 2 occur
+    if kind is MLP:
+        assert [layer.bias.shape for layer in found.layers] == [(5,), (4,), (3,)]
+
+
+def test_the_seed_decides_the_initial_weights_and_nothing_else_does():
+    weights = [
+        jobs.make_model(settings(model={"kind": "logistic", "inputs": "x", "seed": seed}).model, people()).output.weight
+        for seed in (0, 0, 1)
+    ]
+    assert np.array_equal(weights[0], weights[1])
+    assert not np.array_equal(weights[0], weights[2])
+
+
+def test_named_classes_count_even_if_they_do_not_occur():
+    population = people(20)
+    named = Population(population.columns, sizes=population.sizes, name="named", classes={"label": tuple("abcdefg")})
+    assert jobs.number_of_classes("label", named) == 7
+    assert jobs.number_of_classes("label", population) == 3
+    assert jobs.number_of_classes("flag", people(20, flag=np.zeros(40, bool))) == 2
+    assert jobs.number_of_classes("same", people(20, same=np.zeros(40, np.uint8))) == 2
+
+
+BAD_FIELDS = [
+    ({"inputs": "pixels"}, "[model] names the field 'pixels', but people has who, label, x"),
+    ({"label": "target", "inputs": "x"}, "[model] names the field 'target'"),
+    ({"inputs": "text", "kind": "mlp"}, "[model] names 'text', which is text in people: these models read numbers"),
+    ({"inputs": "x", "label": "text"}, "[model] names 'text'"),
+    ({"inputs": "x", "label": "x"}, "[model] label 'x' must be one whole number for each example"),
+    ({"inputs": "x", "label": "image"}, "[model] label 'image' must be one whole number"),
+    ({"inputs": "x", "label": "negative"}, "[model] label 'negative' has negative values"),
+    ({"inputs": "x", "label": "time"}, "[model] label 'time' goes up to 1,700,000,000"),
+    ({"inputs": "x", "kind": "cnn"}, "[model] a cnn reads images, and x has the shape []"),
+    ({"inputs": ["x", "who"], "kind": "cnn"}, "[model] a cnn reads images, and x, who has the shape [2]"),
+    ({"inputs": ["image", "x"], "kind": "mlp"}, "[model] inputs puts 'image' beside others"),
+]
+
+
+@pytest.mark.parametrize(("model", "words"), BAD_FIELDS, ids=[words for _, words in BAD_FIELDS])
+def test_fields_that_do_not_fit_are_one_sentence(model, words):
+    extra = {"text": np.array(["a"] * 40), "negative": np.arange(40) - 5, "time": np.full(40, 1_700_000_000)}
+    with pytest.raises(InvalidInput) as refused:
+        made(people(20, **IMAGES, **extra), **{"kind": "logistic", **model})
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+# --- what is promised
+
+
+PROMISES = [
+    {},
+    {"adaptive_clip": 0.5},
+    {"participation": "full"},
+    {"participation": "full", "sampler": "float", "unit": "example"},
+    {"participation": "unproven", "max_participations": 2},
+]
+
+
+@pytest.mark.parametrize("privacy", PROMISES, ids=str)
+def test_noise_for_an_epsilon_keeps_it_with_what_is_really_released(privacy):
+    """The algorithm's own event, grid and count included, is what the ledger will be charged with."""
+    asked = settings({"cohort": 60, "rounds": 4, "epsilon": 2.0, "delta": 1e-4, **privacy})
+    model = jax.tree.map(jnp.zeros_like, Logistic((6,), 3, key=jax.random.key(0)))
+    found = jobs.make_privacy(asked, 200, 21)
+    assert found.noise_multiplier is not None
+    assert (found.population, found.unit) == (200, Unit(privacy.get("unit", "client")))
+    algorithm = jobs.make_algorithm(asked, model, found)
+    promise = found.guarantee(delta=1e-4, release=algorithm.event)
+    assert promise.epsilon <= 2.0
+    assert promise.epsilon > 1.98  # and wastes nothing
+
+
+def test_settings_of_privacy_arrive_as_they_were_given():
+    for participation in ("poisson", "fixed", "full", "unproven"):
+        found = jobs.make_privacy(settings({**PRIVACY, "clip": 0.3, "participation": participation}), 50, 10)
+        assert (found.participation, found.clip, found.noise_multiplier, found.rounds) == (participation, 0.3, 1.0, 2)
+        assert found.cohort == 5
+    none = jobs.make_privacy(settings({"cohort": 5, "rounds": 2, "none": True, "unit": "example"}), 50, 10)
+    assert (none.noise_multiplier, none.unit) == (0, Unit.EXAMPLE)
+    assert none.clip > 1e15
+    assert none.guarantee(delta=1e-3).epsilon == float("inf")
+    few = jobs.make_privacy(
+        settings({"cohort": 5, "rounds": 9, "none": True, "participation": "unproven", "max_participations": 2}), 50, 10
+    )
+    assert few.max_participations == 2
+
+
+def test_a_cohort_larger_than_the_population_is_one_sentence():
+    with pytest.raises(InvalidInput, match=r"^\[privacy\] the cohort must be positive and at most the population of 4"):
+        jobs.make_privacy(settings(), 4, 10)
+
+
+def test_the_algorithm_is_dp_fedavg_with_these_settings(monkeypatch):
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(jobs, "dp_fedavg", lambda *given, **named: seen.update(named) or dp_fedavg(*given, **named))
+    asked = settings(
+        {**PRIVACY, "adaptive_clip": 0.3, "noise_multiplier": 0.1, "sampler": "float"},
+        client={"learning_rate": 0.5, "batch_size": 4, "epochs": 3},
+    )
+    model = jax.tree.map(jnp.zeros_like, Logistic((6,), 3, key=jax.random.key(0)))
+    algorithm = jobs.make_algorithm(asked, model, jobs.make_privacy(asked, 50, 21))
+    assert {name: seen[name] for name in ("batch_size", "epochs", "sampler")} == {
+        "batch_size": 4,
+        "epochs": 3,
+        "sampler": "float",
+    }
+    assert seen["adaptive_clip"] == AdaptiveClip(0.3)
+    assert jax.tree.structure(algorithm.init().params) == jax.tree.structure(model)
+    update, _ = seen["client_optimizer"].update(np.float32(2.0), seen["client_optimizer"].init(np.float32(0)))
+    assert float(update) == -1.0  # learning_rate x gradient
+
+
+@pytest.mark.parametrize(
+    ("server", "twin"),
+    [
+        ({}, optax.sgd(1.0)),
+        ({"learning_rate": 0.5, "momentum": 0.3}, optax.sgd(0.5)),  # momentum is nesterov's
+        ({"optimizer": "nesterov"}, optax.sgd(1.0, momentum=0.9, nesterov=True)),
+        ({"optimizer": "adam", "learning_rate": 0.1}, optax.adam(0.1, eps=1e-3)),
+    ],
+    ids=["sgd", "sgd without momentum", "nesterov", "adam"],
+)
+def test_server_optimisers_step_as_optaxs_do(server, twin):
+    made: Any = jobs.make_server_optimizer(settings(server=server).server)
+    gradients, parameters = [np.float32(0.3), np.float32(-0.1), np.float32(0.2)], np.float32(0)
+    with jax.numpy_dtype_promotion("standard"):  # Optax counts its steps in whole numbers
+        states = [optimizer.init(parameters) for optimizer in (made, twin)]
+        for gradient in gradients:
+            (found, first), (expected, second) = (
+                optimizer.update(gradient, state) for optimizer, state in zip((made, twin), states, strict=True)
+            )
+            states = [first, second]
+            np.testing.assert_array_equal(found, expected)
+
+
+# --- the whole job, and bad data from the outside
+
+
+RUN: dict[str, Any] = {
+    "name": "tiny",
+    "seed": 1,
+    "data": {"population": "people.csv", "options": {"client": "who"}, "held_out": 0.2},
+    "model": {"kind": "logistic", "inputs": ["age", "score"]},
+    "client": {"batch_size": 2},
+    "privacy": {**PRIVACY, "sampler": "float"},
+}
+
+
+def table(rows: int = 60) -> str:
+    """A table of 20 people; what they buy depends on their age."""
+    lines = [f"p{row % 20},{20 + row % 40},{(row * 7) % 10 / 10},{int(row % 40 > 20)},word" for row in range(rows)]
+    return "\n".join(["who,age,score,label,text", *lines]) + "\n"
+
+
+def train(folder: Path, run: dict[str, Any], *options: str) -> subprocess.CompletedProcess[str]:
+    """`blindsight train` in this process, in `folder`."""
+    text = [f"{key} = {json.dumps(value)}" for key, value in run.items() if not isinstance(value, dict)]
+    inline = lambda part: "{ " + ", ".join(f"{k} = {json.dumps(v)}" for k, v in part.items()) + " }"  # noqa: E731
+    for name, inner in run.items():
+        if isinstance(inner, dict):
+            shown = [f"{k} = {inline(v) if isinstance(v, dict) else json.dumps(v)}" for k, v in inner.items()]
+            text += [f"[{name}]", *shown]
+    (folder / "run.toml").write_text("\n".join(text) + "\n", encoding="utf-8")
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["blindsight", "train", "run.toml", *options])
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+    return subprocess.CompletedProcess(options, code, out.getvalue(), err.getvalue())
+
+
+def test_a_run_from_a_table_in_a_file_and_again(tmp_path, ledger_path):
+    (tmp_path / "people.csv").write_text(table(), encoding="utf-8")
+    done = train(tmp_path, RUN, "--json")
+    assert done.returncode == 0, done.stderr
+    first = json.loads(done.stdout)
+    assert (first["run"], first["rounds"], first["stopped"]) == ("runs/tiny", 2, "finished")
+    assert set(first["simulation_only"]) == {"accuracy", "loss"}
+    names = {path.name for path in (tmp_path / "runs" / "tiny").iterdir()}
+    assert names == {
+        "run.json",
+        "guarantee.json",
+        "metrics.jsonl",
+        "result.json",
+        "lock",
+        "checkpoint-00000002.safetensors",
+    }
+    assert json.loads((tmp_path / "runs" / "tiny" / "guarantee.json").read_text()) == first["guarantee"]
+    entries = len(Ledger(ledger_path).entries())
+    # run again: nothing happens and nothing is spent
+    assert json.loads(train(tmp_path, RUN, "--json").stdout) == first
+    assert len(Ledger(ledger_path).entries()) == entries
+    # other settings in the same folder are refused, more rounds are not
+    other = {**RUN, "client": {"batch_size": 3}}
+    refused = train(tmp_path, other)
+    assert refused.returncode == 2
+    assert "other settings (client.batch_size)" in refused.stderr
+    longer = {**RUN, "privacy": {**RUN["privacy"], "rounds": 3}}
+    shown = train(tmp_path, longer)
+    assert shown.returncode == 0
+    assert shown.stdout.startswith("tiny: 3 rounds, finished\n")
+    assert "held-out accuracy" in shown.stdout
+    assert "Everything is in runs/tiny." in shown.stdout
+
+
+def without(place: str, value: Any) -> dict[str, Any]:
+    run = copy.deepcopy(RUN)
+    *tables, key = place.split(".")
+    inner = run
+    for name in tables:
+        inner = inner[name]
+    inner[key] = value
+    return run
+
+
+BAD_DATA = [
+    ("data.population", "nowhere.csv", "nowhere.csv is neither a file nor a population: the names are handwriting"),
+    ("data.population", "odd.csv", "odd.csv, row 2, field 'age': 'old' is not a number"),
+    ("data.population", "empty.csv", "empty.csv"),
+    ("data.population", "binary.csv", "binary.csv"),
+    ("data.population", "unknown.xyz", "unknown.xyz has no known format"),
+    ("data.options", {"client": "person"}, "person"),
+    ("data.options", {"client": "who", "colour": "red"}, "no option 'colour'"),
+    ("data.options", {"client": 3}, "client"),
+    ("model.inputs", ["age", "weight"], "[model] names the field 'weight'"),
+    ("model.inputs", ["age", "text"], "[model] names 'text', which is text"),
+    ("model.label", "score", "[model] label 'score' must be one whole number"),
+    ("privacy.cohort", 100, "[privacy] the cohort must be positive and at most the population of 16"),
+    ("privacy.adaptive_clip", 0.5, "adaptive clipping needs noise_multiplier < 0.5"),
+    ("data.held_out", 0.99, "[data] held_out 0.99 of 20 clients leaves nobody"),
+]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"), BAD_DATA, ids=[f"{place}={value}" for place, value, _ in BAD_DATA]
+)
+def test_bad_data_are_one_sentence_and_exit_code_2(place, value, words, tmp_path, ledger_path):
+    (tmp_path / "people.csv").write_text(table(), encoding="utf-8")
+    (tmp_path / "odd.csv").write_text("who,age,score,label\na,1,1,0\nb,old,1,0\n", encoding="utf-8")
+    (tmp_path / "empty.csv").write_text("", encoding="utf-8")
+    (tmp_path / "binary.csv").write_bytes(bytes(range(256)) * 4)
+    (tmp_path / "unknown.xyz").write_bytes(b"what is this")
+    done = train(tmp_path, without(place, value))
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert "\n" not in done.stderr.strip()
+    assert not re.search("Traceback|TypeError|KeyError", done.stderr)
+    assert not ledger_path.exists()  # nothing was paid for
+    assert not (tmp_path / "runs").exists()  # and no run was begun
+
+
+def test_held_out_clients_without_examples_are_one_sentence(tmp_path):
+    population = Population(
+        {"x": np.zeros(3, np.float32), "label": np.arange(3)}, sizes=[0] * 37 + [1, 1, 1], name="sparse"
+    )
+    population.save(tmp_path / "sparse")
+    run = {**RUN, "data": {"population": "sparse", "held_out": 0.05}, "model": {"kind": "logistic", "inputs": "x"}}
+    done = train(tmp_path, run)
+    assert done.returncode == 2
+    assert "have no examples" in done.stderr
+
+
+def test_a_run_that_is_at_work_elsewhere_is_one_sentence(tmp_path):
+    (tmp_path / "people.csv").write_text(table(), encoding="utf-8")
+    asked = config.parse(RUN)
+    run = jobs.runs.begin(tmp_path / "runs" / "tiny", "tiny", asked.to_dict())
+    with run.alone():
+        done = train(tmp_path, RUN)
+    assert done.returncode == 2
+    assert "another process is at work in runs/tiny" in done.stderr
+
+
+def test_no_round_within_the_budget_is_refused_with_exit_code_3(tmp_path, ledger_path):
+    (tmp_path / "people.csv").write_text(table(), encoding="utf-8")
+    Ledger(ledger_path).set_budget("people", epsilon=0.01, delta=1e-6)
+    done = train(tmp_path, RUN)
+    assert done.returncode == 3
+    assert "not one round fits the budget of population 'people'" in done.stderr
+    assert "Traceback" not in done.stderr
