@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import hashlib
 import itertools
 import json
 import math
@@ -47,6 +48,7 @@ from blindsight.errors import (
     BlindsightError,
     BudgetExceeded,
     InvalidInput,
+    LedgerCorrupted,
     LedgerTampered,
     RelationMismatch,
     UnknownEvent,
@@ -351,6 +353,17 @@ def test_a_budget_that_is_no_bound_is_refused(book: Ledger, allowed: float, delt
     assert book.entries() == []
 
 
+def test_a_budget_that_is_spent_to_the_last_is_not_overspent_and_one_of_zero_allows_nothing(book: Ledger):
+    book.record(Gaussian(9.0), population="phones")
+    exactly = book.spent("phones", DELTA).epsilon
+    balance = book.set_budget("phones", epsilon=exactly, delta=DELTA)
+    assert (balance.overspent, balance.remaining) == (False, 0.0)
+    assert book.set_budget("phones", epsilon=exactly * (1 - 1e-9), delta=DELTA).overspent
+    assert not book.set_budget("tablets", epsilon=0.0, delta=DELTA).overspent
+    with pytest.raises(BudgetExceeded):
+        book.record(Gaussian(9.0), population="tablets")
+
+
 def test_without_a_budget_delta_must_be_said(book: Ledger):
     book.record(Gaussian(1.0), population="phones")
     with pytest.raises(InvalidInput, match="delta"):
@@ -640,6 +653,37 @@ def test_an_untouched_ledger_verifies_and_lost_triggers_are_noticed(written: Pat
         loose.record(Gaussian(5.0), population="phones")
 
 
+@pytest.mark.parametrize("number", range(6))
+def test_the_loss_of_any_one_rule_is_noticed(book: Ledger, number: int):
+    book.record(Gaussian(900.0), population="phones")
+    with closing(sqlite3.connect(book.path)) as db:
+        rules = db.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'index') ORDER BY name")
+        db.execute("DROP {} {}".format(*rules.fetchall()[number]))
+    assert not book.verify().ok
+    with pytest.raises(LedgerTampered, match="triggers"):
+        book.record(Gaussian(900.0), population="phones")
+
+
+def test_an_index_that_disagrees_with_the_entries_is_noticed(book: Ledger):
+    """What is spent is read from the index: here it holds an entry that the table no longer has."""
+    kept, _ = (book.record(Gaussian(900.0), population="phones") for _ in range(2))
+    with closing(sqlite3.connect(book.path)) as db:
+        schema = db.execute("SELECT * FROM sqlite_master ORDER BY rowid").fetchall()
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("DELETE FROM sqlite_master WHERE type IN ('trigger', 'index')")
+        db.commit()
+    with closing(sqlite3.connect(book.path)) as db:
+        db.execute("DELETE FROM entries WHERE number = 2")
+        db.execute("UPDATE head SET count = 1, hash = ?", (kept.hash,))
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("DELETE FROM sqlite_master")
+        db.executemany("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", schema)
+        db.commit()
+    assert book.entries() == [kept]
+    with pytest.raises(LedgerCorrupted, match="the file is damaged"):
+        book.verify()
+
+
 @MANY
 @given(
     number=NUMBERS,
@@ -742,6 +786,30 @@ def test_what_is_broken_is_said_with_the_right_numbers(tamper: Callable[..., Led
     forged = chain.seal(dataclasses.replace(before[number - 1], note="forged"))
     replaced = (f"UPDATE entries SET note = 'forged', hash = '{forged.hash}' WHERE number = {number}",)
     assert f"entry {number + 1} does not follow from entry {number}:" in problem(*replaced)
+
+
+def test_a_changed_end_is_said_with_the_right_numbers(tamper: Callable[..., Ledger]):
+    gone = tamper("DELETE FROM head").verify()
+    assert gone.broken == COUNT
+    assert gone.problem == f"the record of where the chain ends, after {COUNT} entries, was removed"
+    for change in ("hash = 'x'", f"count = {COUNT - 1}"):
+        other = tamper(f"UPDATE head SET {change}").verify()
+        assert other.broken == COUNT
+        assert other.problem.startswith(f"entry {COUNT} is not the one the chain ended with")
+
+
+@pytest.mark.parametrize(("count", "words"), [(0, "0 entries,"), (1, "1 entry,"), (2, "2 entries,"), (1000, "1,000 ")])
+def test_a_sound_chain_says_how_long_it_is(count: int, words: str):
+    assert str(chain.Verification(ok=True, entries=count, head=GENESIS)).startswith(words)
+
+
+def test_anyone_can_compute_the_hashes_anew(before: list[Entry]):
+    previous = GENESIS
+    for entry in before:
+        fields = {name: value for name, value in dataclasses.asdict(entry).items() if name != "hash"}
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+        assert (entry.previous, entry.hash) == (previous, hashlib.sha256(text.encode()).hexdigest())
+        previous = entry.hash
 
 
 def test_the_chain_begins_with_something_that_no_entry_hashes_to():
