@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -186,7 +187,9 @@ class _Loop:
         cohort = self.backend.cohort(
             clients, n_expected=self.sampling.n_expected, key=key.derive("clients", self.round)
         )
-        self.state, event = self.algorithm.step(self.state, cohort, key=key.derive("noise", self.round))
+        before = self.state
+        self.state, event = self.algorithm.step(before, cohort, key=key.derive("noise", self.round))
+        jax.block_until_ready(before.params)  # this round may still be computed while the next is prepared, no more
         if event != self.algorithm.event:
             raise PrivacyError(
                 f"round {self.round} released {event} but {self.algorithm.event} was paid for: "
@@ -196,8 +199,8 @@ class _Loop:
         self.round += 1
         seconds = time.monotonic() - started
         self.clients_per_s = len(clients) / seconds
-        row = {"round": self.round, "clip": float(self.state.clip), "seconds": round(seconds, 6)}
-        self.rows.append({**row, "simulation_only": dict(cohort.simulation_only)})
+        row = {"round": self.round, "clip": self.state.clip, "seconds": round(seconds, 6)}
+        self.rows.append({**row, "simulation_only": dict(cohort.simulation_only)})  # numbers that may not be there yet
 
     def _draw(self, key: Key) -> np.ndarray:
         if isinstance(self.sampling, Unproven):
@@ -221,7 +224,11 @@ class _Loop:
     def flush(self) -> None:
         """Bring what was measured to disk."""
         for row in self.rows:
-            self.run.append("metrics.jsonl", row)
+            counts = {
+                name: value if isinstance(value, float) else int(value)
+                for name, value in row["simulation_only"].items()
+            }
+            self.run.append("metrics.jsonl", {**row, "clip": float(row["clip"]), "simulation_only": counts})
         self.rows, self.flushed_at = [], time.monotonic()
 
     def save(self) -> None:

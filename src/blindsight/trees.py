@@ -146,6 +146,7 @@ class BoundedSum:
 
     Only a sum that carries its bounds can be released. `n_expected` is what it will be divided by: the expected number
     of clients, never the realised one. `grid`, if set, is the step of which the integer leaves count multiples.
+    `known_finite` is for backends, which clip every contribution themselves: looking would wait for the accelerator.
     """
 
     value: Tree
@@ -153,6 +154,7 @@ class BoundedSum:
     n_expected: float
     l1_bound: float | None = None
     grid: float | None = None
+    known_finite: bool = dataclasses.field(default=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, bound in (("l2_bound", self.l2_bound), ("l1_bound", self.l1_bound)):
@@ -166,7 +168,7 @@ class BoundedSum:
             dtype = leaf.dtype if isinstance(leaf, jax.Array) else np.asarray(leaf).dtype  # nothing is fetched
             if dtype.kind != ("f" if self.grid is None else "i"):
                 raise InvalidInput("a sum on a grid has whole numbers and a sum without one has floating-point numbers")
-        if self.grid is None and not bool(_all_finite(self.value)):
+        if self.grid is None and not self.known_finite and not bool(_all_finite(self.value)):
             raise UnboundedContribution("a sum that is not finite cannot be released: clip every update first")
 
 

@@ -7,6 +7,7 @@ noisy count. With one example for each client this is example-level DP-SGD.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -77,8 +78,12 @@ def dp_fedavg(
     adaptive_clip: AdaptiveClip | None = None,
     sampler: Sampler = "exact",
     shuffle: bool = True,
+    compute_dtype: Any = jnp.float32,
 ) -> Algorithm:
     """DP-FedAvg of `model` (an Equinox module) under `privacy`, whose noise is drawn `exact` or, faster, in `float`.
+
+    With `compute_dtype=jnp.bfloat16` clients compute losses and gradients in half precision, which an accelerator does
+    twice as fast; parameters, updates, clipping and sums stay in float32.
 
     **Guarantee**: every step releases one Gaussian sum on its cohort, at noise multiplier `privacy.noise_multiplier`
     altogether; nothing else leaves the clients.
@@ -101,7 +106,11 @@ def dp_fedavg(
 
     def client_update(broadcast: tuple[Tree, jax.Array], examples: Examples, key: jax.Array) -> Tree:
         start, clip = broadcast
-        loss_of = lambda local, batch, key: loss(eqx.combine(local, static), batch, key)  # noqa: E731
+
+        def loss_of(local: Tree, batch: Any, key: jax.Array) -> jax.Array:
+            narrow = jax.tree.map(lambda leaf: leaf.astype(compute_dtype), local)
+            return loss(eqx.combine(narrow, static), batch, key).astype(jnp.float32)
+
         local = local_sgd(loss_of, client_optimizer, start, examples, key, batch_size, epochs, shuffle)
         update = trees.sub(local, start)
         if adaptive_clip is None:
@@ -124,7 +133,7 @@ def dp_fedavg(
         clip = jnp.clip(state.clip * jnp.exp(-adaptive_clip.learning_rate * too_many), 1e-6, 1e6)
         return State(params, server, clip), joint(release.event, count.event)
 
-    @jax.jit
+    @functools.partial(jax.jit, donate_argnums=(1, 2))  # the old optimiser state and the mean are not needed again
     def apply(params: Tree, server: optax.OptState, mean: Tree) -> tuple[Tree, optax.OptState]:
         updates, server = server_optimizer.update(trees.scale(mean, -1.0), server, params)
         return trees.add(params, updates), server

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blindsight import trees
-from blindsight.errors import InvalidInput
+from blindsight.errors import InvalidInput, UnboundedContribution
 from blindsight.keys import Key
 from blindsight.trees import BoundedSum, Tree
 
@@ -24,7 +24,7 @@ class Cohort(Protocol):
     """The clients of one round. Nothing but bounded sums ever comes out of it."""
 
     @property
-    def simulation_only(self) -> dict[str, int]:
+    def simulation_only(self) -> dict[str, Any]:
         """How many clients of the last sum were empty, clipped, refused or dropped out; empty in deployment."""
         ...
 
@@ -120,6 +120,7 @@ class Examples:
 ClientUpdate = Callable[[Tree, Examples, jax.Array], Tree]
 """What happens on a client: (broadcast, its examples, its key) to the update that it would send."""
 
+_LARGEST_BOUND = 2.0**64
 _LIMB = 12  # bits in the low half of a whole number that is summed in two halves
 
 
@@ -163,7 +164,10 @@ def bounded_sums(totals: Mapping[str, Tree], bounds: Bounds, grid: Any, n_expect
     for name, total in totals.items():
         step = steps.get(name)
         value = total if step is None else jax.tree.map(joined, total["high"], total["low"])
-        sums[name] = BoundedSum(value, l2_bound=limits[name], n_expected=n_expected, grid=step)
+        if not limits[name] <= _LARGEST_BOUND:
+            raise UnboundedContribution(f"an L2 bound of {limits[name]} bounds nothing: clip to something sensible")
+        # clipped contributions are finite, and so few of them below that bound add up to something finite
+        sums[name] = BoundedSum(value, limits[name], n_expected, grid=step, known_finite=True)
     return sums if isinstance(bounds, Mapping) else sums[""]
 
 

@@ -105,16 +105,12 @@ def _add_exact_noise(leaf: Any, bits: int, factor: float, stream: Stream) -> np.
     return (noisy * factor).astype(np.float32)  # after the noise, arithmetic is post-processing
 
 
+@jax.jit
 def _add_float_noise(tree: Any, std: float, n_expected: float, key: jax.Array) -> Any:
     leaves, structure = jax.tree.flatten(tree)
     keys = jax.random.split(key, len(leaves)) if leaves else []
-    noised = [_noised(jnp.asarray(leaf), std, n_expected, k) for leaf, k in zip(leaves, keys, strict=True)]
+    noised = [(leaf + std * _normal(jnp.shape(leaf), k)) / n_expected for leaf, k in zip(leaves, keys, strict=True)]
     return jax.tree.unflatten(structure, noised)
-
-
-@jax.jit
-def _noised(leaf: jax.Array, std: float, n_expected: float, key: jax.Array) -> jax.Array:
-    return (leaf + std * _normal(leaf.shape, key)) / n_expected
 
 
 def _normal(shape: tuple[int, ...], key: jax.Array) -> jax.Array:

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 
 from blindsight.accounting.events import Gaussian
 from blindsight.keys import Key
@@ -35,9 +35,12 @@ class WithoutNoise:
     def release(self, total: BoundedSum, *, key: Key) -> Release[Any]:
         """The mean as it is."""
         del key
-        factor = (total.grid or 1.0) / total.n_expected
-        value = jax.tree.map(lambda leaf: leaf * np.float32(factor), total.value)
-        return Release(value, Gaussian(0.0), 0.0)
+        return Release(_times(total.value, (total.grid or 1.0) / total.n_expected), Gaussian(0.0), 0.0)
+
+
+@jax.jit
+def _times(tree: Any, factor: float) -> Any:
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32) * factor, tree)
 
 
 def without_noise() -> WithoutNoise:

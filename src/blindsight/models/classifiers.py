@@ -11,9 +11,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 
-from blindsight.models.layers import Conv, Dense
+from blindsight.models.layers import Conv, Dense, softmax_cross_entropy
 
 __all__ = ["CNN", "MLP", "Logistic", "accuracy", "cross_entropy"]
 
@@ -108,7 +107,7 @@ def cross_entropy(inputs: str | Sequence[str] = "image", label: str = "label") -
     def loss(model: Any, batch: Any, key: jax.Array) -> jax.Array:
         del key
         labels = batch[label].astype(jnp.int32)
-        return batch.mean(optax.softmax_cross_entropy_with_integer_labels(model(_gather(batch, inputs)), labels))
+        return batch.mean(softmax_cross_entropy(model(_gather(batch, inputs)), labels))
 
     return loss
 

@@ -6,6 +6,7 @@ over a batch would make one client's update depend on how its examples happen to
 them would leave the client without noise.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-__all__ = ["CIFG", "LSTM", "Conv", "ConvTranspose", "Dense", "Embedding", "GroupNorm", "LayerNorm", "max_pool"]
+from blindsight.errors import InvalidInput
+
+__all__ = ["CIFG", "LSTM", "Conv", "ConvTranspose", "Dense", "Embedding", "GroupNorm", "LayerNorm"]
+__all__ += ["max_pool", "softmax_cross_entropy"]
+
+
+Step = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+"""(gates, cell) to the next cell and what leaves it, example for example."""
 
 
 class Dense(eqx.Module):
@@ -28,7 +36,7 @@ class Dense(eqx.Module):
         self.bias = jnp.zeros(outputs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return _add(x @ self.weight, self.bias)
+        return _add(_product(x, self.weight), self.bias)
 
 
 class Conv(eqx.Module):
@@ -43,16 +51,24 @@ class Conv(eqx.Module):
     def __init__(
         self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, padding: str = "SAME", key: jax.Array
     ) -> None:
+        if padding not in ("SAME", "VALID"):
+            raise InvalidInput(f"padding must be SAME or VALID, got {padding!r}")
         self.kernel, self.stride, self.padding = kernel, stride, padding
         self.weight = _glorot(key, (kernel**2 * inputs, outputs), kernel**2 * inputs, kernel**2 * outputs)
         self.bias = jnp.zeros(outputs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
+        x = x.astype(self.weight.dtype)
         return _add(patches(x, self.kernel, self.stride, self.padding) @ self.weight, self.bias)
 
 
 class ConvTranspose(eqx.Module):
-    """The transpose of a convolution with SAME padding: height and width grow by `stride`."""
+    """The transpose of `Conv` with SAME padding and this stride: height and width grow by `stride`.
+
+    It maps as the gradient of that convolution does, and as `lax.conv_transpose(..., "SAME", transpose_kernel=True)`:
+    of the kernel - stride rows that overlap too many, half are cut at the top and left, rounded down, the rest at the
+    bottom and right. A kernel smaller than its stride leaves gaps.
+    """
 
     weight: jax.Array  # (inputs, kernel * kernel * outputs)
     bias: jax.Array  # (outputs,)
@@ -67,18 +83,18 @@ class ConvTranspose(eqx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         batch, height, width, _ = x.shape
-        pieces = (x @ self.weight).reshape(batch, height, width, self.kernel, self.kernel, -1)
+        pieces = _product(x, self.weight).reshape(batch, height, width, self.kernel, self.kernel, -1)
         whole = self._overlap(self._overlap(pieces, axis=1), axis=2)
         return _add(whole, self.bias)
 
     def _overlap(self, pieces: jax.Array, *, axis: int) -> jax.Array:
         """Adds up the pieces along one axis of the image; those of the kernel's first remaining axis overlap."""
         size, shifts = pieces.shape[axis] * self.stride, pieces.shape[3]
-        cut = (shifts - self.stride) // 2
+        cut, gap = max(0, shifts - self.stride) // 2, max(0, self.stride - shifts)
         total = jnp.zeros(())
         for shift in range(shifts):
             spread = [(0, 0, 0)] * (pieces.ndim - 1)
-            spread[axis] = (shift, shifts - shift - 1, self.stride - 1)
+            spread[axis] = (shift, shifts - shift - 1 + gap, self.stride - 1)
             part = jax.lax.pad(pieces[:, :, :, shift], jnp.zeros((), pieces.dtype), spread)
             total = part if shift == 0 else total + part
         return jax.lax.slice_in_dim(total, cut, cut + size, axis=axis)
@@ -105,6 +121,8 @@ class GroupNorm(eqx.Module):
     groups: int = eqx.field(static=True)
 
     def __init__(self, channels: int, groups: int) -> None:
+        if groups < 1 or channels % groups:
+            raise InvalidInput(f"{channels} channels do not fall into {groups} groups of equal size")
         self.scale, self.shift, self.groups = jnp.ones(channels), jnp.zeros(channels), groups
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -123,11 +141,12 @@ class Embedding(eqx.Module):
         self.table = jax.random.normal(key, (vocabulary, size)) / math.sqrt(size)
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        return jnp.take(self.table, tokens, axis=0)
+        """The tokens' vectors, in float32 so that the gradients of a frequent token add up without loss."""
+        return jnp.take(self.table.astype(jnp.float32), tokens, axis=0)
 
     def logits(self, x: jax.Array) -> jax.Array:
         """The inner product of `x` with every token's vector."""
-        return x @ self.table.T
+        return _product(x, self.table.T)
 
 
 class CIFG(eqx.Module):
@@ -150,7 +169,8 @@ class CIFG(eqx.Module):
         """(batch, time, inputs) to (batch, time, outputs), from a state of zeros."""
         return _recur(self, self.step, x)
 
-    def step(self, gates: jax.Array, cell: jax.Array) -> tuple[jax.Array, jax.Array]:
+    @staticmethod
+    def step(gates: jax.Array, cell: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The next cell and what leaves it, before the projection."""
         forget, output, candidate = jnp.split(gates, 3, axis=-1)
         forget = jax.nn.sigmoid(forget)
@@ -175,7 +195,8 @@ class LSTM(eqx.Module):
         """(batch, time, inputs) to (batch, time, outputs), from a state of zeros."""
         return _recur(self, self.step, x)
 
-    def step(self, gates: jax.Array, cell: jax.Array) -> tuple[jax.Array, jax.Array]:
+    @staticmethod
+    def step(gates: jax.Array, cell: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The next cell and what leaves it, before the projection."""
         enter, forget, candidate, output = jnp.split(gates, 4, axis=-1)
         cell = jax.nn.sigmoid(forget) * cell + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
@@ -204,32 +225,104 @@ def max_pool(x: jax.Array, size: int = 2) -> jax.Array:
     return jnp.max(blocks, axis=(2, 4))
 
 
-def _recur(layer: CIFG | LSTM, step: Callable[..., Any], x: jax.Array) -> jax.Array:
+@jax.custom_vjp
+def softmax_cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """-log softmax(logits)[label], in float32 whatever the logits are.
+
+    A vocabulary's logits are the largest thing in a language model: they are read and written in their own dtype, and
+    what the gradient needs is one number for each example beside them, not a second array of probabilities.
+    """
+    return _cross_entropy(logits, labels)[0]
+
+
+def _cross_entropy(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
+    total = jax.nn.logsumexp(logits.astype(jnp.float32), axis=-1)
+    chosen = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    return total - chosen.astype(jnp.float32), (logits, labels, total)
+
+
+def _cross_entropy_gradient(kept: Any, weight: jax.Array) -> tuple[jax.Array, None]:
+    logits, labels, total = kept
+    probability = jnp.exp(logits.astype(jnp.float32) - total[..., None])
+    classes = jax.lax.broadcasted_iota(labels.dtype, logits.shape, logits.ndim - 1)
+    gradient = (probability - (classes == labels[..., None]).astype(jnp.float32)) * weight[..., None]
+    return gradient.astype(logits.dtype), None
+
+
+softmax_cross_entropy.defvjp(_cross_entropy, _cross_entropy_gradient)
+
+
+def _recur(layer: CIFG | LSTM, step: Step, x: jax.Array) -> jax.Array:
     """Runs a recurrent layer over time; what depends on the inputs alone is one matrix product for all times."""
     inputs = x.shape[-1]
-    entering = jnp.swapaxes(_add(x @ layer.weight[:inputs], layer.bias), 0, 1)
+    entering = jnp.swapaxes(_add(_product(x, layer.weight[:inputs]), layer.bias), 0, 1)
+    return jnp.swapaxes(_recurrence(step, entering, layer.weight[inputs:], layer.projection), 0, 1)
 
-    def advance(state: tuple[jax.Array, jax.Array], now: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _recurrence(step: Step, entering: jax.Array, recurrent: jax.Array, projection: jax.Array) -> jax.Array:
+    """(time, batch, gates) to (time, batch, outputs), from a state of zeros.
+
+    Products are in the weights' dtype; the cell, which adds up over time, is float32. The gradient is written out
+    because going backwards through a scan adds to the gradients of both weight matrices at every time, which with
+    weights for every client is most of the work: here they are one product each, over all times at once.
+    """
+    return _recurrence_forward(step, entering, recurrent, projection)[0]
+
+
+def _recurrence_forward(step: Step, entering: jax.Array, recurrent: jax.Array, projection: jax.Array) -> Any:
+    def advance(state: tuple[jax.Array, jax.Array], now: jax.Array) -> tuple[tuple[jax.Array, jax.Array], Any]:
         cell, output = state
-        cell, leaving = step(now + output @ layer.weight[inputs:], cell)
-        output = leaving @ layer.projection
-        return (cell, output), output
+        gates = now + output @ recurrent
+        after, leaving = step(gates.astype(jnp.float32), cell)
+        after_output = leaving.astype(projection.dtype) @ projection
+        return (after, after_output), (after_output, gates, cell, output)
 
-    cells, outputs = layer.projection.shape
-    start = jnp.zeros((x.shape[0], cells), x.dtype), jnp.zeros((x.shape[0], outputs), x.dtype)
-    _, leaving = jax.lax.scan(advance, start, entering)
-    return jnp.swapaxes(leaving, 0, 1)
+    batch = entering.shape[1]
+    cells, outputs = projection.shape
+    start = jnp.zeros((batch, cells), jnp.float32), jnp.zeros((batch, outputs), entering.dtype)
+    _, (leaving, gates, before, outputs_before) = jax.lax.scan(advance, start, entering)
+    return leaving, (gates, before, outputs_before, recurrent, projection)
+
+
+def _recurrence_backward(step: Step, kept: Any, gradient: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    gates, before, outputs_before, recurrent, projection = kept
+
+    def retreat(state: tuple[jax.Array, jax.Array], now: Any) -> tuple[tuple[jax.Array, jax.Array], Any]:
+        d_cell, d_output = state
+        d_leaving, gate, cell = now
+        d_output = d_output + d_leaving
+        _, pull_back = jax.vjp(step, gate.astype(jnp.float32), cell)
+        d_gates, d_before = pull_back((d_cell, (d_output @ projection.T).astype(jnp.float32)))
+        d_gates = d_gates.astype(gate.dtype)
+        return (d_before, d_gates @ recurrent.T), (d_gates, d_output)
+
+    end = jnp.zeros_like(before[0]), jnp.zeros_like(gradient[0])
+    _, (d_gates, d_outputs) = jax.lax.scan(retreat, end, (gradient, gates, before), reverse=True)
+    _, leaving = step(gates.astype(jnp.float32), before)
+    d_recurrent = jnp.einsum("tbo,tbg->og", outputs_before, d_gates)
+    d_projection = jnp.einsum("tbc,tbo->co", leaving.astype(projection.dtype), d_outputs)
+    return d_gates, d_recurrent, d_projection
+
+
+_recurrence.defvjp(_recurrence_forward, _recurrence_backward)
 
 
 def _standardised(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
-    mean = jnp.mean(x, axis=axes, keepdims=True)
-    variance = jnp.mean(jnp.square(x - mean), axis=axes, keepdims=True)
-    return (x - mean) * jax.lax.rsqrt(variance + 1e-5)
+    wide = x.astype(jnp.float32)
+    mean = jnp.mean(wide, axis=axes, keepdims=True)
+    variance = jnp.mean(jnp.square(wide - mean), axis=axes, keepdims=True)
+    return ((wide - mean) * jax.lax.rsqrt(variance + 1e-5)).astype(x.dtype)
 
 
 def _same(size: int, kernel: int, stride: int) -> tuple[int, int]:
     missing = max(0, (-(-size // stride) - 1) * stride + kernel - size)
     return missing // 2, missing - missing // 2
+
+
+def _product(x: jax.Array, weight: jax.Array) -> jax.Array:
+    """x @ weight in the weight's dtype: a model in half precision reads its inputs in half precision too."""
+    return x.astype(weight.dtype) @ weight
 
 
 def _add(x: jax.Array, bias: jax.Array) -> jax.Array:
