@@ -31,6 +31,7 @@ from processes import Failure, environment, say, start
 
 TOLERANCE = 0.02
 REFERENCE, OURS = "torch", "blindsight"
+SEVERAL_PROCESSES = ("pfl", "flower")
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,15 @@ PEERS = {
 }
 
 
-def settings(peer: str, device: str, cores: int) -> list[tuple[int, int]]:
-    """(processes, threads) worth trying; for Flower actors and the CPUs of each."""
+def settings(peer: str, options: argparse.Namespace) -> list[tuple[int, int]]:
+    """(processes, threads) asked for or worth trying; for Flower, actors and the CPUs of each."""
+    cores = options.cores
+    if options.settings:
+        asked = [(number if peer in SEVERAL_PROCESSES else 1, threads) for number, threads in options.settings]
+        return list(dict.fromkeys(asked))
     several = [number for number in (2, 4, 8, 16) if number <= cores]
-    if device == "gpu":
-        return [(1, 2), *((number, 2) for number in several[:2])] if peer in ("pfl", "flower") else [(1, cores)]
+    if options.device == "gpu":
+        return [(number, 2) for number in (1, *several[:2])] if peer in SEVERAL_PROCESSES else [(1, cores)]
     if peer == "flower":
         return [(cores, 1), *([(cores // 2, 2)] if cores > 1 else [])]
     alone = [(1, threads) for threads in (1, *several)]
@@ -75,7 +80,7 @@ def race(peer: str, task: tasks.Task, private: bool, variant: str, options: argp
     common += ["--variant", variant] if variant else []
     common += ["--cohort", str(options.cohort)] if options.cohort else []
     runs = []
-    for processes, threads in options.settings or settings(peer, options.device, options.cores):
+    for processes, threads in settings(peer, options):
         setting = f"{processes} x {threads}"
         about = {"peer": peer, "task": task.name, "private": private, "variant": variant, "setting": setting}
         arguments = [*common, "--processes", str(processes), "--threads", str(threads)]
@@ -163,6 +168,9 @@ def command_line() -> argparse.Namespace:
     parser.add_argument("--python", action="append", default=[], metavar="PEER=PATH", help="an interpreter to use")
     parser.add_argument("--same-python", action="store_true", help="this interpreter for all: it has everything")
     parser.add_argument("--settings", type=pairs, help="processes x threads for all, such as 1x2,2x1, and no others")
+    parser.add_argument(
+        "--private", choices=["no", "yes", "both"], default="both", help="without, or with clip and noise"
+    )
     parser.add_argument("--timeout-s", type=float, default=3600, help="for one run of one contestant")
     parser.add_argument("--json", type=Path, help="write every run to this file")
     options = parser.parse_args()
@@ -172,6 +180,7 @@ def command_line() -> argparse.Namespace:
     if options.rounds <= tasks.PARITY_ROUNDS:
         parser.error(f"--rounds must be more than {tasks.PARITY_ROUNDS}")
     options.peers = [peer for peer in PEERS if peer in chosen]
+    options.private = {"no": [False], "yes": [True], "both": [False, True]}[options.private]
     named = {peer: Path(path).absolute() for peer, _, path in (entry.partition("=") for entry in options.python)}
     options.python = dict.fromkeys(PEERS if options.same_python else [OURS], Path(sys.executable)) | named
     options.cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -187,7 +196,7 @@ def main() -> None:
         if options.task not in (task.name, "all"):
             continue
         without: dict[str, float] = {}
-        for private in (False, True):
+        for private in options.private:
             runs: list[dict[str, Any]] = []
             for peer in options.peers:
                 for variant in PEERS[peer].private_variants if private else PEERS[peer].variants:
