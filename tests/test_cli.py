@@ -193,7 +193,7 @@ def test_a_real_process_behaves_like_the_one_here():
 
 def test_version_and_help_with_an_example():
     assert run("--version").stdout == f"blindsight {__version__}\n"
-    commands = [["plan"], ["tables"], ["demo"], *(["ledger", name] for name in ("show", "verify", "export"))]
+    commands = [["plan"], ["tables"], ["demo"], ["train"], *(["ledger", name] for name in ("show", "verify", "export"))]
     for command in [*commands, *(["data", name] for name in ("list", "describe", "get"))]:
         assert "Example:" in run(*command, "--help").stdout, command
 

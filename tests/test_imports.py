@@ -9,7 +9,7 @@ import pytest
 import blindsight
 
 LATER = ["runs", "service", "studio"]
-WITHOUT_JAX = ["accounting", "cli", *(unit for unit in LATER if find_spec(f"blindsight.{unit}"))]
+WITHOUT_JAX = ["accounting", "cli", "config", *(unit for unit in LATER if find_spec(f"blindsight.{unit}"))]
 
 IMPORT_EVERY_MODULE = """
 import importlib, pkgutil
@@ -45,7 +45,7 @@ def test_unit_loads_without_jax(unit: str):
     assert loaded(IMPORT_EVERY_MODULE.format(unit=unit)).isdisjoint({"jax", "jaxlib"})
 
 
-@pytest.mark.parametrize("words", [[], ["data"], ["data", "get"]])
+@pytest.mark.parametrize("words", [[], ["data"], ["data", "get"], ["train"]])
 def test_help_loads_nothing_that_takes_long(words):
     assert loaded(HELP.format(words=words)).isdisjoint({"jax", "jaxlib", "numpy", "pyarrow", "sklearn"})
 
