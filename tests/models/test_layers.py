@@ -8,7 +8,18 @@ import pytest
 from jax import lax
 
 from blindsight.errors import InvalidInput
-from blindsight.models.layers import CIFG, LSTM, Conv, ConvTranspose, Dense, Embedding, GroupNorm, LayerNorm, max_pool
+from blindsight.models.layers import (
+    CIFG,
+    LSTM,
+    Conv,
+    ConvTranspose,
+    Dense,
+    Embedding,
+    GroupNorm,
+    LayerNorm,
+    max_pool,
+    softmax_cross_entropy,
+)
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 KEY = jax.random.key(0)
@@ -192,6 +203,44 @@ def test_recurrent_layers_are_their_equations_step_by_step(kind):
     np.testing.assert_array_equal(found[:, :4], jax.jit(called)(layer, x)[:, :4])
 
 
+@pytest.mark.parametrize("kind", [LSTM, CIFG])
+def test_recurrent_gradients_are_those_of_the_steps_written_out(kind):
+    """The gradient is written by hand; differentiating the steps one after the other gives the same."""
+    layer, x = randomised(lambda: kind(3, 5, 4, key=KEY)), normal(2, 4, 3)
+
+    def unrolled(layer, x):
+        cell, said, all_said = jnp.zeros((2, 5)), jnp.zeros((2, 4)), []
+        for moment in range(x.shape[1]):
+            gates = jnp.concatenate([x[:, moment], said], axis=-1) @ layer.weight
+            cell, leaving = layer.step(gates + jnp.broadcast_to(layer.bias, gates.shape), cell)
+            said = leaving @ layer.projection
+            all_said.append(said)
+        return jnp.stack(all_said, axis=1)
+
+    found, expected = values_and_gradients(layer, x, called, unrolled)
+    assert_close(found, expected, 1e-3)
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3)], ids=str)
+def test_cross_entropy_is_that_of_the_softmax_in_value_and_gradient(shape):
+    """Also where exp would overflow, and for the last class."""
+    logits = 30 * normal(*shape, 7)
+    logits.reshape(-1, 7)[0] = [500, -500, 0, 0, 0, 0, 500]
+    labels = np.random.default_rng(3).integers(0, 7, shape).astype(np.int32)
+    labels.flat[:2] = 6, 0
+    logits64 = logits.astype(np.float64)
+    highest = logits64.max(axis=-1, keepdims=True)
+    total = highest[..., 0] + np.log(np.exp(logits64 - highest).sum(axis=-1))
+    expected = total - np.take_along_axis(logits64, labels[..., None], axis=-1)[..., 0]
+    weights = normal(*shape, seed=5)
+    softmax = np.exp(logits64 - total[..., None])
+    gradient = (softmax - np.eye(7)[labels]) * weights[..., None]
+    weighted = lambda logits: jnp.sum(softmax_cross_entropy(logits, labels) * weights)  # noqa: E731
+    found, slope = jax.jit(lambda logits: (softmax_cross_entropy(logits, labels), jax.grad(weighted)(logits)))(logits)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(slope, gradient, rtol=1e-4, atol=1e-4)
+
+
 def test_a_cifg_has_three_quarters_of_an_lstms_recurrent_weights_and_remembers_to_begin_with():
     cifg = CIFG(8, 16, 8, key=KEY)
     lstm = jax.eval_shape(lambda: LSTM(8, 16, 8, key=KEY))
@@ -219,6 +268,19 @@ def test_clients_with_weights_of_their_own_side_by_side_are_a_loop_over_clients(
     together, alone = jax.jit(jax.vmap(called))(stacked, inputs), jax.jit(called)
     for client, layer in enumerate(clients):
         np.testing.assert_allclose(together[client], alone(layer, inputs[client]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_half_precision_is_the_same_up_to_its_rounding(name):
+    """A layer whose weights are bfloat16 reads inputs of any precision and answers in bfloat16."""
+    make, shape = LAYERS[name]
+    layer, x = randomised(make), normal(*shape)
+    if "norm" in name:
+        x = x.astype(jnp.bfloat16)
+    half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), layer)
+    found, expected = jax.jit(called)(half, x), jax.jit(called)(layer, x.astype(np.float32))
+    assert found.dtype == jnp.bfloat16
+    np.testing.assert_allclose(found.astype(np.float32), expected, rtol=0.05, atol=0.15)
 
 
 def test_initial_weights_have_the_variance_of_glorot_and_differ_by_key():
