@@ -7,6 +7,7 @@ the same settings but for its noise; delta is 1e-6 for everyone. Writes handwrit
 """
 
 import argparse
+import functools
 import json
 import platform
 import sys
@@ -21,6 +22,7 @@ import numpy as np
 
 from blindsight import config, jobs
 from blindsight.accounting.ledger import Ledger
+from blindsight.data import Population, embedded
 
 matplotlib.use("agg")
 
@@ -29,8 +31,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "model": {"kind": "cnn"},
     "client": {"learning_rate": 0.1, "batch_size": 20, "epochs": 1},
     "server": {"optimizer": "nesterov", "learning_rate": 1.0, "momentum": 0.9},
-    "privacy": {"cohort": 1000, "rounds": 150, "clip": 0.5, "delta": 1e-6, "sampler": "float"},
+    "privacy": {"cohort": 1000, "rounds": 100, "clip": 0.5, "delta": 1e-6, "sampler": "float"},
 }
+
+
+@functools.cache
+def writers(clients: int) -> Population:
+    """The population, drawn once."""
+    population = embedded("handwriting", clients=clients)
+    return population.replace(population.columns)
 
 
 def train(epsilon: float, clients: int, seed: int, **changes: dict[str, Any]) -> dict[str, Any]:
@@ -45,7 +54,12 @@ def train(epsilon: float, clients: int, seed: int, **changes: dict[str, Any]) ->
         table["privacy"]["epsilon"] = epsilon
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
-        trained = jobs.run_training(config.parse(table), out=Path(scratch, "run"), ledger=Ledger(Path(scratch, "l.db")))
+        trained = jobs.run_training(
+            config.parse(table),
+            out=Path(scratch, "run"),
+            ledger=Ledger(Path(scratch, "ledger.db")),
+            population=writers(clients),
+        )
     return {
         "epsilon": trained.guarantee.to_dict()["epsilon"],
         "accuracy": trained.simulation_only["accuracy"],

@@ -133,7 +133,7 @@ def main() -> None:
     inputs, targets = (part.reshape(-1, *part.shape[2:]) for part in tasks.population(task))
     columns = {"input": inputs if task.name == "cnn" else inputs.astype(np.int32), "target": targets.astype(np.int32)}
     population = Population(columns, sizes=np.full(task.clients, task.examples), name=task.name)
-    backend = Simulation(population, chunk=None if run.options.device == "cpu" else min(run.cohort, 128))
+    backend = Simulation(population)
     trainer, root = algorithm(run), keys.reproducible(tasks.SEED)
     state = trainer.init()
     for number, clients in enumerate(run.cohorts()):

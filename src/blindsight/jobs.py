@@ -30,11 +30,20 @@ _MOST_CLASSES = 1_000_000
 
 
 def run_training(
-    config: Config, *, out: str | Path | None = None, ledger: Ledger | None = None, progress: bool = False
+    config: Config,
+    *,
+    out: str | Path | None = None,
+    ledger: Ledger | None = None,
+    population: Population | None = None,
+    progress: bool = False,
 ) -> Trained:
-    """Train as `config` says in the folder `out` (`runs/NAME` if None), or go on where an earlier attempt stopped."""
+    """Train as `config` says in the folder `out` (`runs/NAME` if None), or go on where an earlier attempt stopped.
+
+    `population` is what `config.data` names, for who has it in memory already.
+    """
     folder = Path(out) if out is not None else Path("runs") / config.name
-    population = source(config.data.population, **config.data.options)
+    if population is None:
+        population = source(config.data.population, **config.data.options)
     clients, held_out = split_clients(population, config.data.held_out)
     if config.privacy.unit == "example":
         clients = one_example_each(clients)

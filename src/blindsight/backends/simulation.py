@@ -35,7 +35,7 @@ _BUCKET = 8  # clients with this many times fewer examples get shorter shuffles
 
 
 class Simulation:
-    """Clients simulated on this machine, `chunk` at a time; each drops out of a round with probability `dropout`."""
+    """Clients simulated on this machine, up to `chunk` at a time; each drops out with probability `dropout`."""
 
     def __init__(self, population: Population, *, chunk: int | None = None, dropout: float = 0.0) -> None:
         if chunk is not None and not chunk >= 1:
@@ -100,8 +100,9 @@ class SimulatedCohort:
         columns, starts = self.backend.place(clients)
         settings = _Settings(client_update, _freeze(l2_bound), _freeze(grid), self.backend.uniform)
         while True:
-            chunks = _chunks(clients, starts, sizes, self.n_expected, self.backend.chunk)
-            edges = _edges(sizes[:: self.backend.chunk], self.backend.capacities)
+            chunk = _chunk_size(len(clients), self.n_expected, self.backend.chunk)
+            chunks = _chunks(clients, starts, sizes, self.n_expected, chunk)
+            edges = _edges(sizes[::chunk], self.backend.capacities)
             try:
                 totals, counts = _sum_chunks(
                     settings, self.backend.capacities, broadcast, columns, chunks, edges, self.key.jax()
@@ -166,6 +167,15 @@ def _sum_chunks(
         add_chunk = lambda number, sums, capacity=capacity: trees.add(sums, on_chunk(capacity, number))  # noqa: E731
         total = jax.lax.fori_loop(edges[bucket], edges[bucket + 1], add_chunk, total)
     return total
+
+
+def _chunk_size(cohort: int, n_expected: float, most: int) -> int:
+    """Chunks of nearly equal size, as few as possible, and few sizes, because each is compiled.
+
+    A cohort of fixed size fills them; Poisson cohorts larger than expected get chunks with some room.
+    """
+    usual = n_expected if cohort <= n_expected else n_expected + 2 * math.sqrt(n_expected)
+    return math.ceil(usual / math.ceil(usual / most))
 
 
 def _chunks(clients: np.ndarray, starts: np.ndarray, sizes: np.ndarray, n_expected: float, chunk: int) -> np.ndarray:
