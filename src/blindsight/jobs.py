@@ -101,6 +101,10 @@ def make_model(settings: ModelSettings, population: Population) -> Any:
             raise InvalidInput(
                 f"[model] names {field!r}, which is text in {population.name}: these models read numbers"
             )
+        if _beyond_32_bits(population, field):
+            raise InvalidInput(
+                f"[model] names {field!r}, whose whole numbers go beyond 32 bits in {population.name}: scale them down"
+            )
         if len(settings.inputs) > 1 and field in settings.inputs and fields[field][1]:
             raise InvalidInput(
                 f"[model] inputs puts {field!r} beside others, but it has the shape {list(fields[field][1])}: "
@@ -119,6 +123,15 @@ def make_model(settings: ModelSettings, population: Population) -> Any:
         raise InvalidInput(f'[model] a cnn reads images, and {fed} has the shape {list(shape)}: use kind = "mlp"')
     layers: Any = {"channels": settings.channels, "kernel": settings.kernel, "hidden": settings.hidden[0]}
     return CNN(shape, classes, **layers, activation=activation, key=key)
+
+
+def _beyond_32_bits(population: Population, field: str) -> bool:
+    """Whether JAX, which computes in 32 bits, would make other numbers of these."""
+    dtype, _ = population.fields[field]
+    if dtype.kind not in "iu" or dtype.itemsize < 8:
+        return False
+    column = population.columns[field]
+    return bool(column.size and (column.min() < -(2**31) or column.max() >= 2**31))
 
 
 def number_of_classes(label: str, population: Population) -> int:
