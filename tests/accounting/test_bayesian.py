@@ -561,6 +561,7 @@ def test_markov_counts_the_unprotected():
     assert diagnostic(delta=1e-5).unprotected(60_000) == 60_000  # at equal deltas nobody is sure to be protected
     assert diagnostic(delta=1e-4).unprotected(60_000) == 60_000
     assert diagnostic().unprotected(0) == 0
+    assert diagnostic().unprotected(60_000, delta=1.0) == pytest.approx(6e-6)
     for bad in (0.0, -1.0, 1.1, math.nan):
         with pytest.raises(InvalidInput, match="delta must be"):
             diagnostic().unprotected(10, delta=bad)

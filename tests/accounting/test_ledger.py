@@ -50,6 +50,7 @@ from blindsight.errors import (
     InvalidInput,
     LedgerCorrupted,
     LedgerTampered,
+    PrivacyError,
     RelationMismatch,
     UnknownEvent,
 )
@@ -318,6 +319,7 @@ def test_many_equal_entries_are_cheap(book: Ledger):
 
 
 def test_an_adaptive_choice_of_releases_is_named_as_an_assumption(book: Ledger):
+    assert not any("earlier results" in words for words in book.spent("phones", DELTA).assumptions)
     book.record(Gaussian(1.0), population="phones")
     assert not any("earlier results" in words for words in book.spent("phones", DELTA).assumptions)
     book.record(Gaussian(1.0), population="phones")
@@ -405,6 +407,14 @@ def test_what_no_accountant_can_bound_is_refused_with_or_without_a_budget(book: 
             book.record(Poisson(0.1, PureDP(1.0)), population=population)
     assert book.entries("phones") == []
     assert len(book.entries("tablets")) == 1
+
+
+def test_what_has_no_epsilon_at_one_delta_may_have_one_at_another(book: Ledger):
+    coarse = Gaussian(2.0, kl_slack=1e-9)
+    with pytest.raises(PrivacyError, match="too coarse a grid"):
+        epsilon(coarse)
+    book.record(coarse, population="phones")
+    assert math.isfinite(book.spent("phones", 1e-2).epsilon)
 
 
 def test_a_loss_beyond_floating_point_is_refused(book: Ledger, monkeypatch: pytest.MonkeyPatch):
@@ -883,9 +893,9 @@ def test_removed_newest_entries_stop_recording_at_once(book: Ledger):
 def test_a_newest_entry_replaced_by_a_sound_one_stops_recording_at_once(book: Ledger):
     """Whichever of the two hashes is the larger."""
     last = [book.record(Gaussian(900.0), population="phones") for _ in range(2)][-1]
-    for note in map(str, range(6)):
-        forged = chain.seal(dataclasses.replace(last, note=note))
-        edit(book, f"UPDATE entries SET note = '{note}', hash = '{forged.hash}' WHERE number = 2")
+    forgeries = [chain.seal(dataclasses.replace(last, note=str(i))) for i in range(100)]
+    for forged in (min(forgeries, key=lambda entry: entry.hash), max(forgeries, key=lambda entry: entry.hash)):
+        edit(book, f"UPDATE entries SET note = '{forged.note}', hash = '{forged.hash}' WHERE number = 2")
         with pytest.raises(LedgerTampered, match="newest entries were removed or replaced"):
             book.record(Gaussian(900.0), population="phones")
 

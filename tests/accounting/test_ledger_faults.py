@@ -434,12 +434,14 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(book: Ledger, name: str):
 
 
 @pytest.mark.parametrize("journal", ["delete", "wal"])
-@pytest.mark.parametrize("application", [0, 1, 2**31 - 1])
-def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: Path, journal: str, application: int):
+@pytest.mark.parametrize(("application", "version"), [(0, 1), (1, 1), (2**31 - 1, 1), (int.from_bytes(b"BLND"), 0)])
+def test_another_programs_database_is_refused_and_left_as_it_is(
+    tmp_path: Path, journal: str, application: int, version: int
+):
     book = Ledger(tmp_path / "notes.db")
     with closing(sqlite3.connect(book.path)) as db:
         db.execute(f"PRAGMA application_id = {application}")
-        db.execute("PRAGMA user_version = 1")
+        db.execute(f"PRAGMA user_version = {version}")
         db.execute(f"PRAGMA journal_mode = {journal}")
         db.execute("CREATE TABLE entries (number INTEGER)")
         db.commit()

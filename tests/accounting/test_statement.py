@@ -12,7 +12,7 @@ from blindsight.accounting import accountants
 from blindsight.accounting.events import Gaussian, Relation, Repeated, Unit
 from blindsight.accounting.guarantee import Guarantee, certify, round_up
 from blindsight.accounting.ledger import Budget, Ledger
-from blindsight.accounting.statement import Account, Statement
+from blindsight.accounting.statement import Account, Statement, account
 from blindsight.errors import InvalidInput
 
 DELTA = 1e-5
@@ -59,15 +59,15 @@ def test_what_is_left_is_never_more_than_is_left(epsilon: float, budget: float):
     ],
 )  # fmt: skip
 def test_the_state_in_words(epsilon: float, budget: float, state: str):
-    account = Account("phones", spent(epsilon), Budget(budget, DELTA))
-    assert account.state == state
-    assert str(account) == f"phones: epsilon {round_up(epsilon)} of {budget:g} at delta {DELTA:g} spent, {state}"
+    one = Account("phones", spent(epsilon), Budget(budget, DELTA))
+    assert one.state == state
+    assert str(one) == f"phones: epsilon {round_up(epsilon)} of {budget:g} at delta {DELTA:g} spent, {state}"
 
 
 def test_without_a_budget_there_is_nothing_left_or_overspent():
-    account = Account("phones", spent(2.0), None)
-    assert str(account) == f"phones: epsilon {round_up(2.0)} spent, no budget"
-    assert account.to_dict()["budget"] is None
+    one = Account("phones", spent(2.0), None)
+    assert str(one) == f"phones: epsilon {round_up(2.0)} spent, no budget"
+    assert one.to_dict()["budget"] is None
 
 
 def test_every_population_is_stated_at_its_budgets_delta_or_at_the_one_asked_for(book: Ledger):
@@ -77,6 +77,7 @@ def test_every_population_is_stated_at_its_budgets_delta_or_at_the_one_asked_for
     assert tablets.spent == book.spent("tablets", 1e-3)
     assert tablets.spent.epsilon == accountants.epsilon(Gaussian(9.0), 1e-3, Relation.REPLACE).epsilon
     assert Statement.of(book).accounts[1].spent.delta == 1e-6
+    assert account(book, "tablets") == Statement.of(book).accounts[1]
     assert (phones.budget, tablets.budget) == (Budget(3.0, DELTA), None)
 
 
