@@ -10,7 +10,6 @@ import argparse
 import functools
 import json
 import platform
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -93,23 +92,28 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("experiments/results"))
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     for epsilon in EPSILONS:
         for seed in range(options.seeds):
             rows.append({"asked": f"{epsilon:g}", **train(epsilon, options.clients, seed)})
             print(f"epsilon {epsilon:<4g} seed {seed}: accuracy {rows[-1]['accuracy']:.4f}, {rows[-1]['seconds']} s")
+            write(rows, options.clients, options.out / "handwriting_accuracy.json")  # nothing is lost on a crash
+    draw(rows, options.out / "handwriting_accuracy.png")
+
+
+def write(rows: list[dict[str, Any]], clients: int, path: Path) -> None:
+    """The results with what made them."""
     result = {
-        "command": f"python experiments/handwriting_accuracy.py {' '.join(sys.argv[1:])}".strip(),
+        "command": f"python experiments/handwriting_accuracy.py --clients {clients} --seeds {1 + rows[-1]['seed']}",
         "hardware": f"{jax.devices()[0].device_kind}, {platform.processor() or platform.machine()}",
         "versions": {"jax": jax.__version__, "python": platform.python_version()},
-        "clients": options.clients,
+        "clients": clients,
         "settings": SETTINGS,
         "simulation_only": "accuracies are read off held-out writers without noise",
         "rows": rows,
     }
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "handwriting_accuracy.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    draw(rows, options.out / "handwriting_accuracy.png")
+    path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

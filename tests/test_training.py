@@ -160,7 +160,7 @@ def test_a_run_stops_when_the_budget_is_spent_and_not_a_round_later(tmp_path: Pa
 
 
 def test_a_budget_for_not_even_one_round_is_refused(tmp_path: Path):
-    Ledger(tmp_path / "ledger.db").set_budget(child.POPULATION, epsilon=0.01, delta=1e-5)
+    Ledger(tmp_path / "ledger.db").set_budget(child.POPULATION, epsilon=0.001, delta=1e-5)
     with pytest.raises(PrivacyError, match="not one round fits"):
         begin(tmp_path)
     assert released(tmp_path) == []

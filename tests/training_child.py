@@ -35,7 +35,7 @@ def population(clients: int = 12) -> Population:
 
 
 def privacy(rounds: int, **settings: Any) -> Privacy:
-    defaults: dict[str, Any] = {"population": 12, "cohort": 6, "rounds": rounds, "noise_multiplier": 1.0, "clip": 0.5}
+    defaults: dict[str, Any] = {"population": 12, "cohort": 6, "rounds": rounds, "noise_multiplier": 4.0, "clip": 0.5}
     return Privacy(**{**defaults, **settings})
 
 
@@ -44,7 +44,7 @@ def algorithm(settings: Privacy, **more: Any) -> Algorithm:
         return batch.mean(jnp.sum(jnp.square(batch["x"] - model[None]), axis=-1)) + 0 * jax.random.uniform(key)
 
     optimizers = {"client_optimizer": optax.sgd(0.1), "server_optimizer": optax.sgd(0.5, momentum=0.9)}
-    adaptive = AdaptiveClip(count_std=2.0)
+    adaptive = AdaptiveClip(count_std=4.0)
     return dp_fedavg(jnp.zeros(4), loss, settings, **{**optimizers, "batch_size": 2, "adaptive_clip": adaptive, **more})
 
 

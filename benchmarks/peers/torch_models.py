@@ -68,7 +68,7 @@ NAMES = {
 
 
 def build(task: tasks.Task, device: str) -> nn.Module:
-    """The task's model with the task's first parameters, in true float32."""
+    """The task's model with the task's first parameters."""
     torch.set_float32_matmul_precision("high")  # TF32, which costs no parity and is what a GPU is fast at
     model = Cnn() if task.name == "cnn" else LanguageModel()
     write(task, model, tasks.parameters(task))
