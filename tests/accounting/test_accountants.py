@@ -838,6 +838,8 @@ def test_a_grid_too_coarse_for_its_delta_is_refused():
     coarse = Repeated(Gaussian(2.0, kl_slack=1e-9), 100)
     with pytest.raises(PrivacyError, match=r"too coarse a grid for delta = 1e-06.*finer grid, or fewer releases"):
         epsilon(coarse, 1e-6)
+    with pytest.raises(PrivacyError, match="too coarse a grid"):
+        epsilon(Gaussian(2.0, kl_slack=1e-9), 1e-6)
     assert math.isfinite(epsilon(Gaussian(2.0, kl_slack=1e-9), 1e-2).epsilon)
     assert delta(coarse, 1.0) > 100 * 1e-6
     assert delta(coarse, 50.0) == 1
