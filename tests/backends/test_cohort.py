@@ -256,6 +256,17 @@ def test_settings_that_make_no_sense_are_refused(mistake):
         Simulation(ragged([1]), **mistake)
 
 
+def test_loops_of_known_length_give_the_same_sum():
+    """What is compiled for an accelerator, whose host would wait for a loop of unknown length."""
+    population = ragged([3, 0, 5, 4, 2, 4, 5])
+    backend = Simulation(population, chunk=3)
+    backend.is_cpu = False
+    for clients in (range(7), [1], [], range(5)):
+        fast, _ = total(backend, clients)
+        plain, _ = total(Debug(population), clients)
+        np.testing.assert_allclose(fast.value, plain.value, rtol=1e-5)
+
+
 def test_buckets_cover_every_size():
     """A few giants among small clients: the sums agree, whatever bucket a client falls into."""
     sizes = [100, 20, 10] + [1] * 7

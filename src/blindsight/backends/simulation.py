@@ -44,7 +44,8 @@ class Simulation:
             raise InvalidInput(f"dropout is a probability, got {dropout}")
         keep_compiled_code()
         self.population, self.dropout = population, dropout
-        self.chunk = chunk or (1 if jax.default_backend() == "cpu" else _LARGEST_CHUNK)
+        self.is_cpu = jax.default_backend() == "cpu"
+        self.chunk = chunk or (1 if self.is_cpu else _LARGEST_CHUNK)
         self.capacities = _capacities(population.sizes)
         self._fields = [field for field, (dtype, _) in population.fields.items() if dtype.kind in "biuf"]
         self._resident: dict[str, jax.Array] | None = None
@@ -98,11 +99,12 @@ class SimulatedCohort:
         longest_first = np.argsort(-sizes, kind="stable")
         clients, sizes = self.clients[longest_first], sizes[longest_first]
         columns, starts = self.backend.place(clients)
-        settings = _Settings(client_update, _freeze(l2_bound), _freeze(grid), self.backend.uniform)
         while True:
             chunk = _chunk_size(len(clients), self.n_expected, self.backend.chunk)
             chunks = _chunks(clients, starts, sizes, self.n_expected, chunk)
             edges = _edges(sizes[::chunk], self.backend.capacities)
+            trips = None if self.backend.is_cpu or len(edges) > 2 else int(edges[1])
+            settings = _Settings(client_update, _freeze(l2_bound), _freeze(grid), self.backend.uniform, trips)
             try:
                 totals, counts = _sum_chunks(
                     settings, self.backend.capacities, broadcast, columns, chunks, edges, self.key.jax()
@@ -123,6 +125,7 @@ class _Settings(NamedTuple):
     l2_bound: Any
     grid: Any
     uniform: int | None
+    trips: int | None  # the number of chunks, where it is worth compiling for: see below
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -132,7 +135,7 @@ def _sum_chunks(
     broadcast: Tree,
     columns: dict[str, jax.Array],
     chunks: jax.Array,
-    edges: jax.Array,
+    edges: Any,
     key: jax.Array,
 ) -> tuple[dict[str, Tree], dict[str, jax.Array]]:
     """The sum over all chunks; those between edges[b] and edges[b + 1] have clients of at most capacities[b]."""
@@ -163,6 +166,9 @@ def _sum_chunks(
         lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
         jax.eval_shape(functools.partial(on_chunk, capacities[0]), jax.ShapeDtypeStruct((), jnp.int32)),
     )
+    if settings.trips is not None:
+        # an accelerator's host waits at every turn of a loop whose length it does not know
+        edges = (0, settings.trips)
     for bucket, capacity in enumerate(capacities):
         add_chunk = lambda number, sums, capacity=capacity: trees.add(sums, on_chunk(capacity, number))  # noqa: E731
         total = jax.lax.fori_loop(edges[bucket], edges[bucket + 1], add_chunk, total)

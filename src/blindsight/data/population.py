@@ -66,7 +66,7 @@ class Population:
         """The number of clients."""
         return len(self.offsets) - 1
 
-    @property
+    @functools.cached_property
     def sizes(self) -> np.ndarray:
         """The number of examples of each client."""
         return np.diff(self.offsets)
