@@ -9,8 +9,9 @@ import math
 import pytest
 from rich.console import Console
 
-from blindsight.accounting import tables
+from blindsight.accounting import accountants, tables
 from blindsight.accounting.as_published import BAYESIAN_ROWS, FEDERATED_ROWS, LOSS_NOISE_ROWS
+from blindsight.accounting.events import Gaussian, Poisson, Repeated
 from blindsight.accounting.tables import PAPERS, Table, build
 from blindsight.errors import InvalidInput
 
@@ -109,6 +110,8 @@ def test_of_bayesian_noise_only_the_ratio_to_the_clip_matters():
         quieter = dataclasses.replace(row, clip=2 * row.clip)
         found, same, more = (tables.bayesian_numbers(one)["classical"] for one in (row, twice, quieter))
         assert found == same < more
+        rounds = Repeated(Poisson(64 / 60_000, Gaussian(2 * row.noise)), 400 * 60_000 // 64)  # the clip is 1/2
+        assert found == accountants.epsilon(rounds, 1e-5).epsilon
 
 
 @pytest.mark.slow
@@ -159,6 +162,9 @@ def test_bayesian_rows_name_the_records_left_out():
         (2.3797, "2.38", "2.3797 ✓"),
         (4.5347, "4.54", "4.5347 ✗"),
         (7.03061, "7.0306", "7.0306 ✓"),
+        (1.40613, "1.4061", "1.4061 ✓"),
+        (1.40667, "1.407", "1.40667 ✓"),
+        (2.5, "2.4", "2.500 ✗"),
         (9.9932e6, "9.99e6", "9.993e6 ✓"),
         (9.9832e6, "9.99e6", "9.983e6 ✗"),
         (9.98e5, "9.99e6", "9.980e5 ✗"),
