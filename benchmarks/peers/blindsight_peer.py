@@ -17,9 +17,18 @@ import tasks
 import blindsight
 from blindsight import keys
 from blindsight.algorithms import Algorithm, dp_fedavg
-from blindsight.backends import Batch, Simulation
+from blindsight.backends import Batch, Simulation, use_cores
 from blindsight.data import Population
-from blindsight.models.layers import CIFG, LSTM, Conv, Dense, Embedding, max_pool, softmax_cross_entropy
+from blindsight.models.layers import (
+    CIFG,
+    LSTM,
+    Conv,
+    Dense,
+    Embedding,
+    convolution_method,
+    max_pool,
+    softmax_cross_entropy,
+)
 from blindsight.privacy import Privacy
 from peers.contest import Run, limit_jax_threads
 
@@ -33,8 +42,8 @@ class Cnn(eqx.Module):
     output: Dense
 
     def __init__(self, *, key: jax.Array) -> None:
-        self.conv1 = Conv(tasks.CHANNELS, 32, 3, padding="VALID", key=key)
-        self.conv2 = Conv(32, 64, 3, padding="VALID", key=key)
+        self.conv1 = Conv(tasks.CHANNELS, 32, 3, padding="VALID", method=convolution_method(), key=key)
+        self.conv2 = Conv(32, 64, 3, padding="VALID", method=convolution_method(), key=key)
         self.dense = Dense(((tasks.SIDE - 4) // 2) ** 2 * 64, 128, key=key)
         self.output = Dense(128, tasks.CLASSES, key=key)
 
@@ -128,6 +137,7 @@ def main() -> None:
     """Train, report."""
     run = Run("blindsight")
     limit_jax_threads(run.options.threads)
+    use_cores(run.options.threads)
     jax.config.update("jax_default_matmul_precision", "float32" if run.options.device == "cpu" else "default")
     task = run.task
     inputs, targets = (part.reshape(-1, *part.shape[2:]) for part in tasks.population(task))

@@ -12,7 +12,7 @@ from blindsight import keys, runs, trees
 from blindsight.accounting.events import Event, Unit
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import AdaptiveClip, Algorithm, dp_fedavg
-from blindsight.backends import Simulation
+from blindsight.backends import Simulation, use_cores
 from blindsight.config import Config, ModelSettings, ServerSettings
 from blindsight.data.population import Population
 from blindsight.data.sources import source
@@ -41,6 +41,7 @@ def run_training(
 
     `population` is what `config.data` names, for who has it in memory already.
     """
+    use_cores()
     folder = Path(out) if out is not None else Path("runs") / config.name
     if population is None:
         population = source(config.data.population, **config.data.options)

@@ -1,5 +1,9 @@
 """Laws of the cohort's sum: every backend gives what a plain loop gives, and no client can exceed its bound."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
@@ -8,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from blindsight import keys, trees
-from blindsight.backends import Debug, Examples, Simulation
+from blindsight.backends import Debug, Examples, Simulation, placement
 from blindsight.backends import simulation as simulation_module
 from blindsight.data.population import GeneratedPopulation, Population
 from blindsight.errors import BlindsightError, InvalidInput
@@ -159,7 +163,7 @@ def test_whole_numbers_do_not_overflow_where_32_bits_would():
 def test_a_population_that_does_not_fit_is_gathered_cohort_by_cohort(monkeypatch):
     population = ragged([4, 0, 6, 2, 9, 1])
     resident, _ = total(Simulation(population), [5, 1, 4])
-    monkeypatch.setattr(simulation_module, "_room", lambda: 0)
+    monkeypatch.setattr(placement, "room", lambda: 0)
     backend = Simulation(population)
     for clients in ([5, 1, 4], [1], [0, 1, 2, 3, 4, 5], [5, 1, 4]):
         gathered, _ = total(backend, clients)
@@ -174,7 +178,7 @@ def test_only_the_cohort_is_drawn_from_a_population_that_does_not_fit(monkeypatc
         return {"x": np.repeat(clients, 2)[:, None].astype(np.float32) * np.ones((1, 3), np.float32)}
 
     population = GeneratedPopulation(draw, sizes=np.full(1_000_000, 2), name="large")
-    monkeypatch.setattr(simulation_module, "_room", lambda: 0)
+    monkeypatch.setattr(placement, "room", lambda: 0)
     first = lambda broadcast, examples, key: examples.batch(examples.order(1, key=None), 0, 1)["x"][0] * 1e-7  # noqa: E731
     found, _ = total(Simulation(population), [3, 999_999], update=first)
     np.testing.assert_allclose(found.value, np.ones(3) * 1_000_002e-7, rtol=1e-5)
@@ -216,15 +220,15 @@ def test_equal_clients_get_loops_of_fixed_length():
 
 def test_a_cohort_that_outgrows_memory_is_split_into_smaller_chunks(monkeypatch):
     backend = Simulation(ragged([2] * 8), chunk=8)
-    real, asked = simulation_module._sum_chunks, []
+    real, asked = simulation_module._sum_everywhere, []
 
     def scarce(*arguments):
-        asked.append(arguments[4].shape[1])
+        asked.append(arguments[5].shape[2])
         if asked[-1] > 2:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
         return real(*arguments)
 
-    monkeypatch.setattr(simulation_module, "_sum_chunks", scarce)
+    monkeypatch.setattr(simulation_module, "_sum_everywhere", scarce)
     found, _ = total(backend, range(8))
     assert asked == [7, 4, 2]
     plain, _ = total(Debug(ragged([2] * 8)), range(8))
@@ -288,3 +292,46 @@ def test_one_compilation_serves_cohorts_of_every_size():
         cohort = backend.cohort(np.asarray(clients, np.int64), n_expected=10.0, key=KEY)
         cohort.sum(update, jnp.zeros(3), l2_bound=1.0)
     assert len(traced) <= 2 * len(backend.capacities)  # once for the shapes, once for the loop
+
+
+def test_several_devices_share_the_cohort():
+    """In a process of its own, because JAX has as many devices as it began with: three cores, each its own clients."""
+    code = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+from blindsight.backends import use_cores
+use_cores(3)
+import jax, numpy as np, jax.numpy as jnp
+import test_cohort as laws
+from blindsight.backends import Debug, Simulation
+assert len(jax.devices()) == 3
+sizes = [3, 0, 5, 4, 2, 40, 5, 1]
+for chunk, grid in ((1, None), (2, 2.0**-20)):
+    backend = Simulation(laws.ragged(sizes), chunk=chunk)
+    for clients in (range(8), [1, 5], []):
+        fast, cohort = laws.total(backend, clients, grid=grid)
+        plain, _ = laws.total(Debug(laws.ragged(sizes)), clients, grid=grid)
+        np.testing.assert_allclose(fast.value, plain.value, rtol=1e-4, atol=1e-5 if grid is None else 16)
+        assert int(cohort.simulation_only["clients"]) == len(clients)
+        assert all(len(leaf.devices()) == 1 for leaf in jax.tree.leaves(fast.value) if isinstance(leaf, jax.Array))
+use_cores(2)  # too late, and nothing happens
+assert len(jax.devices()) == 3
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_text_stays_where_it_is_and_numbers_beyond_32_bits_are_refused():
+    columns = {"x": np.ones((2, 3), np.float32), "note": np.array(["a", "b"]), "year": np.array([1, 2])}
+    population = Population(columns, sizes=[1, 1], name="mixed")
+    wide = population.replace({**columns, "id": np.array([1, 2**40])})
+    reads = lambda field: (
+        lambda broadcast, examples, key: (  # noqa: E731
+            examples.batch(examples.order(1, key=None), 0, 1)[field][0].astype(jnp.float32) * jnp.ones(3)
+        )
+    )
+    for backend in (Simulation, Debug):
+        assert total(backend(population), [1], update=reads("year"), l2_bound=9.0)[0].value.tolist() == [2, 2, 2]
+        with pytest.raises(BlindsightError, match="clients have no 'note' to compute with"):
+            total(backend(population), [0], update=reads("note"))
+        with pytest.raises(BlindsightError, match="'id' has whole numbers beyond 32 bits"):
+            total(backend(wide), [1], update=reads("year"))

@@ -90,6 +90,17 @@ def test_conv_is_lax_conv(kernel, stride, padding, height, width):
     assert_close(found, expected, 1e-3)
 
 
+@pytest.mark.parametrize(("stride", "padding"), [(1, "VALID"), (2, "SAME")])
+def test_both_methods_of_conv_are_one_function(stride, padding):
+    settings = {"stride": stride, "padding": padding, "key": jax.random.key(3)}
+    a, b = (Conv(2, 3, 3, **settings, method=method) for method in ("patches", "lax"))
+    found = [jax.value_and_grad(lambda layer: jnp.sum(jnp.sin(layer(normal(2, 6, 5, 2)))))(layer) for layer in (a, b)]
+    for left, right in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
+    with pytest.raises(InvalidInput):
+        Conv(2, 3, 3, key=jax.random.key(0), method="fft")
+
+
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (4, 1), (4, 2), (5, 1), (5, 2), (2, 2), (1, 2), (2, 3)])
 def test_conv_transpose_is_the_transpose_of_conv(kernel, stride):
     """<conv(x), y> = <x, transposed(y)> for every x and y: as lax's, and as the gradient of `Conv`."""

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blindsight import trees
+from blindsight.backends import placement
 from blindsight.errors import InvalidInput, UnboundedContribution
 from blindsight.keys import Key
 from blindsight.trees import BoundedSum, Tree
@@ -55,6 +56,10 @@ class Batch:
     weight: jax.Array
 
     def __getitem__(self, field: str) -> jax.Array:
+        if field not in self.fields:
+            raise InvalidInput(
+                f"clients have no {field!r} to compute with (text does not count): they have {', '.join(self.fields)}"
+            )
         return self.fields[field]
 
     def mean(self, values: jax.Array) -> jax.Array:
@@ -85,7 +90,7 @@ class Examples:
         if len(sizes) != 1:
             raise InvalidInput(f"a client has one number of examples in all fields, got {sorted(sizes)}")
         (size,) = sizes
-        numbers = {field: column for field, column in columns.items() if column.dtype.kind in "biuf"}
+        numbers = placement.numbers(columns)
         if size == 0:  # weightless examples must be somewhere
             numbers = {field: np.zeros((1, *column.shape[1:]), column.dtype) for field, column in numbers.items()}
         kept = {field: jnp.asarray(column) for field, column in numbers.items()}

@@ -3,33 +3,33 @@
 On an accelerator a chunk holds as many clients as memory allows, each with its own copy of the model (`vmap`); on a CPU
 stacking only costs, so a chunk is one client. Nothing is padded to the longest client: a client's loop over its batches
 ends with its own data, and a chunk's with its longest, which is why clients are sorted by size, the longest first. The
-population lies on the accelerator if it fits; otherwise the cohort's examples are gathered on the host.
+population lies on the accelerator if it fits; otherwise the cohort's examples are gathered on the host. Where there are
+several devices (accelerators, or CPU cores after `use_cores`), each takes every so-many-th chunk and sums are added up.
 """
 
 import dataclasses
 import functools
 import math
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from blindsight import trees
+from blindsight.backends import placement
 from blindsight.backends.cohort import Bounds, ClientUpdate, Examples, bounded_sums, contribution, parts_of
-from blindsight.data.population import Columns, Population
+from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 from blindsight.trees import Tree
 
-__all__ = ["SimulatedCohort", "Simulation", "keep_compiled_code"]
+__all__ = ["SimulatedCohort", "Simulation"]
 
+_AXIS = "clients"
 _LARGEST_COHORT = 1 << 18  # whole numbers are summed in halves that hold twice as many without overflow
-_RESIDENT_SHARE = 0.4  # of the accelerator's memory may hold the population
-_RESIDENT_ON_CPU = 8 << 30
 _LARGEST_CHUNK = 128
 _BUCKET = 8  # clients with this many times fewer examples get shorter shuffles
 
@@ -42,12 +42,12 @@ class Simulation:
             raise InvalidInput(f"chunk is the number of clients side by side, at least 1, got {chunk}")
         if not 0 <= dropout <= 1:
             raise InvalidInput(f"dropout is a probability, got {dropout}")
-        keep_compiled_code()
+        placement.keep_compiled_code()
         self.population, self.dropout = population, dropout
         self.is_cpu = jax.default_backend() == "cpu"
         self.chunk = chunk or (1 if self.is_cpu else _LARGEST_CHUNK)
         self.capacities = _capacities(population.sizes)
-        self._fields = [field for field, (dtype, _) in population.fields.items() if dtype.kind in "biuf"]
+        self.mesh = Mesh(np.array(jax.local_devices()), (_AXIS,))
         self._resident: dict[str, jax.Array] | None = None
         self._rows_on_host = 0
 
@@ -65,16 +65,18 @@ class Simulation:
         return SimulatedCohort(self, clients[present], n_expected, key, int(np.sum(~present)))
 
     def place(self, clients: np.ndarray) -> tuple[dict[str, jax.Array], np.ndarray]:
-        """Columns on the accelerator that hold these clients' examples, and where each client's begin."""
-        if self._resident is None and _nbytes(self.population, self._fields) <= _room():
-            self._resident = _on_device(self.population.columns, self._fields, self.population.n_examples)
+        """Columns on the devices that hold these clients' examples, and where each client's begin."""
+        fields = [field for field, (dtype, _) in self.population.fields.items() if dtype.kind in "biuf"]
+        if self._resident is None and placement.nbytes(self.population, fields) <= placement.room():
+            columns = placement.numbers(self.population.columns)
+            self._resident = placement.on_all(columns, self.population.n_examples, self.mesh)
         if self._resident is not None:
             return self._resident, self.population.offsets[clients]
         sizes = self.population.sizes[clients]
         if sizes.sum() > self._rows_on_host:  # a shape that has been compiled serves again, if it is long enough
             self._rows_on_host = int(1.2 * sizes.sum())
-        starts = np.cumsum(sizes) - sizes
-        return _on_device(self.population.examples(clients), self._fields, self._rows_on_host), starts
+        columns = placement.numbers(self.population.examples(clients))
+        return placement.on_all(columns, self._rows_on_host, self.mesh), np.cumsum(sizes) - sizes
 
 
 @dataclasses.dataclass
@@ -99,22 +101,24 @@ class SimulatedCohort:
         longest_first = np.argsort(-sizes, kind="stable")
         clients, sizes = self.clients[longest_first], sizes[longest_first]
         columns, starts = self.backend.place(clients)
+        backend, devices = self.backend, self.backend.mesh.size
+        broadcast = jax.device_put(broadcast, NamedSharding(backend.mesh, PartitionSpec()))
         while True:
-            chunk = _chunk_size(len(clients), self.n_expected, self.backend.chunk)
-            chunks = _chunks(clients, starts, sizes, self.n_expected, chunk)
-            edges = _edges(sizes[::chunk], self.backend.capacities)
-            trips = None if self.backend.is_cpu or len(edges) > 2 else int(edges[1])
-            settings = _Settings(client_update, _freeze(l2_bound), _freeze(grid), self.backend.uniform, trips)
+            chunk = _chunk_size(len(clients), self.n_expected, devices, backend.chunk)
+            chunks = _chunks(clients, starts, sizes, self.n_expected, devices, chunk)
+            edges = np.stack([_edges(sizes[::chunk][d::devices], backend.capacities) for d in range(devices)])
+            trips = None if backend.is_cpu or len(backend.capacities) > 1 else int(edges.max())
+            settings = _Settings(client_update, _freeze(l2_bound), _freeze(grid), backend.uniform, trips)
             try:
-                totals, counts = _sum_chunks(
-                    settings, self.backend.capacities, broadcast, columns, chunks, edges, self.key.jax()
+                sums = _sum_everywhere(
+                    backend.mesh, settings, backend.capacities, broadcast, columns, chunks, edges, self.key.jax()
                 )
                 break
             except jax.errors.JaxRuntimeError as error:
-                if "RESOURCE_EXHAUSTED" not in str(error) or self.backend.chunk == 1:
+                if "RESOURCE_EXHAUSTED" not in str(error) or backend.chunk == 1:
                     raise
-                self.backend.chunk //= 2
-        self._counts = counts
+                backend.chunk //= 2
+        totals, self._counts = placement.on_first(sums)
         return bounded_sums(totals, l2_bound, grid, self.n_expected)
 
 
@@ -128,7 +132,29 @@ class _Settings(NamedTuple):
     trips: int | None  # the number of chunks, where it is worth compiling for: see below
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _sum_everywhere(
+    mesh: Mesh,
+    settings: "_Settings",
+    capacities: tuple[int, ...],
+    broadcast: Tree,
+    columns: dict[str, jax.Array],
+    chunks: jax.Array,
+    edges: jax.Array,
+    key: jax.Array,
+) -> tuple[dict[str, Tree], dict[str, jax.Array]]:
+    """The sum over the chunks of all devices; chunks and edges have one part for each device, the rest they share."""
+
+    def on_device(broadcast: Tree, columns: Any, chunks: jax.Array, edges: jax.Array, key: jax.Array) -> Any:
+        return jax.lax.psum(_sum_chunks(settings, capacities, broadcast, columns, chunks[0], edges[0], key), _AXIS)
+
+    everywhere, divided = PartitionSpec(), PartitionSpec(_AXIS)
+    specs = (everywhere, everywhere, divided, divided, everywhere)
+    # check_vma: that loops carry sums which differ between devices is what they are there for
+    summed = jax.shard_map(on_device, mesh=mesh, in_specs=specs, out_specs=everywhere, check_vma=False)
+    return summed(broadcast, columns, chunks, edges, key)
+
+
 def _sum_chunks(
     settings: _Settings,
     capacities: tuple[int, ...],
@@ -175,27 +201,30 @@ def _sum_chunks(
     return total
 
 
-def _chunk_size(cohort: int, n_expected: float, most: int) -> int:
+def _chunk_size(cohort: int, n_expected: float, devices: int, most: int) -> int:
     """Chunks of nearly equal size, as few as possible, and few sizes, because each is compiled.
 
     A cohort of fixed size fills them; Poisson cohorts larger than expected get chunks with some room.
     """
-    usual = n_expected if cohort <= n_expected else n_expected + 2 * math.sqrt(n_expected)
+    usual = (n_expected if cohort <= n_expected else n_expected + 2 * math.sqrt(n_expected)) / devices
     return math.ceil(usual / math.ceil(usual / most))
 
 
-def _chunks(clients: np.ndarray, starts: np.ndarray, sizes: np.ndarray, n_expected: float, chunk: int) -> np.ndarray:
-    """Index, start, count and 1 of every client, `chunk` in a row; nobody (0) fills rows that most cohorts leave empty.
+def _chunks(
+    clients: np.ndarray, starts: np.ndarray, sizes: np.ndarray, n_expected: float, devices: int, chunk: int
+) -> np.ndarray:
+    """Index, start, count and 1 of every client, shape (devices, rows, chunk, 4); nobody (0) fills the last rows up.
 
-    One array, because everything that is sent to an accelerator on its own costs the same little while.
+    Chunks are dealt to the devices in turn, so that each gets as much to do. One array, because everything that is sent
+    to an accelerator on its own costs the same little while.
     """
     usual = n_expected + 6 * math.sqrt(n_expected) + 1  # Poisson cohorts are larger once in 10^9
-    rows = -(-int(usual) // chunk)
-    while rows * chunk < len(clients):
+    rows = math.ceil(usual / (devices * chunk))
+    while rows * devices * chunk < len(clients):
         rows *= 2
-    facts = np.zeros((rows * chunk, 4), np.int32)
+    facts = np.zeros((rows * devices * chunk, 4), np.int32)
     facts[: len(clients)] = np.stack([clients, starts, sizes, np.ones_like(clients)], axis=1)
-    return facts.reshape(rows, chunk, 4)
+    return facts.reshape(rows, devices, chunk, 4).swapaxes(0, 1)
 
 
 def _edges(longest: np.ndarray, capacities: tuple[int, ...]) -> np.ndarray:
@@ -209,35 +238,6 @@ def _capacities(sizes: np.ndarray) -> tuple[int, ...]:
     while len(capacities) < 3 and capacities[-1] > _BUCKET * max(median, 1):
         capacities.append(max(capacities[-1] // _BUCKET, int(2 * median), 1))
     return tuple(capacities)
-
-
-def _on_device(columns: Columns, fields: list[str], rows: int) -> dict[str, jax.Array]:
-    """The columns, filled up to `rows`, and at least one, which the weightless examples of an empty client name."""
-
-    def filled(column: np.ndarray) -> np.ndarray:
-        missing = max(rows, 1) - len(column)
-        return np.pad(column, [(0, missing)] + [(0, 0)] * (column.ndim - 1)) if missing else column
-
-    return {field: jnp.asarray(filled(columns[field])) for field in fields}
-
-
-def _nbytes(population: Population, fields: list[str]) -> int:
-    shapes = [population.fields[field] for field in fields]
-    return population.n_examples * sum(dtype.itemsize * math.prod(shape) for dtype, shape in shapes)
-
-
-def _room() -> float:
-    """How many bytes of population may lie on the accelerator."""
-    stats = jax.local_devices()[0].memory_stats()
-    return _RESIDENT_SHARE * stats["bytes_limit"] if stats else _RESIDENT_ON_CPU
-
-
-def keep_compiled_code() -> None:
-    """Let JAX keep what it compiles in the user's cache folder, unless told where by JAX_COMPILATION_CACHE_DIR."""
-    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        jax.config.update("jax_compilation_cache_dir", str(cache / "blindsight" / "compiled"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def _freeze(setting: Any) -> Any:

@@ -1,0 +1,98 @@
+"""Where a simulation computes: which devices, what lies on them, and what is kept of compiled code."""
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from blindsight.data.population import Columns, Population
+from blindsight.errors import InvalidInput
+from blindsight.trees import Tree
+
+__all__ = ["keep_compiled_code", "nbytes", "numbers", "on_all", "on_first", "room", "use_cores"]
+
+_RESIDENT_SHARE = 0.4  # of the accelerator's memory may hold the population
+_RESIDENT_ON_CPU = 8 << 30
+_ALIGNMENT = 64  # what XLA wants of memory that it is to read where it lies
+
+
+def use_cores(count: int | None = None) -> None:
+    """Let every core simulate clients of its own, if JAX is to compute on the CPU: `count` of them, or all.
+
+    One client's small matrices do not keep two cores busy; two clients do. It has to be said before JAX computes
+    anything (afterwards nothing changes), and JAX then shows as many CPU devices.
+    """
+    cores = count or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    if not cores >= 1:
+        raise InvalidInput(f"there must be one core at least, got {count}")
+    try:
+        jax.config.update("jax_num_cpu_devices", cores)
+    except RuntimeError:  # JAX has begun
+        return
+
+
+def keep_compiled_code() -> None:
+    """Let JAX keep what it compiles in the user's cache folder, unless told where by JAX_COMPILATION_CACHE_DIR."""
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(cache / "blindsight" / "compiled"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def room() -> float:
+    """How many bytes of population may lie on the accelerator."""
+    stats = jax.local_devices()[0].memory_stats()
+    return _RESIDENT_SHARE * stats["bytes_limit"] if stats else _RESIDENT_ON_CPU
+
+
+def nbytes(population: Population, fields: list[str]) -> int:
+    """How many bytes these fields of all clients take."""
+    shapes = [population.fields[field] for field in fields]
+    return population.n_examples * sum(dtype.itemsize * math.prod(shape) for dtype, shape in shapes)
+
+
+def on_all(columns: Mapping[str, np.ndarray], rows: int, mesh: Mesh) -> dict[str, jax.Array]:
+    """The columns on every device of `mesh`, filled up to `rows` and at least one; CPU cores read the same memory."""
+    everywhere = NamedSharding(mesh, PartitionSpec())
+
+    def placed(column: np.ndarray) -> jax.Array:
+        column = _aligned(column, max(rows, 1))
+        copies = [jax.device_put(column, device) for device in mesh.devices.flat]
+        return jax.make_array_from_single_device_arrays(copies[0].shape, everywhere, copies)
+
+    return {field: placed(column) for field, column in columns.items()}
+
+
+def on_first(tree: Tree) -> Tree:
+    """What all devices hold alike, as the first one has it."""
+    return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
+
+
+def numbers(columns: Mapping[str, np.ndarray]) -> Columns:
+    """The columns that can be computed with: not text; whole numbers that 32 bits would change are refused."""
+    kept = {field: column for field, column in columns.items() if column.dtype.kind in "biuf"}
+    for field, column in kept.items():
+        wide = column.dtype.kind in "iu" and column.dtype.itemsize == 8 and column.size > 0
+        if wide and not (column.min() >= -(2**31) and column.max() < 2**31):
+            raise InvalidInput(
+                f"field {field!r} has whole numbers beyond 32 bits, which would become others: leave it out, or scale it"
+            )
+    return kept
+
+
+def _aligned(column: np.ndarray, rows: int) -> np.ndarray:
+    """The column with `rows` rows, the missing ones zero, where XLA can use it without another copy."""
+    if len(column) == rows and column.ctypes.data % _ALIGNMENT == 0 and column.flags.c_contiguous:
+        return column
+    shape = (rows, *column.shape[1:])
+    size = math.prod(shape) * column.itemsize
+    memory = np.zeros(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    filled: Any = memory[start : start + size].view(column.dtype).reshape(shape)
+    filled[: len(column)] = column
+    return filled
