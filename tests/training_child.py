@@ -43,7 +43,7 @@ def algorithm(settings: Privacy, **more: Any) -> Algorithm:
     def loss(model: Any, batch: Any, key: jax.Array) -> jax.Array:
         return batch.mean(jnp.sum(jnp.square(batch["x"] - model[None]), axis=-1)) + 0 * jax.random.uniform(key)
 
-    optimizers = {"client_optimizer": optax.sgd(0.1), "server_optimizer": optax.sgd(0.5, momentum=0.9)}
+    optimizers: dict[str, Any] = {"client_optimizer": optax.sgd(0.1), "server_optimizer": optax.sgd(0.5, momentum=0.9)}
     adaptive = AdaptiveClip(count_std=4.0)
     return dp_fedavg(jnp.zeros(4), loss, settings, **{**optimizers, "batch_size": 2, "adaptive_clip": adaptive, **more})
 

@@ -324,11 +324,13 @@ def test_text_stays_where_it_is_and_numbers_beyond_32_bits_are_refused():
     columns = {"x": np.ones((2, 3), np.float32), "note": np.array(["a", "b"]), "year": np.array([1, 2])}
     population = Population(columns, sizes=[1, 1], name="mixed")
     wide = population.replace({**columns, "id": np.array([1, 2**40])})
-    reads = lambda field: (
-        lambda broadcast, examples, key: (  # noqa: E731
-            examples.batch(examples.order(1, key=None), 0, 1)[field][0].astype(jnp.float32) * jnp.ones(3)
-        )
-    )
+
+    def reads(field):
+        def update(broadcast, examples, key):
+            return examples.batch(examples.order(1, key=None), 0, 1)[field][0].astype(jnp.float32) * jnp.ones(3)
+
+        return update
+
     for backend in (Simulation, Debug):
         assert total(backend(population), [1], update=reads("year"), l2_bound=9.0)[0].value.tolist() == [2, 2, 2]
         with pytest.raises(BlindsightError, match="clients have no 'note' to compute with"):

@@ -92,8 +92,8 @@ def test_conv_is_lax_conv(kernel, stride, padding, height, width):
 
 @pytest.mark.parametrize(("stride", "padding"), [(1, "VALID"), (2, "SAME")])
 def test_both_methods_of_conv_are_one_function(stride, padding):
-    settings = {"stride": stride, "padding": padding, "key": jax.random.key(3)}
-    a, b = (Conv(2, 3, 3, **settings, method=method) for method in ("patches", "lax"))
+    key, methods = jax.random.key(3), ("patches", "lax")
+    a, b = (Conv(2, 3, 3, stride=stride, padding=padding, key=key, method=method) for method in methods)
     found = [jax.value_and_grad(lambda layer: jnp.sum(jnp.sin(layer(normal(2, 6, 5, 2)))))(layer) for layer in (a, b)]
     for left, right in zip(*map(jax.tree.leaves, found), strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)

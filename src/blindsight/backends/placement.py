@@ -80,7 +80,7 @@ def numbers(columns: Mapping[str, np.ndarray]) -> Columns:
         wide = column.dtype.kind in "iu" and column.dtype.itemsize == 8 and column.size > 0
         if wide and not (column.min() >= -(2**31) and column.max() < 2**31):
             raise InvalidInput(
-                f"field {field!r} has whole numbers beyond 32 bits, which would become others: leave it out, or scale it"
+                f"field {field!r} has whole numbers beyond 32 bits, which JAX would change: leave it out, or scale it"
             )
     return kept
 
