@@ -44,7 +44,7 @@ def algorithm(settings: Privacy, **more: Any) -> Algorithm:
         return batch.mean(jnp.sum(jnp.square(batch["x"] - model[None]), axis=-1)) + 0 * jax.random.uniform(key)
 
     optimizers: dict[str, Any] = {"client_optimizer": optax.sgd(0.1), "server_optimizer": optax.sgd(0.5, momentum=0.9)}
-    defaults = {**optimizers, "batch_size": 2, "adaptive_clip": AdaptiveClip(count_std=4.0)}
+    defaults: dict[str, Any] = {**optimizers, "batch_size": 2, "adaptive_clip": AdaptiveClip(count_std=4.0)}
     return dp_fedavg(jnp.zeros(4), loss, settings, **(defaults | more))
 
 
