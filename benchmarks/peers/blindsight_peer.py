@@ -25,7 +25,6 @@ from blindsight.models.layers import (
     Conv,
     Dense,
     Embedding,
-    convolution_method,
     max_pool,
     softmax_cross_entropy,
 )
@@ -42,8 +41,8 @@ class Cnn(eqx.Module):
     output: Dense
 
     def __init__(self, *, key: jax.Array) -> None:
-        self.conv1 = Conv(tasks.CHANNELS, 32, 3, padding="VALID", method=convolution_method(), key=key)
-        self.conv2 = Conv(32, 64, 3, padding="VALID", method=convolution_method(), key=key)
+        self.conv1 = Conv(tasks.CHANNELS, 32, 3, padding="VALID", key=key)
+        self.conv2 = Conv(32, 64, 3, padding="VALID", key=key)
         self.dense = Dense(((tasks.SIDE - 4) // 2) ** 2 * 64, 128, key=key)
         self.output = Dense(128, tasks.CLASSES, key=key)
 

@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from blindsight.models.layers import Conv, Dense, convolution_method, softmax_cross_entropy
+from blindsight.models.layers import Conv, Dense, softmax_cross_entropy
 
 __all__ = ["CNN", "MLP", "Logistic", "accuracy", "cross_entropy"]
 
@@ -85,8 +85,7 @@ class CNN(eqx.Module):
         sizes = [math.prod(colours), *channels]
         keys = jax.random.split(key, len(channels) + 2)
         self.convolutions = [
-            Conv(a, b, kernel, stride=2, method=convolution_method(), key=k)
-            for (a, b), k in zip(itertools.pairwise(sizes), keys[2:], strict=True)
+            Conv(a, b, kernel, stride=2, key=k) for (a, b), k in zip(itertools.pairwise(sizes), keys[2:], strict=True)
         ]
         for _ in channels:
             height, width = -(-height // 2), -(-width // 2)

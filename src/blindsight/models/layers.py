@@ -8,7 +8,7 @@ them would leave the client without noise.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -18,8 +18,10 @@ import jax.numpy as jnp
 from blindsight.errors import InvalidInput
 
 __all__ = ["CIFG", "LSTM", "Conv", "ConvTranspose", "Dense", "Embedding", "GroupNorm", "LayerNorm"]
-__all__ += ["convolution_method", "max_pool", "softmax_cross_entropy"]
+__all__ += ["max_pool", "softmax_cross_entropy"]
 
+
+_CACHED = 1 << 19  # numbers in patches; a CPU convolves image by image where there are more, to stay in its cache
 
 Step = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 """(gates, cell) to the next cell and what leaves it, example for example."""
@@ -47,35 +49,21 @@ class Conv(eqx.Module):
     kernel: int = eqx.field(static=True)
     stride: int = eqx.field(static=True)
     padding: str = eqx.field(static=True)
-    method: str = eqx.field(static=True)
 
     def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        kernel: int,
-        *,
-        stride: int = 1,
-        padding: str = "SAME",
-        method: str = "patches",
-        key: jax.Array,
+        self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, padding: str = "SAME", key: jax.Array
     ) -> None:
         if padding not in ("SAME", "VALID"):
             raise InvalidInput(f"padding must be SAME or VALID, got {padding!r}")
-        if method not in ("patches", "lax"):
-            raise InvalidInput(f"method must be patches or lax, got {method!r}")
-        self.kernel, self.stride, self.padding, self.method = kernel, stride, padding, method
+        self.kernel, self.stride, self.padding = kernel, stride, padding
         self.weight = _glorot(key, (kernel**2 * inputs, outputs), kernel**2 * inputs, kernel**2 * outputs)
         self.bias = jnp.zeros(outputs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = x.astype(self.weight.dtype)
-        if self.method == "patches":
-            return _add(patches(x, self.kernel, self.stride, self.padding) @ self.weight, self.bias)
-        kernel = self.weight.reshape(self.kernel, self.kernel, x.shape[-1], -1)
-        axes = ("NHWC", "HWIO", "NHWC")
-        strides = (self.stride, self.stride)
-        return _add(jax.lax.conv_general_dilated(x, kernel, strides, self.padding, dimension_numbers=axes), self.bias)
+        if jax.default_backend() == "cpu" and x.size * self.kernel**2 // self.stride**2 > _CACHED:
+            return _add(_image_by_image(x, self.weight, self.kernel, self.stride, self.padding), self.bias)
+        return _add(patches(x, self.kernel, self.stride, self.padding) @ self.weight, self.bias)
 
 
 class ConvTranspose(eqx.Module):
@@ -233,13 +221,44 @@ def patches(x: jax.Array, kernel: int, stride: int, padding: str) -> jax.Array:
     return jnp.concatenate(parts, axis=-1)
 
 
-def convolution_method() -> str:
-    """How `Conv` is fastest here in models that are not stacked on CPUs and whose gradient is not differentiated again.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
+def _image_by_image(x: jax.Array, weight: jax.Array, kernel: int, stride: int, padding: str) -> jax.Array:
+    """A convolution that holds the patches of one image at a time, in the gradient too, which makes them again."""
+    return jax.lax.map(lambda image: (patches(image[None], kernel, stride, padding) @ weight)[0], x)
 
-    On a CPU, XLA's own convolution takes two thirds of the time that patches do; with weights for every client, or for
-    the gradient of a gradient (as in gradient penalties), it takes five times as long, and on a GPU always longer.
-    """
-    return "lax" if jax.default_backend() == "cpu" else "patches"
+
+def _image_by_image_forward(x: jax.Array, weight: jax.Array, kernel: int, stride: int, padding: str) -> Any:
+    return _image_by_image(x, weight, kernel, stride, padding), (x, weight)
+
+
+def _image_by_image_backward(
+    kernel: int, stride: int, padding: str, kept: Any, gradient: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    x, weight = kept
+
+    def on_image(total: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        image, d_output = now
+        total = total + jnp.einsum("hwp,hwo->po", patches(image[None], kernel, stride, padding)[0], d_output)
+        return total, _add_patches(d_output @ weight.T, image.shape, kernel, stride, padding)
+
+    d_weight, d_x = jax.lax.scan(on_image, jnp.zeros_like(weight), (x, gradient))
+    return d_x, d_weight
+
+
+_image_by_image.defvjp(_image_by_image_forward, _image_by_image_backward)
+
+
+def _add_patches(parts: jax.Array, shape: Sequence[int], kernel: int, stride: int, padding: str) -> jax.Array:
+    """The transpose of `patches` for one image: every patch is added where it was taken from."""
+    height, width, channels = shape
+    pads = [_same(size, kernel, stride) if padding == "SAME" else (0, 0) for size in (height, width)]
+    whole = jnp.zeros((height + sum(pads[0]), width + sum(pads[1]), channels), parts.dtype)
+    rows, columns = (stride * (size - 1) + 1 for size in parts.shape[:2])
+    parts = parts.reshape(*parts.shape[:2], kernel, kernel, channels)
+    for i in range(kernel):
+        for j in range(kernel):
+            whole = whole.at[i : i + rows : stride, j : j + columns : stride].add(parts[:, :, i, j])
+    return whole[pads[0][0] : pads[0][0] + height, pads[1][0] : pads[1][0] + width]
 
 
 def max_pool(x: jax.Array, size: int = 2) -> jax.Array:
