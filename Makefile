@@ -7,7 +7,7 @@ MODULES ?=
 BIN := .venv/bin
 READY := .venv/.ready
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
-PYTEST := $(BIN)/python -m pytest --cov=blindsight --cov-report=term-missing:skip-covered
+PYTEST := $(BIN)/python -m pytest -n auto --cov=blindsight --cov-report=term-missing:skip-covered
 SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 
 # Sets the shell variable `python` to the first suitable interpreter, or stops with one sentence.

@@ -11,7 +11,7 @@ PINNED = {
     "blindsight.accounting": "Bound Event Guarantee Relation Unit certify delta epsilon group_privacy rounds_for "
     "solve_noise split_noise",
     "blindsight.algorithms": "AdaptiveClip Algorithm State dp_fedavg",
-    "blindsight.backends": "Backend Batch ClientUpdate Cohort Debug Examples Simulation",
+    "blindsight.backends": "Backend Batch ClientUpdate Cohort Debug Examples Simulation use_cores",
     "blindsight.config": "ClientSettings Config DataSettings ModelSettings PrivacySettings ServerSettings "
     "TrainingSettings load parse",
     "blindsight.data": "Population by_column csv dataset dirichlet embedded fedjax_sqlite hugging_face iid "
@@ -28,7 +28,7 @@ PINNED = {
     "poisson unproven",
     "blindsight.privacy": "Plan Privacy plan",
     "blindsight.runs": "Run begin create find open_run",
-    "blindsight.training": "Trained train",
+    "blindsight.training": "Trained machine train",
     "blindsight.trees": "BoundedSum add clip norm scale size sub sum_clients to_grid zeros_like",
 }
 

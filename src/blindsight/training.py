@@ -3,7 +3,8 @@
 **What a crash can do.** Rounds are paid for in blocks, written to the ledger before the first of them begins. Whatever
 is killed when, the ledger may hold rounds that nobody saw, never lack one that somebody did. Resuming repeats the
 rounds since the last checkpoint. With a secret key their noise is new, so they are paid for again; a reproducible run
-repeats them bit for bit, which is the same release, and its payment is found in the ledger under the run's own id.
+repeats them bit for bit, which is the same release, and its payment is found in the ledger under the run's own id. On
+other devices it would round otherwise: there it pays again.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ from blindsight.participation import Unproven
 from blindsight.privacy import Privacy
 from blindsight.runs import Run
 
-__all__ = ["Trained", "train"]
+__all__ = ["Trained", "machine", "train"]
 
 Evaluate = Callable[[Any], dict[str, float]]
 """A model to numbers about it, read off data without noise: they are kept as `simulation_only`."""
@@ -108,6 +109,12 @@ def train(
     return Trained(model, guarantee, rounds, stopped, measured, run.path)
 
 
+def machine() -> str:
+    """What a reproducible run is reproducible on: elsewhere sums are rounded otherwise, and are other releases."""
+    devices = jax.local_devices()
+    return f"{len(devices)} {devices[0].device_kind}, jax {jax.__version__}"
+
+
 class _Loop:
     """The state of a run between rounds, and how it is saved and restored."""
 
@@ -133,7 +140,7 @@ class _Loop:
         self.clients_per_s = 0.0
         self.saved_at = self.flushed_at = time.monotonic()
         self.head = ""
-        self.run_id = f"{run.path.name} {run.read('run.json')['id']}"
+        self.run_id = f"{run.path.name} {run.read('run.json')['id']} on {machine()}"
 
     @property
     def event(self) -> Event:
