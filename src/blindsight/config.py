@@ -66,6 +66,7 @@ class ClientSettings:
     learning_rate: float = 0.1
     batch_size: int = 10
     epochs: int = 1
+    precision: Literal["float32", "bfloat16"] = "float32"  # of losses and gradients; updates and sums stay float32
 
     def __post_init__(self) -> None:
         _require(0 < self.learning_rate < math.inf, "client", "learning_rate", "positive", self.learning_rate)

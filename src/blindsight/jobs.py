@@ -193,6 +193,7 @@ def make_algorithm(config: Config, model: Any, privacy: Privacy) -> Algorithm:
         epochs=config.client.epochs,
         adaptive_clip=None if quantile is None else AdaptiveClip(quantile),
         sampler=config.privacy.sampler,
+        compute_dtype=jax.numpy.dtype(config.client.precision),
     )
 
 

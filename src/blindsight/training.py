@@ -206,8 +206,9 @@ class _Loop:
         self.round += 1
         seconds = time.monotonic() - started
         self.clients_per_s = len(clients) / seconds
-        row = {"round": self.round, "clip": self.state.clip, "seconds": round(seconds, 6)}
-        self.rows.append({**row, "simulation_only": dict(cohort.simulation_only)})  # numbers that may not be there yet
+        # how long a round takes tells how many came, which is a secret too; counts may not have been computed yet
+        seen = {**cohort.simulation_only, "seconds": round(seconds, 6)}
+        self.rows.append({"round": self.round, "clip": self.state.clip, "simulation_only": seen})
 
     def _draw(self, key: Key) -> np.ndarray:
         if isinstance(self.sampling, Unproven):

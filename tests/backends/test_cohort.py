@@ -271,6 +271,13 @@ def test_loops_of_known_length_give_the_same_sum():
         np.testing.assert_allclose(fast.value, plain.value, rtol=1e-5)
 
 
+@pytest.mark.parametrize("clients", [[3], [-1], [0, 99]])
+def test_clients_that_are_not_there_are_refused(clients):
+    """A guarantee for a larger population than there is would count on chances that nobody has."""
+    with pytest.raises(InvalidInput, match="give Privacy the population that there is"):
+        total(Simulation(ragged([1, 1, 1])), clients)
+
+
 def test_buckets_cover_every_size():
     """A few giants among small clients: the sums agree, whatever bucket a client falls into."""
     sizes = [100, 20, 10] + [1] * 7

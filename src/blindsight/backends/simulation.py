@@ -61,6 +61,11 @@ class Simulation:
         """The cohort of the clients with these indices, less those that drop out."""
         if len(clients) > _LARGEST_COHORT:
             raise InvalidInput(f"a cohort has at most {_LARGEST_COHORT:,} clients, got {len(clients):,}")
+        if len(clients) and not (clients.min() >= 0 and clients.max() < self.population.size):
+            raise InvalidInput(
+                f"client {clients.max()} was chosen, but {self.population.name} has {self.population.size:,} clients: "
+                f"give Privacy the population that there is, or its guarantee is another's"
+            )
         present = ~key.derive("dropout").stream().bernoulli(self.dropout, len(clients))
         return SimulatedCohort(self, clients[present], n_expected, key, int(np.sum(~present)))
 

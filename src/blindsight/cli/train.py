@@ -20,7 +20,7 @@ def train(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model as RUN.toml says. Run it again to go on where it stopped: nothing is lost, nothing spent twice."""
+    """Train a model as RUN.toml says. Run it again to go on where it stopped, after a crash too."""
     from blindsight.config import load
 
     settings = load(config)
