@@ -2,6 +2,7 @@
 
 import functools
 import math
+import unittest.mock
 from fractions import Fraction
 from typing import Any
 
@@ -731,3 +732,24 @@ def test_a_sum_on_a_grid_has_whole_numbers(dtype):
 def test_a_grid_without_a_step_is_refused(grid):
     with pytest.raises(InvalidInput, match="the step of a grid"):
         BoundedSum(np.ones(2, np.int64), 1.0, 1.0, grid=grid)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 63, 64, 65, 511, 513, 4095, 4097, 8**5 - 1, 10**6 + 7])
+def test_a_pairwise_sum_rounds_no_more_often_than_its_proof_says(count):
+    """Every number passes at most log2(n) + 4 additions; here an addition is the deeper side, plus one."""
+
+    class Depth:
+        def __init__(self, values):
+            self.values, self.size = values, len(values)
+
+        def __getitem__(self, where):
+            return Depth(self.values[where]) if isinstance(where, slice) else self.values[where]
+
+        def __add__(self, other):
+            return Depth(np.maximum(self.values, other.values) + 1)
+
+    concatenate = lambda parts: Depth(np.concatenate([part.values for part in parts]))  # noqa: E731
+    with unittest.mock.patch.object(trees.jnp, "concatenate", concatenate):
+        deepest = trees._pairwise_sum(Depth(np.zeros(count, int)))  # pyright: ignore[reportArgumentType]
+    assert int(deepest) <= math.log2(count) + 4  # pyright: ignore[reportArgumentType]
+    assert int(deepest) >= math.log2(count)  # pyright: ignore[reportArgumentType]
