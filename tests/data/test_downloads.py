@@ -510,7 +510,11 @@ def test_adult_is_one_table_with_a_header(tmp_path):
     assert DATASETS["adult"].read(tmp_path, split="test").size == 1
 
 
-@pytest.mark.parametrize("content", [b"", b"not gzip", gzip.compress(b""), gzip.compress(b"\0\0\x08\x01\0\0\0\x09abc")])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"not gzip", gzip.compress(b"", mtime=0), gzip.compress(b"\0\0\x08\x01\0\0\0\x09abc", mtime=0)],
+    ids=["empty", "not gzip", "nothing", "cut off"],
+)
 def test_what_is_not_idx_is_refused(tmp_path, content):
     with pytest.raises(InvalidInput, match="not a gzipped idx file"):
         originals.read_idx(_written(tmp_path, content))
