@@ -196,7 +196,8 @@ class _Loop:
         )
         before = self.state
         self.state, event = self.algorithm.step(before, cohort, key=key.derive("noise", self.round))
-        jax.block_until_ready(before.params)  # this round may still be computed while the next is prepared, no more
+        # on an accelerator this round may still be computed while the next is prepared, no more
+        jax.block_until_ready(self.state.params if jax.default_backend() == "cpu" else before.params)
         if event != self.algorithm.event:
             raise PrivacyError(
                 f"round {self.round} released {event} but {self.algorithm.event} was paid for: "
