@@ -209,7 +209,9 @@ def main() -> None:
             without = {row["peer"]: row["clients_per_s"] for row in reversed(rows) if "failure" not in row}
             everything += runs
             if options.json:
-                found = {"machine": machine(options.device), "rounds": options.rounds, "runs": everything}
+                asked = [word for word in sys.argv[1:] if word != str(options.json) and word != "--json"]
+                command = " ".join(["python benchmarks/simulation.py", *asked])
+                found = {"command": command, "machine": machine(options.device), "runs": everything}
                 options.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blindsight.backends import Batch
+from blindsight.backends import Batch, placement
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 
@@ -24,7 +24,7 @@ def evaluator(
 
     Examples weigh the same, whichever client they come from; they stay where the model is, between calls.
     """
-    numbers = {field: column for field, column in population.columns.items() if column.dtype.kind in "biuf"}
+    numbers = placement.numbers(population.columns)
     count = population.n_examples
     if count == 0:
         raise InvalidInput(f"the clients of {population.name} to evaluate on have no examples: hold out more, or none")

@@ -12,7 +12,7 @@ from blindsight import keys, runs, trees
 from blindsight.accounting.events import Event, Unit
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import AdaptiveClip, Algorithm, dp_fedavg
-from blindsight.backends import Simulation, use_cores
+from blindsight.backends import Simulation, placement, use_cores
 from blindsight.config import Config, ModelSettings, ServerSettings
 from blindsight.data.population import Population
 from blindsight.data.sources import source
@@ -102,7 +102,7 @@ def make_model(settings: ModelSettings, population: Population) -> Any:
             raise InvalidInput(
                 f"[model] names {field!r}, which is text in {population.name}: these models read numbers"
             )
-        if _beyond_32_bits(population, field):
+        if fields[field][0].itemsize == 8 and placement.beyond_32_bits(population.columns[field]):
             raise InvalidInput(
                 f"[model] names {field!r}, whose whole numbers go beyond 32 bits in {population.name}: scale them down"
             )
@@ -124,15 +124,6 @@ def make_model(settings: ModelSettings, population: Population) -> Any:
         raise InvalidInput(f'[model] a cnn reads images, and {fed} has the shape {list(shape)}: use kind = "mlp"')
     layers: Any = {"channels": settings.channels, "kernel": settings.kernel, "hidden": settings.hidden[0]}
     return CNN(shape, classes, **layers, activation=activation, key=key)
-
-
-def _beyond_32_bits(population: Population, field: str) -> bool:
-    """Whether JAX, which computes in 32 bits, would make other numbers of these."""
-    dtype, _ = population.fields[field]
-    if dtype.kind not in "iu" or dtype.itemsize < 8:
-        return False
-    column = population.columns[field]
-    return bool(column.size and (column.min() < -(2**31) or column.max() >= 2**31))
 
 
 def number_of_classes(label: str, population: Population) -> int:

@@ -19,14 +19,15 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from blindsight import checkpoints
-from blindsight.accounting.events import Event, Gaussian, to_json
+from blindsight import __version__, checkpoints
+from blindsight.accounting.events import Event, to_json
 from blindsight.accounting.guarantee import Guarantee, round_up
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import Algorithm
 from blindsight.backends import Backend
 from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
 from blindsight.keys import Key
+from blindsight.mechanisms.release import marked
 from blindsight.participation import Unproven
 from blindsight.privacy import Privacy
 from blindsight.runs import Run
@@ -78,7 +79,9 @@ def train(
     """Train for `privacy.rounds` rounds, or until the budget of `population` in the ledger is spent; resumes `run`.
 
     **Guarantee**: `Trained.guarantee` holds for the model, for `metrics.jsonl` less what is marked `simulation_only`,
-    and for every checkpoint, provided that the run was not repeated with another ledger.
+    and for every checkpoint, provided that the run was not repeated with another ledger. A reproducible run must be
+    resumed with the data, model and optimisers that it began with: the noise of the rounds it repeats is the same, and
+    two different sums under one noise give their difference away. (`jobs` sees to it: a run's settings are compared.)
     """
     if checkpoint_every < 1:
         raise InvalidInput(f"checkpoint_every must be at least 1 round, got {checkpoint_every}")
@@ -112,7 +115,7 @@ def train(
 def machine() -> str:
     """What a reproducible run is reproducible on: elsewhere sums are rounded otherwise, and are other releases."""
     devices = jax.local_devices()
-    return f"{len(devices)} {devices[0].device_kind}, jax {jax.__version__}"
+    return f"{len(devices)} {devices[0].device_kind}, jax {jax.__version__}, blindsight {__version__}"
 
 
 class _Loop:
@@ -145,11 +148,7 @@ class _Loop:
     @property
     def event(self) -> Event:
         """What one round releases about its cohort."""
-        event = self.algorithm.event
-        return dataclasses.replace(event, reproducible=True) if self._is_reproducible(event) else event
-
-    def _is_reproducible(self, event: Event) -> bool:
-        return self.key.is_reproducible and isinstance(event, Gaussian)
+        return marked(self.algorithm.event, self.key)
 
     def reserve(self, rounds: int) -> int:
         """Pay for the next `rounds`, or for as many as the budget allows; returns the round they end before."""

@@ -15,7 +15,7 @@ from blindsight import keys, trees
 from blindsight.backends import Debug, Examples, Simulation, placement
 from blindsight.backends import simulation as simulation_module
 from blindsight.data.population import GeneratedPopulation, Population
-from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.errors import BlindsightError, InvalidInput, UnboundedContribution
 
 KEY = keys.reproducible(3)
 
@@ -252,6 +252,15 @@ def test_the_debug_backend_names_client_stage_and_shapes():
     not_a_number = lambda broadcast, examples, key: jnp.log(-jnp.ones(3))  # noqa: E731
     with pytest.raises(BlindsightError, match="client 'ann' failed in clipping the update"):
         total(Debug(population), [0], update=not_a_number)
+
+
+def test_a_bound_so_large_that_sums_could_overflow_is_refused():
+    """Sums are not looked at again, because clipped contributions below 2^64 cannot add up to infinity."""
+    huge = lambda broadcast, examples, key: jnp.full(3, 1e38)  # noqa: E731
+    found, _ = total(Simulation(ragged([1] * 50)), range(50), update=huge, l2_bound=2.0**64)
+    assert np.all(np.isfinite(found.value))
+    with pytest.raises(UnboundedContribution, match="bounds nothing"):
+        total(Simulation(ragged([1])), [0], update=huge, l2_bound=2.0**65)
 
 
 @pytest.mark.parametrize("mistake", [{"chunk": 0}, {"dropout": -0.1}, {"dropout": 1.5}])

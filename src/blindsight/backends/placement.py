@@ -14,7 +14,7 @@ from blindsight.data.population import Columns, Population
 from blindsight.errors import InvalidInput
 from blindsight.trees import Tree
 
-__all__ = ["keep_compiled_code", "nbytes", "numbers", "on_all", "on_first", "room", "use_cores"]
+__all__ = ["beyond_32_bits", "keep_compiled_code", "nbytes", "numbers", "on_all", "on_first", "room", "use_cores"]
 
 _RESIDENT_SHARE = 0.4  # of the accelerator's memory may hold the population
 _RESIDENT_ON_CPU = 8 << 30
@@ -50,9 +50,9 @@ def room() -> float:
     return _RESIDENT_SHARE * stats["bytes_limit"] if stats else _RESIDENT_ON_CPU
 
 
-def nbytes(population: Population, fields: list[str]) -> int:
-    """How many bytes these fields of all clients take."""
-    shapes = [population.fields[field] for field in fields]
+def nbytes(population: Population) -> int:
+    """How many bytes everyone's numbers take."""
+    shapes = [(dtype, shape) for dtype, shape in population.fields.values() if dtype.kind in "biuf"]
     return population.n_examples * sum(dtype.itemsize * math.prod(shape) for dtype, shape in shapes)
 
 
@@ -77,12 +77,17 @@ def numbers(columns: Mapping[str, np.ndarray]) -> Columns:
     """The columns that can be computed with: not text; whole numbers that 32 bits would change are refused."""
     kept = {field: column for field, column in columns.items() if column.dtype.kind in "biuf"}
     for field, column in kept.items():
-        wide = column.dtype.kind in "iu" and column.dtype.itemsize == 8 and column.size > 0
-        if wide and not (column.min() >= -(2**31) and column.max() < 2**31):
+        if beyond_32_bits(column):
             raise InvalidInput(
                 f"field {field!r} has whole numbers beyond 32 bits, which JAX would change: leave it out, or scale it"
             )
     return kept
+
+
+def beyond_32_bits(column: np.ndarray) -> bool:
+    """Whether JAX, which computes in 32 bits, would make other numbers of these whole ones."""
+    wide = column.dtype.kind in "iu" and column.dtype.itemsize == 8 and column.size > 0
+    return wide and not bool(column.min() >= -(2**31) and column.max() < 2**31)
 
 
 def _aligned(column: np.ndarray, rows: int) -> np.ndarray:

@@ -20,7 +20,15 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from blindsight import trees
 from blindsight.backends import placement
-from blindsight.backends.cohort import Bounds, ClientUpdate, Examples, bounded_sums, contribution, parts_of
+from blindsight.backends.cohort import (
+    Bounds,
+    ClientUpdate,
+    Examples,
+    bounded_sums,
+    contribution,
+    parts_of,
+    parts_of_setting,
+)
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
@@ -57,6 +65,11 @@ class Simulation:
         sizes = self.population.sizes
         return int(sizes[0]) if sizes[0] > 0 and np.all(sizes == sizes[0]) else None
 
+    @functools.cached_property
+    def _fits(self) -> bool:
+        """Whether the population may lie on the devices; asked once: a generated one draws to tell its fields."""
+        return placement.nbytes(self.population) <= placement.room()
+
     def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> "SimulatedCohort":
         """The cohort of the clients with these indices, less those that drop out."""
         if len(clients) > _LARGEST_COHORT:
@@ -71,8 +84,7 @@ class Simulation:
 
     def place(self, clients: np.ndarray) -> tuple[dict[str, jax.Array], np.ndarray]:
         """Columns on the devices that hold these clients' examples, and where each client's begin."""
-        fields = [field for field, (dtype, _) in self.population.fields.items() if dtype.kind in "biuf"]
-        if self._resident is None and placement.nbytes(self.population, fields) <= placement.room():
+        if self._resident is None and self._fits:
             columns = placement.numbers(self.population.columns)
             self._resident = placement.on_all(columns, self.population.n_examples, self.mesh)
         if self._resident is not None:
@@ -176,7 +188,7 @@ def _sum_chunks(
         examples = Examples(columns, client["start"], client["count"], settings.uniform, capacity)
         update = settings.client_update(broadcast, examples, jax.random.fold_in(key, client["index"]))
         lengths = {name: trees.norm(part) for name, part in parts_of(update, bounds).items()}
-        limits = bounds if isinstance(bounds, Mapping) else {"": bounds}
+        limits = parts_of_setting(bounds)
         finite = functools.reduce(jnp.logical_and, [jnp.isfinite(length) for length in lengths.values()])
         longer = functools.reduce(jnp.logical_or, [lengths[name] > limits[name] for name in lengths])
         odd = {"not_finite": ~finite, "clipped": finite & longer, "empty": client["count"] == 0}

@@ -8,7 +8,7 @@ from blindsight.accounting.ledger import Ledger
 from blindsight.keys import Key
 from blindsight.trees import BoundedSum
 
-__all__ = ["Mechanism", "Release", "publish"]
+__all__ = ["Mechanism", "Release", "marked", "publish"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -41,6 +41,13 @@ class _Participation(Protocol):
     def event(self, release: Event, rounds: int = 1) -> Event: ...
 
 
+def marked(event: Event, key: Key) -> Event:
+    """The event as the ledger has to know it: noise that a reproducible key draws can be drawn again by others."""
+    if key.is_reproducible and isinstance(event, Gaussian | Laplace):
+        return dataclasses.replace(event, reproducible=True)
+    return event
+
+
 def publish(
     mechanism: Mechanism[T_co],
     total: BoundedSum,
@@ -59,9 +66,7 @@ def publish(
     later guarantee for the population says so. `participation` is how the clients in `total` were chosen; without it
     nothing is amplified. `details` (run, note, split, arm) go into the ledger entry.
     """
-    event = mechanism.event(total)
-    if key.is_reproducible and isinstance(event, Gaussian | Laplace):
-        event = dataclasses.replace(event, reproducible=True)
+    event = marked(mechanism.event(total), key)
     relation = Relation.ADD_OR_REMOVE
     if participation is not None:
         event, relation = participation.event(event), participation.relation
