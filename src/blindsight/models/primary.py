@@ -1,0 +1,287 @@
+"""The primary model: the one in the field whose mistakes are to be understood.
+
+It may be any Python function, a classifier of Blindsight's own, or an ONNX file, so it is run on whole columns in
+batches and never inside a compiled client update. What it says about a client's examples stays on that client.
+"""
+
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.models.layers import softmax_cross_entropy
+
+__all__ = ["Primary", "fit", "gather", "primary"]
+
+Scores = Callable[[np.ndarray], Any]
+"""(examples, ...) to one score for each class: (examples, classes), the highest wins."""
+
+
+class _Population(Protocol):
+    """What is asked of a population: `data` stands beside `models`, not below."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def fields(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]: ...
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]: ...
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Primary:
+    """A model to inspect: `scores(inputs)`, and what its inputs must look like, where that is known.
+
+    `dtype` is the kind of number that it reads, `low` and `high` are where these lie; bytes are no matter to a model
+    that `scales_bytes` itself.
+    """
+
+    call: Scores
+    name: str
+    shape: tuple[int, ...] | None = None
+    dtype: np.dtype[Any] | None = None
+    low: float = -math.inf
+    high: float = math.inf
+    scales_bytes: bool = False
+    batch_size: int = 1000
+
+    def scores(self, inputs: np.ndarray) -> np.ndarray:
+        """One score for each class of each example, shape (examples, classes), computed batch by batch."""
+        starts = range(0, max(len(inputs), 1), self.batch_size)
+        found = [np.asarray(self.call(inputs[start : start + self.batch_size]), np.float32) for start in starts]
+        return np.concatenate(found)
+
+    def predict(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The most likely class of each example (int32), and how sure the model is: its softmax (float32)."""
+        scores = self.scores(inputs)
+        odds = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-math.inf))
+        sure = odds.max(axis=1, initial=0.0) / np.maximum(odds.sum(axis=1), np.float32(1e-30))
+        return np.argmax(scores, axis=1).astype(np.int32), sure.astype(np.float32)
+
+    def check(self, population: _Population, field: str | Sequence[str] = "image", label: str | None = "label") -> None:
+        """Refuse a model that does not read `field` of `population`, before anything is spent.
+
+        Shape, dtype and number of classes are known from the fields. Range is not: one client's examples are looked
+        at, which only a simulation may do; in the field the client itself has to.
+        """
+        fields = (field,) if isinstance(field, str) else tuple(field)
+        for one in fields:
+            if one not in population.fields:
+                raise InvalidInput(f"the primary model reads {one!r}, but {population.name} has {_names(population)}")
+            if population.fields[one][0].kind not in "biuf":
+                raise InvalidInput(
+                    f"the primary model reads numbers and {one!r} of {population.name} is text: encode it as numbers"
+                )
+        said = " and ".join(fields)
+        some = gather(_some_client(population), fields)
+        self._check_input(some, said)
+        some = some[:1]
+        try:
+            scores = self.scores(np.zeros_like(some))
+        except BlindsightError:
+            raise
+        except Exception as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise InvalidInput(
+                f"{self.name} does not read {said}, which is {_spell(some)} ({reason:.200}): give it a function that "
+                f"reshapes what it gets"
+            ) from error
+        if scores.ndim != 2 or len(scores) != len(some) or not np.isfinite(scores).all():
+            raise InvalidInput(
+                f"{self.name} must give a finite score for each class, (examples, classes), but for an example of "
+                f"zeros it gave {_spell(scores)}"
+            )
+        names = population.classes.get(label or "")
+        if names and scores.shape[1] != len(names):
+            raise InvalidInput(
+                f"{self.name} knows {scores.shape[1]} classes and {label!r} of {population.name} has {len(names)}: "
+                f"use a model that was trained for these classes"
+            )
+
+    def _check_input(self, some: np.ndarray, said: str) -> None:
+        if self.shape is not None and some.shape[1:] != self.shape:
+            raise InvalidInput(
+                f"{self.name} reads examples of shape {list(self.shape)} and {said} has {list(some.shape[1:])}: "
+                f"resize the examples, or use another model"
+            )
+        if self.dtype is not None and some.dtype != self.dtype:
+            raise InvalidInput(
+                f"{self.name} reads {self.dtype} and {said} holds {some.dtype}: convert one into the other, and mind "
+                f"the range (bytes go from 0 to 255, fractions from 0 to 1)"
+            )
+        is_bytes, low, high = some.dtype == np.uint8, self.low, self.high
+        if is_bytes and self.scales_bytes:
+            return
+        largest = 255.0 if is_bytes else float(np.max(some, initial=-math.inf))
+        smallest = 0.0 if is_bytes else float(np.min(some, initial=math.inf))
+        if smallest < low or largest > high or (not is_bytes and high > 2 and smallest >= 0 and largest <= 1):
+            has = "bytes from 0 to 255" if is_bytes else "numbers of another range"
+            raise InvalidInput(
+                f"{self.name} reads numbers from {low:g} to {high:g} and {said} holds {has}: scale them in a function "
+                f"around the model, or say the range that it was trained with"
+            )
+
+
+def primary(
+    model: Any,
+    *,
+    name: str | None = None,
+    shape: Sequence[int] | None = None,
+    dtype: Any = None,
+    value_range: tuple[float, float] | None = None,
+    batch_size: int = 1000,
+) -> Primary:
+    """The primary model made of a function, an Equinox classifier, or the path of an ONNX file.
+
+    What is said about its input (`shape` of one example, `dtype`, `value_range`) is checked against a population by
+    `check`. An ONNX file says most of it itself: `metadata_props` may hold `layout` (NHW, NHWC, NCHW or NF), `range`
+    ("0,1"), and `mean` and `std` with which inputs are normalised.
+
+    >>> primary(lambda images: np.zeros((len(images), 10)), name="no idea").scores(np.zeros((2, 28, 28))).shape
+    (2, 10)
+    """
+    if batch_size < 1:
+        raise InvalidInput(f"batch_size must be at least 1, got {batch_size}")
+    low, high = value_range or (-math.inf, math.inf)
+    given: dict[str, Any] = {"low": low, "high": high, "batch_size": batch_size}
+    given |= {"shape": None if shape is None else tuple(shape), "dtype": None if dtype is None else np.dtype(dtype)}
+    if isinstance(model, Primary):
+        return model
+    if isinstance(model, str | Path):
+        return _from_onnx(Path(model), given, name)
+    if isinstance(model, eqx.Module) and callable(model):
+        call = functools.partial(_run_module, model, batch_size)
+        return Primary(call, name or type(model).__name__, scales_bytes=True, **given)
+    if not callable(model):
+        raise InvalidInput(
+            f"a primary model is a function of a batch, an Equinox classifier or the path of an ONNX file, "
+            f"got {type(model).__name__}"
+        )
+    return Primary(model, name or getattr(model, "__name__", "the primary model"), **given)
+
+
+def fit(
+    model: Any,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    *,
+    epochs: int = 3,
+    batch_size: int = 100,
+    learning_rate: float = 1e-3,
+    key: jax.Array,
+) -> Any:
+    """The classifier, trained with Adam in one place on data that anyone may see. Nothing about it is private."""
+    optimizer = optax.adam(learning_rate)
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+
+    def loss(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.mean(softmax_cross_entropy(eqx.combine(params, static)(x), y))
+
+    @jax.jit
+    def step(params: Any, state: Any, x: jax.Array, y: jax.Array) -> tuple[Any, Any]:
+        updates, state = optimizer.update(jax.grad(loss)(params, x, y), state)
+        return jax.tree.map(lambda a, b: a + b, params, updates), state
+
+    state, size = optimizer.init(params), min(batch_size, len(inputs))
+    for number in range(epochs):
+        order = np.asarray(jax.random.permutation(jax.random.fold_in(key, number), len(inputs)))
+        for start in range(0, len(inputs) - size + 1, size):
+            rows = order[start : start + size]
+            params, state = step(params, state, inputs[rows], labels[rows].astype(np.int32))
+    return eqx.combine(params, static)
+
+
+def gather(columns: Mapping[str, np.ndarray], fields: str | Sequence[str]) -> np.ndarray:
+    """What a model reads: one field as it is, or several numbers side by side as float32."""
+    if isinstance(fields, str) or len(fields) == 1:
+        return columns[fields if isinstance(fields, str) else fields[0]]
+    return np.stack([columns[field].astype(np.float32) for field in fields], axis=-1)
+
+
+@eqx.filter_jit
+def _apply(model: Any, x: jax.Array) -> jax.Array:
+    return model(x)
+
+
+def _run_module(model: Any, batch_size: int, inputs: np.ndarray) -> np.ndarray:
+    """Filled up to a whole batch, so that one shape is compiled."""
+    filled = np.zeros((batch_size, *inputs.shape[1:]), inputs.dtype)
+    filled[: len(inputs)] = inputs
+    return np.asarray(_apply(model, jnp.asarray(filled)))[: len(inputs)]
+
+
+def _from_onnx(path: Path, given: dict[str, Any], name: str | None) -> Primary:
+    if not path.is_file():
+        raise InvalidInput(f"there is no model {path}: name an ONNX file")
+    try:
+        import onnxruntime  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise InvalidInput("reading ONNX files needs onnxruntime: pip install 'blindsight[onnx]'") from error
+    try:
+        session: Any = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise InvalidInput(f"{path} is not an ONNX model that can be run: {str(error).splitlines()[0]:.200}") from error
+    if len(session.get_inputs()) != 1:
+        raise InvalidInput(f"{path} has {len(session.get_inputs())} inputs: export it with one")
+    (reads,), about = session.get_inputs(), session.get_modelmeta().custom_metadata_map
+    layout, reads_bytes = about.get("layout", "").upper(), reads.type == "tensor(uint8)"
+    if layout not in ("", "NF", "NHW", "NHWC", "NCHW"):
+        raise InvalidInput(f"{path} has the layout {layout!r}: write NF, NHW, NHWC or NCHW")
+    try:
+        mean, std = (np.asarray(json.loads(f"[{about.get(word, one)}]"), np.float32) for word, one in _NORMAL.items())
+        if "range" in about and given["low"] == -math.inf:
+            given["low"], given["high"] = (float(end) for end in about["range"].split(","))
+    except ValueError as error:
+        raise InvalidInput(f"{path} has metadata that are not numbers ({error}): write range as 0,1") from error
+    low, high = given["low"], given["high"]
+    is_known = low > -math.inf
+    if given["dtype"] is None and (reads_bytes or not is_known):  # whether 1 or 255 is white must not be guessed
+        given["dtype"] = np.dtype(np.uint8 if reads_bytes else np.float32)
+
+    def call(inputs: np.ndarray) -> np.ndarray:
+        x = inputs if reads_bytes else (_to_range(inputs, low, high) - mean) / std
+        if layout == "NCHW":
+            x = x[:, None] if x.ndim == 3 else np.moveaxis(x, -1, 1)
+        elif layout == "NHWC" and x.ndim == 3:
+            x = x[..., None]
+        elif layout == "NF":
+            x = x.reshape(len(x), -1)
+        return session.run(None, {reads.name: np.ascontiguousarray(x, np.uint8 if reads_bytes else np.float32)})[0]
+
+    return Primary(call, name or path.name, scales_bytes=is_known and not reads_bytes, **given)
+
+
+_NORMAL = {"mean": "0", "std": "1"}
+
+
+def _to_range(inputs: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Bytes as the range that the file says it reads; other numbers as they are."""
+    x = inputs.astype(np.float32)
+    return low + x * np.float32((high - low) / 255) if inputs.dtype == np.uint8 else x
+
+
+def _some_client(population: _Population) -> dict[str, np.ndarray]:
+    """The examples of the first client that has any."""
+    for columns in population:
+        if len(next(iter(columns.values()))):
+            return columns
+    raise InvalidInput(f"the clients of {population.name} have no examples to run the primary model on")
+
+
+def _names(population: _Population) -> str:
+    return ", ".join(population.fields)
+
+
+def _spell(array: np.ndarray) -> str:
+    return f"{array.dtype}{list(array.shape)}"
