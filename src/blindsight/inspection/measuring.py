@@ -1,0 +1,243 @@
+"""One round that measures everything: every client sends a bounded vector for each part, and all are released at once.
+
+A part (moments, cues, votes) turns one client's examples and its masks, one row for each arm, into a vector with an L2
+bound. Parts are noised on their own, part i at noise multiplier z / sqrt(share_i) with shares of the precision that add
+up to 1, so that together they cost exactly one Gaussian release at z. That release is written into the ledger before
+any noise is drawn.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blindsight import trees
+from blindsight.accounting.events import Event, Relation
+from blindsight.accounting.guarantee import Guarantee, certify
+from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.planning import solve_noise
+from blindsight.backends import Backend, Batch, ClientUpdate, Examples
+from blindsight.errors import InvalidInput, PrivacyError
+from blindsight.keys import Key
+from blindsight.mechanisms import GaussianMechanism, QuantileEstimate, gaussian, publish, quantile
+from blindsight.mechanisms.gaussian import joint
+from blindsight.mechanisms.noise import Sampler
+from blindsight.mechanisms.release import marked
+from blindsight.participation import full
+from blindsight.selection import ASSUMED, FORMINGS, Arms, Forming
+
+__all__ = ["Measured", "Measurement", "Part", "Thresholds", "measure", "noise_for", "thresholds"]
+
+_LEVELS = 8  # thresholds to within 1/256
+
+
+class Part(Protocol):
+    """One thing to measure; hashable, because the round is compiled once for each combination of parts."""
+
+    @property
+    def name(self) -> str:
+        """What the part is called in the update and in reports."""
+        ...
+
+    @property
+    def bound(self) -> float:
+        """The L2 norm that no client's part exceeds, over all arms together."""
+        ...
+
+    @property
+    def coordinates(self) -> int:
+        """The length of the part."""
+        ...
+
+    def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
+        """What one client sends; `batch` holds all its examples, `masks` has shape (arms, examples)."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A part as released: the noisy sum over clients, the standard deviation of its noise, and its epsilon alone."""
+
+    sums: np.ndarray
+    noise_std: float
+    epsilon: float
+
+    def to_dict(self, name: str) -> dict[str, Any]:
+        """One row of a report's table of releases; the noise is that of a sum."""
+        return {
+            "what": name,
+            "epsilon": self.epsilon,
+            "noise_std": self.noise_std,
+            "coordinates": int(self.sums.size),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+    """Everything that one round released, and what it promises."""
+
+    parts: Mapping[str, Measured]
+    arms: tuple[str, ...]
+    clients: int
+    event: Event
+    guarantee: Guarantee
+
+    def __getitem__(self, name: str) -> Measured:
+        return self.parts[name]
+
+    @property
+    def releases(self) -> tuple[dict[str, Any], ...]:
+        """What was released, part by part."""
+        return tuple(part.to_dict(name) for name, part in self.parts.items())
+
+
+def noise_for(
+    parts: Sequence[Part],
+    *,
+    epsilon: float,
+    delta: float,
+    shares: Mapping[str, float] | None = None,
+    sampler: Sampler = "exact",
+) -> dict[str, GaussianMechanism]:
+    """The mechanism of each part with the least noise at which all of them together are (epsilon, delta)-DP.
+
+    `shares` says how the precision is divided (equally if left out): a part with a quarter of it has twice the noise
+    that it would have alone.
+    """
+    weights = _shares(parts, shares)
+
+    def mechanisms(noise: float) -> dict[str, GaussianMechanism]:
+        return {part.name: gaussian(noise * weights[part.name] ** -0.5, sampler=sampler) for part in parts}
+
+    def event(noise: float) -> Event:
+        made = mechanisms(noise)
+        return joint(*(made[part.name].event_for(part.coordinates) for part in parts))
+
+    return mechanisms(solve_noise(event, epsilon=epsilon, delta=delta))
+
+
+def measure(
+    backend: Backend,
+    arms: Arms,
+    parts: Sequence[Part],
+    mechanisms: Mapping[str, GaussianMechanism],
+    *,
+    clients: int,
+    population: str,
+    delta: float,
+    ledger: Ledger,
+    key: Key,
+    forming: Forming = "zero_fill",
+    run: str = "",
+    note: str = "",
+) -> Measurement:
+    """Measure all parts on everyone in one round.
+
+    `clients` is the number of clients of the backend, which is public: the whole population, or with
+    `forming="eligible"` the clients of the arms (`Arms.eligible`). `population` is their name in the ledger.
+
+    **Guarantee**: what is released costs `Measurement.event`, which was recorded before any noise was drawn; a budget
+    that does not allow it refuses the round, and nothing is released.
+    """
+    bounds = {part.name: float(part.bound) for part in parts}
+    if set(bounds) != set(mechanisms) or len(bounds) < len(parts):
+        raise InvalidInput(f"parts need different names and a mechanism each, got {sorted(bounds)} and {[*mechanisms]}")
+    participation = full(clients)
+    expected = {part.name: mechanisms[part.name].event_for(part.coordinates) for part in parts}
+    event = participation.event(marked(joint(*expected.values()), key))
+    guarantee = certify(
+        event,
+        delta=delta,
+        participation=f"full: all {clients:,}, {FORMINGS[forming]}",
+        assumptions=(ASSUMED,) if forming == "eligible" else (),
+    )
+    epsilons = {name: certify(one, delta=delta).epsilon for name, one in expected.items()}
+    cohort = backend.cohort(participation.draw(), n_expected=participation.n_expected, key=key.derive("clients"))
+    grid = {name: mechanisms[name].grid(bound) for name, bound in bounds.items()}
+    totals = cohort.sum(_client_update(arms, tuple(parts)), jnp.zeros(()), l2_bound=bounds, grid=grid)
+    for part in parts:
+        if mechanisms[part.name].event(totals[part.name]) != expected[part.name]:
+            found = trees.size(totals[part.name].value)
+            raise PrivacyError(f"{part.name} has {found} coordinates, but {part.coordinates} were to be paid for")
+    ledger.record(
+        event, population=population, unit=guarantee.unit, relation=Relation.ADD_OR_REMOVE, run=run, note=note
+    )
+    measured: dict[str, Measured] = {}
+    for name, total in totals.items():
+        release = mechanisms[name].release(total, key=key.derive("noise").derive(name))
+        sums = np.asarray(release.value, np.float64) * total.n_expected
+        measured[name] = Measured(sums, release.noise_std * total.n_expected, epsilons[name])
+    return Measurement(measured, tuple(arms), clients, event, guarantee)
+
+
+@functools.lru_cache(maxsize=32)
+def _client_update(arms: Arms, parts: tuple[Part, ...]) -> ClientUpdate:
+    """The client's half: all its examples in one batch, its masks, and what each part makes of them."""
+
+    def client_update(broadcast: Any, examples: Examples, key: jax.Array) -> dict[str, jax.Array]:
+        del broadcast
+        everything = max(examples.capacity, 1)
+        batch = examples.batch(examples.order(everything, key=None), 0, everything)
+        masks = arms.masks(batch)
+        keys = jax.random.split(key, len(parts))
+        return {part.name: part.client_part(batch, masks, k) for part, k in zip(parts, keys, strict=True)}
+
+    return client_update
+
+
+@dataclasses.dataclass(frozen=True)
+class Thresholds:
+    """Two accuracies that divide clients, found with privacy; intervals cover the true quantiles 95 % of the time."""
+
+    low: QuantileEstimate
+    high: QuantileEstimate
+    event: Event
+    guarantee: Guarantee
+
+
+def thresholds(
+    accuracies: np.ndarray,
+    *,
+    epsilon: float,
+    delta: float,
+    population: str,
+    ledger: Ledger,
+    key: Key,
+    probabilities: tuple[float, float] = (0.25, 0.75),
+    sampler: Sampler = "exact",
+    run: str = "",
+) -> Thresholds:
+    """The quantiles of clients' accuracies (the papers': 25th and 75th percentile) for `selection.by_accuracy`.
+
+    Both are read off one release of cumulative counts, which the ledger records first. `accuracies` has one number for
+    each client, which stays there; a client without examples says 1, which is in nobody's arm of failures.
+    """
+    if not (np.ndim(accuracies) == 1 and len(accuracies) and 0 < probabilities[0] <= probabilities[1] < 1):
+        raise InvalidInput(f"thresholds need one accuracy for each client and two shares, got {probabilities}")
+    cells = 2 ** (_LEVELS + 1) - 2
+    noise = solve_noise(lambda z: gaussian(z, sampler=sampler).event_for(cells), epsilon=epsilon, delta=delta)
+    mechanism = gaussian(noise, sampler=sampler)
+    lower, upper = (quantile(p, low=0.0, high=1.0, mechanism=mechanism, levels=_LEVELS) for p in probabilities)
+    total = lower.count(lower.parts(accuracies), n_expected=len(accuracies))
+    noise_key, participation = key.derive("thresholds"), full(len(accuracies))
+    about: dict[str, Any] = {"ledger": ledger, "population": population, "run": run, "note": "thresholds of accuracy"}
+    release = publish(lower, total, key=noise_key, participation=participation, **about)
+    # the same noise on the same sum, read at another share: no second release
+    other = upper.release(total, key=noise_key)
+    return Thresholds(release.value, other.value, release.event, certify(release.event, delta=delta))
+
+
+def _shares(parts: Sequence[Part], shares: Mapping[str, float] | None) -> dict[str, float]:
+    names = [part.name for part in parts]
+    given = dict(shares or dict.fromkeys(names, 1.0))
+    if not names or set(given) != set(names) or len(set(names)) < len(names):
+        raise InvalidInput(f"every part has a name of its own and one share of the precision, got {given} for {names}")
+    if not all(0 < share < math.inf for share in given.values()):
+        raise InvalidInput(f"shares of the precision are positive, got {given}")
+    whole = math.fsum(given.values())
+    return {name: share / whole for name, share in given.items()}
