@@ -284,7 +284,7 @@ class Arms(Mapping[str, Criterion]):
 
     @property
     def disjoint_by_client(self) -> bool:
-        """Whether a client can be in one arm only, with all its examples."""
+        """Whether a client can be in one arm only."""
         return len(self) == 1 or all(criterion.by_client for criterion in self.values())
 
     @property

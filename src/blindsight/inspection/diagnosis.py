@@ -5,11 +5,11 @@ A vote is one of the candidates or "none", so an arm's votes are one noisy histo
 columns once for each candidate, and each example keeps which candidates would have put it right (`repaired`), which
 stays on its client like everything that the primary model says.
 
-**When a client votes "none".** In an arm, let `failing` be the share of the client's examples that the model gets
-wrong, and r_k the share of those, as far as they were tried, that undoing fault k puts right. Undoing k would raise the
-accuracy by about failing * r_k. The client votes for the k with the largest gain, if this is at least `margin` of its
-examples and came from at least `minimum` repaired ones; ties and lesser gains are "none". A healthy client has few
-mistakes, so that no candidate can gain that much by luck.
+**When a client votes "none".** In an arm, let r_k be the share of the client's failing examples, as far as they were
+tried, that undoing fault k puts right, and `failing` the share of all the client's examples that fail and are in the
+arm. Undoing k would raise the client's accuracy by about failing * r_k. The client votes for the k with the largest
+gain, if it repairs at least half of the failures (r_k >= 1/2), and raises the accuracy by at least `margin`; ties and
+lesser gains are "none". A healthy client has few mistakes, so that no candidate can gain that much by luck.
 """
 
 import dataclasses
@@ -76,13 +76,12 @@ class Votes:
     labels: tuple[str, ...]  # the candidates, then "none"
     arms: tuple[str, ...]
     disjoint_by_client: bool
-    margin: float = 0.25
-    minimum: int = 3
+    margin: float = 0.15
     name: str = "votes"
 
     def __post_init__(self) -> None:
-        if not (0 < self.margin <= 1 and self.minimum >= 1):
-            raise InvalidInput(f"a vote needs a margin in (0, 1] and one repaired example, got {self}")
+        if not 0 < self.margin <= 1:
+            raise InvalidInput(f"the margin of a vote is a share of examples, got {self.margin}")
 
     @property
     def coordinates(self) -> int:
@@ -99,18 +98,16 @@ class Votes:
         del key
         repaired, tried = batch[FIELD].astype(jnp.float32), batch[TRIED].astype(jnp.float32)
         wrong = 1 - batch["is_correct"].astype(jnp.float32)
-        examples = jnp.sum(masks, axis=1)
-        tries = jnp.sum(masks * tried[None, :], axis=1)
-        fixed = (masks * tried[None, :]) @ repaired  # (arms, candidates)
-        failing = jnp.sum(masks * wrong[None, :], axis=1) / jnp.maximum(examples, 1.0)
-        gain = fixed / jnp.maximum(tries, 1.0)[:, None] * failing[:, None]
-        ordered = jnp.sort(gain, axis=1)
-        best = jnp.argmax(gain, axis=1)
-        lead = ordered[:, -1] - (ordered[:, -2] if gain.shape[1] > 1 else 0.0)
-        enough = (ordered[:, -1] >= self.margin) & (jnp.max(fixed, axis=1) >= self.minimum) & (lead > 1e-6)
+        tries = jnp.sum(masks * tried[None, :], axis=1, keepdims=True)
+        fixed = (masks * tried[None, :]) @ repaired / jnp.maximum(tries, 1.0)  # (arms, candidates)
+        failing = jnp.sum(masks * wrong[None, :], axis=1) / jnp.maximum(jnp.sum(batch.weight), 1.0)
+        best, ordered = jnp.argmax(fixed, axis=1), jnp.sort(fixed, axis=1)
+        lead = ordered[:, -1] - (ordered[:, -2] if fixed.shape[1] > 1 else 0.0)
+        enough = (ordered[:, -1] >= 0.5) & (ordered[:, -1] * failing >= self.margin) & (lead > 1e-6)
         choice = jnp.where(enough, best, len(self.labels) - 1)
         votes = jax.nn.one_hot(choice, len(self.labels), dtype=jnp.float32)
-        return jnp.where((examples > 0)[:, None], votes, jnp.zeros_like(votes)).ravel()
+        is_in = jnp.any(masks > 0, axis=1)
+        return jnp.where(is_in[:, None], votes, jnp.zeros_like(votes)).ravel()
 
     def read(self, measured: Measured) -> dict[str, ArmVotes]:
         """The noisy tally of each arm."""
@@ -188,13 +185,12 @@ def votes_part(
     arms: tuple[str, ...],
     *,
     disjoint_by_client: bool,
-    margin: float = 0.25,
-    minimum: int = 3,
+    margin: float = 0.15,
 ) -> Votes:
     """The part that counts the votes of `population`, which `observe` has prepared."""
     if FIELD not in population.fields:
         raise InvalidInput(f"{population.name} has undone nothing yet: use the population that diagnosis.observe gives")
-    return Votes((*population.classes[FIELD], NONE), tuple(arms), disjoint_by_client, margin, minimum)
+    return Votes((*population.classes[FIELD], NONE), tuple(arms), disjoint_by_client, margin)
 
 
 def _as_faults(suspects: Sequence[Fault | str]) -> tuple[Fault, ...]:

@@ -125,7 +125,8 @@ class Primary:
             return
         largest = 255.0 if is_bytes else float(np.max(some, initial=-math.inf))
         smallest = 0.0 if is_bytes else float(np.min(some, initial=math.inf))
-        if smallest < low or largest > high or (not is_bytes and high > 2 and smallest >= 0 and largest <= 1):
+        is_fraction = not is_bytes and smallest >= 0 and largest <= 1
+        if smallest < low or largest > high or (is_fraction and 2 < high < math.inf):
             has = "bytes from 0 to 255" if is_bytes else "numbers of another range"
             raise InvalidInput(
                 f"{self.name} reads numbers from {low:g} to {high:g} and {said} holds {has}: scale them in a function "
@@ -198,7 +199,8 @@ def fit(
         order = np.asarray(jax.random.permutation(jax.random.fold_in(key, number), len(inputs)))
         for start in range(0, len(inputs) - size + 1, size):
             rows = order[start : start + size]
-            params, state = step(params, state, inputs[rows], labels[rows].astype(np.int32))
+            with jax.numpy_dtype_promotion("standard"):  # optax counts steps in whole numbers
+                params, state = step(params, state, inputs[rows], labels[rows].astype(np.int32))
     return eqx.combine(params, static)
 
 

@@ -1,0 +1,177 @@
+"""Primary models: any function, a classifier, an ONNX file; and what does not fit is refused in one sentence."""
+
+import struct
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from blindsight.data import embedded
+from blindsight.data.population import Population
+from blindsight.errors import InvalidInput
+from blindsight.models import CNN, MLP
+from blindsight.models.primary import Primary, fit, gather, primary
+
+
+def ten(images: np.ndarray) -> np.ndarray:
+    return np.zeros((len(images), 10))
+
+
+def images_of(dtype, high, shape=(28, 28), classes=10) -> Population:
+    image = np.linspace(0, high, 4 * int(np.prod(shape))).reshape(4, *shape).astype(dtype)
+    names = tuple(map(str, range(classes)))
+    columns = {"image": image, "label": np.zeros(4, np.int32)}
+    return Population(columns, sizes=[0, 4], name="pictures", classes={"label": names})
+
+
+def test_scores_are_those_of_one_call_however_they_are_batched():
+    image = embedded("digits").columns["image"][:50]
+    model = MLP((8, 8), 10, key=jax.random.key(0))
+    whole = np.asarray(model(jax.numpy.asarray(image)))
+    for size in (7, 50, 64):
+        np.testing.assert_allclose(primary(model, batch_size=size).scores(image), whole, rtol=1e-5, atol=1e-6)
+    assert primary(model).scores(image[:0]).shape == (0, 10)
+    predicted, sure = primary(model).predict(image)
+    np.testing.assert_array_equal(predicted, whole.argmax(axis=1))
+    np.testing.assert_allclose(sure, np.asarray(jax.nn.softmax(whole, axis=1)).max(axis=1), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("model", "population", "words"),
+    [
+        (primary(ten, shape=(8, 8)), images_of(np.uint8, 255), r"reads examples of shape \[8, 8\] and image has"),
+        (primary(ten, dtype=np.float32), images_of(np.uint8, 255), "reads float32 and image holds uint8: convert"),
+        (primary(ten, dtype=np.uint8), images_of(np.float32, 1), "reads uint8 and image holds float32"),
+        (primary(ten, value_range=(0, 1)), images_of(np.uint8, 255), "from 0 to 1 and image holds bytes from 0 to 255"),
+        (
+            primary(ten, value_range=(0, 1)),
+            images_of(np.float32, 255),
+            "from 0 to 1 and image holds numbers of another",
+        ),
+        (primary(ten, value_range=(0, 255)), images_of(np.float32, 1), "from 0 to 255 and image holds numbers of ano"),
+        (primary(ten), images_of(np.uint8, 255, classes=62), "knows 10 classes and 'label' of pictures has 62"),
+        (primary(lambda x: np.zeros(len(x)), name="flat"), images_of(np.uint8, 255), "flat must give a finite score"),
+        (primary(lambda x: ten(x) * np.nan, name="nan"), images_of(np.uint8, 255), "nan must give a finite score"),
+        (
+            primary(CNN((28, 28), 10, key=jax.random.key(0))),
+            images_of(np.uint8, 255, (8, 8)),
+            "CNN does not read",
+        ),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused_before_it_is_used(model, population, words):
+    with pytest.raises(InvalidInput, match=words):
+        model.check(population)
+
+
+def test_models_that_fit_pass():
+    primary(ten).check(images_of(np.uint8, 255))
+    primary(ten, value_range=(0, 1), dtype="float32", shape=(28, 28)).check(images_of(np.float32, 1))
+    primary(CNN((28, 28), 10, key=jax.random.key(0)), value_range=(0, 1)).check(images_of(np.uint8, 255))
+
+
+def test_fields_that_are_not_there_or_are_text_are_refused():
+    with pytest.raises(InvalidInput, match="reads 'picture', but pictures has image, label"):
+        primary(ten).check(images_of(np.uint8, 255), "picture")
+    said = Population({"said": np.array(["a", "b"])}, sizes=[2], name="talk")
+    with pytest.raises(InvalidInput, match="'said' of talk is text"):
+        primary(ten).check(said, "said")
+    with pytest.raises(InvalidInput, match="have no examples"):
+        primary(ten).check(Population({"image": np.zeros((0, 2, 2))}, sizes=[0], name="nobody"), "image")
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    with pytest.raises(InvalidInput, match="a function of a batch"):
+        primary(3)
+    with pytest.raises(InvalidInput, match="there is no model"):
+        primary(tmp_path / "absent.onnx")
+    with pytest.raises(InvalidInput, match="batch_size"):
+        primary(ten, batch_size=0)
+    made = primary(ten)
+    assert primary(made) is made
+    assert isinstance(made, Primary)
+
+
+def test_several_fields_are_read_side_by_side():
+    columns = {"a": np.arange(3), "b": np.ones(3)}
+    assert gather(columns, ("a", "b")).tolist() == [[0, 1], [1, 1], [2, 1]]
+    assert gather(columns, "a") is columns["a"]
+    assert gather(columns, ["b"]) is columns["b"]
+
+
+def test_fitting_learns_what_it_is_shown():
+    digits = embedded("digits").columns
+    model = fit(
+        MLP((8, 8), 10, key=jax.random.key(0)), digits["image"], digits["label"], key=jax.random.key(1), epochs=8
+    )
+    assert (primary(model).predict(digits["image"])[0] == digits["label"]).mean() > 0.9
+
+
+# --- ONNX: a file is written here by hand, field by field of its protocol buffers
+
+
+def _field(number: int, value: bytes | str | int) -> bytes:
+    if isinstance(value, int):
+        return _varint(number << 3) + _varint(value)
+    value = value.encode() if isinstance(value, str) else value
+    return _varint(number << 3 | 2) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    out = b""
+    while value > 127:
+        out, value = out + bytes([value & 127 | 128]), value >> 7
+    return out + bytes([value])
+
+
+def _tensor_type(kind: int, shape: tuple[int | str, ...]) -> bytes:
+    dims = b"".join(_field(1, _field(2, d) if isinstance(d, str) else _field(1, d)) for d in shape)
+    return _field(1, _field(1, kind) + _field(2, dims))
+
+
+def write_onnx(path: Path, metadata: dict[str, str], reads: tuple[int | str, ...] = ("n", 1, 2, 2)) -> Path:
+    """Flattens a (n, 1, 2, 2) input of floats into (n, 4): the pixels are the scores."""
+    axis = _field(1, "axis") + _field(3, 1) + _field(20, 2)
+    node = _field(1, "x") + _field(2, "y") + _field(4, "Flatten") + _field(5, axis)
+    value = lambda name, shape: _field(1, name) + _field(2, _tensor_type(1, shape))  # noqa: E731
+    graph = _field(1, node) + _field(2, "g") + _field(11, value("x", reads)) + _field(12, value("y", ("n", 4)))
+    about = b"".join(_field(14, _field(1, key) + _field(2, text)) for key, text in metadata.items())
+    path.write_bytes(_field(1, 8) + _field(7, graph) + _field(8, _field(1, "") + _field(2, 13)) + about)
+    return path
+
+
+def test_an_onnx_file_says_how_its_input_is_laid_out(tmp_path):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    about = {"layout": "NCHW", "range": "0,1", "mean": "0.5", "std": "0.25"}
+    model = primary(write_onnx(tmp_path / "m.onnx", about))
+    image = np.array([[[0, 255], [51, 102]]], np.uint8)
+    np.testing.assert_allclose(model.scores(image), [[-2, 2, -1.2, -0.4]], atol=1e-5)
+    model.check(Population({"image": image}, sizes=[1], name="one"), "image", None)
+    with pytest.raises(InvalidInput, match="from 0 to 1 and image holds numbers of another range"):
+        model.check(Population({"image": image.astype(np.float32)}, sizes=[1], name="one"), "image", None)
+
+
+def test_an_onnx_file_that_does_not_say_its_range_takes_no_bytes(tmp_path):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    model = primary(write_onnx(tmp_path / "m.onnx", {"layout": "NCHW"}))
+    with pytest.raises(InvalidInput, match="reads float32 and image holds uint8"):
+        model.check(Population({"image": np.zeros((1, 2, 2), np.uint8)}, sizes=[1], name="one"), "image", None)
+    with pytest.raises(InvalidInput, match="does not read image"):
+        model.check(Population({"image": np.zeros((1, 3, 3), np.float32)}, sizes=[1], name="one"), "image", None)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"), [({"layout": "HCN"}, "has the layout 'HCN'"), ({"range": "black,white"}, "not numbers")]
+)
+def test_onnx_metadata_that_make_no_sense_are_refused(tmp_path, metadata, words):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    with pytest.raises(InvalidInput, match=words):
+        primary(write_onnx(tmp_path / "m.onnx", metadata))
+
+
+def test_a_file_that_is_no_onnx_is_refused(tmp_path):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    (tmp_path / "m.onnx").write_bytes(struct.pack("<d", 3.0))
+    with pytest.raises(InvalidInput, match="not an ONNX model"):
+        primary(str(tmp_path / "m.onnx"))
