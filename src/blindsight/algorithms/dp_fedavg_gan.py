@@ -1,0 +1,183 @@
+"""DP-FedAvg-GAN: Augenstein et al. 2020, *Generative Models for Effective ML on Private, Decentralized Datasets*
+(arXiv:1911.06679), Algorithm 1.
+
+Each client of the cohort trains the critic on its own examples against made ones and sends the difference, clipped as a
+whole. The server adds noise to the sum and moves the critic by its mean; then it trains the generator against that
+critic. No client's data enter the generator but through the noised critic, so it has the critic's guarantee: that is
+post-processing, and neither the number of its steps nor its size costs anything.
+
+With a `criterion` (an arm, see `selection`) a client trains on the examples that meet it, and one that has none takes
+part with a zero, so that nobody learns how many do.
+"""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from blindsight import trees
+from blindsight.accounting.events import Event
+from blindsight.algorithms.dp_fedavg import Algorithm, State
+from blindsight.backends import Batch, Cohort, Examples
+from blindsight.errors import InvalidInput
+from blindsight.keys import Key
+from blindsight.mechanisms import gaussian, without_noise
+from blindsight.mechanisms.noise import Sampler
+from blindsight.models.gan import GAN, critic_loss, generator_loss
+from blindsight.privacy import Privacy
+from blindsight.trees import Tree
+
+__all__ = ["Criterion", "Server", "dp_fedavg_gan"]
+
+
+class Criterion(Protocol):
+    """Which examples of a client an arm is made of."""
+
+    def mask(self, batch: Any) -> jax.Array:
+        """1 for each of the client's examples that belongs to the arm, else 0; `batch` holds all of them."""
+        ...
+
+
+class Server(NamedTuple):
+    """What the server carries beside the critic (`State.params`), all of it public."""
+
+    critic_optimizer: Any
+    generator: Tree
+    generator_optimizer: Any
+    average: Tree  # of the generator's parameters over its steps, the late ones most
+    rounds: jax.Array
+
+
+def dp_fedavg_gan(
+    gan: GAN,
+    privacy: Privacy,
+    *,
+    critic_rate: float,
+    critic_optimizer: optax.GradientTransformation,
+    generator_optimizer: optax.GradientTransformation,
+    batch_size: int = 32,
+    critic_steps: int = 6,
+    generator_batch_size: int = 32,
+    generator_steps: int = 6,
+    critic_rounds: int = 1,
+    penalty: float = 10.0,
+    average: float = 0.0,
+    criterion: Criterion | None = None,
+    sampler: Sampler = "exact",
+) -> Algorithm:
+    """DP-FedAvg-GAN of `gan` under `privacy`; `Algorithm.model` gives it back trained.
+
+    A client takes at most `critic_steps` steps of plain SGD at `critic_rate`, once through its examples. The server
+    takes the noised mean for a gradient (`critic_optimizer`; the paper's is `optax.sgd(1.0)`) and after every
+    `critic_rounds` rounds trains the generator for `generator_steps`. The generator that is given back is an average of
+    its past with a memory of 1 / (1 - `average`) steps, or the last one if that is 0.
+
+    **Guarantee**: every step releases one Gaussian sum on its cohort, at `privacy.noise_multiplier`; nothing else
+    leaves the clients, and the generator is computed from that release alone.
+    """
+    counts = batch_size, critic_steps, generator_batch_size, generator_steps, critic_rounds
+    if not all(count >= 1 for count in counts):
+        raise InvalidInput(
+            f"batch sizes, steps and critic_rounds must be at least 1, got {', '.join(map(str, counts))}"
+        )
+    if not 0 <= average < 1:
+        raise InvalidInput(f"average lies between 0 (the last generator) and 1, got {average}")
+    if privacy.noise_multiplier is None:
+        raise InvalidInput("this Privacy has no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
+    critic, fixed_critic = eqx.partition(gan.critic, eqx.is_inexact_array)
+    generator, fixed_generator = eqx.partition(gan.generator, eqx.is_inexact_array)
+    noise = privacy.noise_multiplier
+    mechanism = gaussian(noise, sampler=sampler) if noise else without_noise()
+
+    def pair(critic: Tree, generator: Tree) -> GAN:
+        whole = eqx.combine(generator, fixed_generator), eqx.combine(critic, fixed_critic)
+        return dataclasses.replace(gan, generator=whole[0], critic=whole[1])
+
+    def client_update(broadcast: tuple[Tree, Tree], examples: Examples, key: jax.Array) -> Tree:  # UserDiscUpdate
+        start, generator = broadcast
+        order_key, loss_key = jax.random.split(key)
+        order, count = chosen_first(examples, criterion, batch_size, key=order_key)
+
+        def loss(critic: Tree, batch: Batch, key: jax.Array) -> jax.Array:
+            whole = pair(critic, generator)
+            return critic_loss(whole, whole.critic, batch, key, penalty)
+
+        def on_batch(number: Any, critic: Tree) -> Tree:
+            batch = examples.batch(order, number, batch_size)
+            places = number * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
+            batch = Batch(batch.fields, batch.weight * (places < count).astype(jnp.float32))
+            gradient = jax.grad(loss)(critic, batch, jax.random.fold_in(loss_key, number))
+            return trees.sub(critic, trees.scale(gradient, critic_rate))  # of nothing: 0, and the critic stays
+
+        # on an accelerator clients go side by side, and a loop of known length does not wait for the host
+        most = min(critic_steps, -(-max(examples.capacity, 1) // batch_size))
+        steps = jnp.minimum(most, -(-count // batch_size)) if jax.default_backend() == "cpu" else most
+        return trees.sub(jax.lax.fori_loop(0, steps, on_batch, start), start)
+
+    def step(state: State, cohort: Cohort, *, key: Key) -> tuple[State, Event]:
+        server: Any = state.server
+        broadcast = state.params, server.generator
+        total = cohort.sum(client_update, broadcast, l2_bound=privacy.clip, grid=mechanism.grid(privacy.clip))
+        release = mechanism.release(total, key=key.derive("update"))
+        critic, server = learn(state.params, server, release.value, key.derive("generator").jax())
+        return State(critic, server, state.clip), release.event
+
+    # from here on there is nothing but what was released
+    @functools.partial(jax.jit, donate_argnums=(1, 2))
+    def learn(critic: Tree, server: Server, mean: Tree, key: jax.Array) -> tuple[Tree, Server]:
+        updates, critic_state = critic_optimizer.update(trees.scale(mean, -1.0), server.critic_optimizer, critic)
+        critic = trees.add(critic, updates)
+        server = server._replace(critic_optimizer=critic_state, rounds=server.rounds + 1)
+        if critic_rounds == 1:
+            return critic, generator_update(critic, server, key)
+        is_due = server.rounds % critic_rounds == 0
+        return critic, jax.lax.cond(is_due, lambda: generator_update(critic, server, key), lambda: server)
+
+    def generator_update(critic: Tree, server: Server, key: jax.Array) -> Server:  # GenUpdate
+        def loss(generator: Tree, key: jax.Array) -> jax.Array:
+            whole = pair(critic, generator)
+            return generator_loss(whole, whole.generator, key, generator_batch_size)
+
+        def on_step(number: Any, carry: tuple[Tree, Any, Tree]) -> tuple[Tree, Any, Tree]:
+            generator, state, before = carry
+            gradient = jax.grad(loss)(generator, jax.random.fold_in(key, number))
+            updates, state = generator_optimizer.update(gradient, state, generator)
+            generator = trees.add(generator, updates)
+            kept = trees.add(trees.scale(before, average), trees.scale(generator, 1 - average))
+            return generator, state, kept
+
+        carry = server.generator, server.generator_optimizer, server.average
+        generator, state, kept = jax.lax.fori_loop(0, generator_steps, on_step, carry)
+        return server._replace(generator=generator, generator_optimizer=state, average=kept)
+
+    def init() -> State:
+        states = critic_optimizer.init(critic), generator_optimizer.init(generator)
+        server = Server(states[0], generator, states[1], generator, jnp.zeros((), jnp.int32))
+        state = State(critic, server, jnp.float32(privacy.clip))
+        # copies, because a step uses the state up; and placed as a step leaves it, or the second would compile again
+        return jax.device_put(state, jax.local_devices()[0], may_alias=False)
+
+    def model(state: State) -> GAN:
+        server: Any = state.server
+        return pair(state.params, server.average)
+
+    return Algorithm(init, step, mechanism.event_for(trees.size(critic)), model)
+
+
+def chosen_first(
+    examples: Examples, criterion: Criterion | None, batch_size: int, *, key: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The client's examples in random order, those that meet the criterion first; and how many do."""
+    if criterion is None:
+        return examples.order(batch_size, key=key), examples.count
+    capacity = max(examples.capacity, 1)
+    everything = examples.batch(examples.order(capacity, key=None), 0, capacity)
+    chosen = (criterion.mask(everything) * everything.weight) > 0
+    bits = jnp.where(chosen, jax.random.bits(key, (capacity,), jnp.uint32) >> 1, jnp.uint32(1 << 31))
+    filled = -(-capacity // batch_size) * batch_size  # the last batch is filled up, by examples that do not count
+    order = jnp.pad(jnp.argsort(bits).astype(jnp.int32), (0, filled - capacity))
+    return order, jnp.sum(chosen, dtype=jnp.int32)

@@ -1,0 +1,286 @@
+"""Generative adversarial networks: a critic that tells examples from made ones, and a generator that it teaches.
+
+Two pairs. `paper_gan` is that of Augenstein et al. 2020 (arXiv:1911.06679, Appendix C.2), who name a tutorial for MNIST
+and three numbers: 128 latents, a gradient penalty of 10, and rates of plain SGD. Where they are silent it does what the
+code of their experiments does: ReLU in the generator, leaky ReLU of slope 0.01 in the critic, batch norms without a
+scale, Glorot weights; its weight decay of 2.5e-5 is left out. Batch norms always look at the batch in hand: running
+averages would be one more thing to leave the clients. It has 6,556,865 parameters in the critic and 13,285,217 in the
+generator.
+
+`compact_gan` is for clients that are protected: noise grows with the square root of the critic's size, so that is
+small, and nothing in it looks at more than one example. The generator pays nothing for its size, as it never meets
+clients' data. Both may know the class of an example; examples are images or rows of mixed columns (`coding`).
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from blindsight.errors import InvalidInput
+from blindsight.models.coding import Coding, Images
+from blindsight.models.layers import Conv, ConvTranspose, Dense, LayerNorm
+
+__all__ = ["GAN", "compact_gan", "critic_loss", "generator_loss", "paper_gan"]
+
+_SLOPE = 0.01  # of a leaky ReLU below zero, in the paper's critic
+_STEEPER = 0.2
+
+
+class GAN(eqx.Module):
+    """A generator and the critic that judges it; `classes` is 0 if both know nothing of classes."""
+
+    generator: Any  # (latents, labels) to examples as the coding writes them
+    critic: Any  # (examples, labels, weights) to a score for each; weights matter only to batch norms
+    coding: Coding = eqx.field(static=True)
+    latents: int = eqx.field(static=True)
+    classes: int = eqx.field(static=True)
+    label: str = eqx.field(static=True, default="label")
+
+    def sample(self, count: int, *, key: jax.Array, labels: jax.Array | None = None) -> jax.Array:
+        """`count` made examples; the same key gives the same latents whatever the generator. Classes take turns."""
+        if labels is None:
+            labels = jnp.arange(count, dtype=jnp.int32) % max(self.classes, 1)
+        return self.generator(jax.random.normal(key, (count, self.latents)), labels)
+
+    def labels(self, batch: Any) -> jax.Array:
+        """The classes in a batch; all 0 if there are none."""
+        if not self.classes:
+            return jnp.zeros(batch.weight.shape, jnp.int32)
+        return batch[self.label].astype(jnp.int32)
+
+
+def critic_loss(gan: GAN, critic: Any, batch: Any, key: jax.Array, penalty: float = 10.0) -> jax.Array:
+    """The improved Wasserstein loss of `critic` (Gulrajani et al. 2017, arXiv:1704.00028) on a client's batch.
+
+    Every real example is met by a made one of its own class; between the two, the slope of the critic should be 1.
+    """
+    latent_key, between_key = jax.random.split(key)
+    real, labels, weight = gan.coding.encode(batch), gan.labels(batch), batch.weight
+    latents = jax.random.normal(latent_key, (real.shape[0], gan.latents))
+    fake = jax.lax.stop_gradient(gan.generator(latents, labels))
+    share = jax.random.uniform(between_key, (real.shape[0],) + (1,) * (real.ndim - 1))
+    between = real + jnp.broadcast_to(share, real.shape) * (fake - real)
+    slopes = jax.grad(lambda x: jnp.sum(critic(x, labels, weight) * weight))(between)
+    lengths = jnp.sqrt(jnp.sum(jnp.square(slopes), axis=tuple(range(1, real.ndim))) + 1e-10)
+    scores = critic(fake, labels, weight) - critic(real, labels, weight)
+    return batch.mean(scores + penalty * jnp.square(lengths - 1))
+
+
+def generator_loss(gan: GAN, generator: Any, key: jax.Array, count: int) -> jax.Array:
+    """Minus the mean score of `count` made examples of random classes: no data of anyone's is in it."""
+    latent_key, label_key = jax.random.split(key)
+    labels = jax.random.randint(label_key, (count,), 0, max(gan.classes, 1))
+    made = generator(jax.random.normal(latent_key, (count, gan.latents)), labels)
+    return -jnp.mean(gan.critic(made, labels, jnp.ones(count)))
+
+
+def paper_gan(coding: Images | None = None, *, latents: int = 128, key: jax.Array) -> GAN:
+    """The pair of the paper, for images whose sides are multiples of 4; it knows nothing of classes."""
+    coding = coding or Images(28, 28)
+    if coding.height % 4 or coding.width % 4:
+        raise InvalidInput(
+            f"the paper's networks make images whose sides are multiples of 4, not {coding.height} x {coding.width}: "
+            f"use compact_gan"
+        )
+    generator_key, critic_key = jax.random.split(key)
+    critic = _PaperCritic(coding, key=critic_key)
+    return GAN(_PaperGenerator(coding, latents, key=generator_key), critic, coding, latents, 0)
+
+
+def compact_gan(
+    coding: Coding,
+    *,
+    classes: int = 0,
+    label: str = "label",
+    latents: int = 64,
+    channels: Sequence[int] = (16, 32, 64),
+    hidden: Sequence[int] = (128, 64),
+    width: int = 64,
+    key: jax.Array,
+) -> GAN:
+    """A critic of few parameters (`channels` of convolutions for images, `hidden` layers for rows) and a generator.
+
+    `width` is the generator's: as many channels where its image is coarsest, or a quarter of its hidden units.
+    """
+    if not width >= 16 or width % 4:
+        raise InvalidInput(f"the generator's width must be a multiple of 4, at least 16, got {width}")
+    generator_key, critic_key = jax.random.split(key)
+    if isinstance(coding, Images):
+        critic: Any = _ImageCritic(coding, classes, channels, key=critic_key)
+        generator: Any = _ImageGenerator(coding, classes, latents, width, key=generator_key)
+    else:
+        critic = _RowCritic(coding, classes, hidden, key=critic_key)
+        generator = _RowGenerator(coding, classes, latents, 4 * width, key=generator_key)
+    return GAN(generator, critic, coding, latents, classes, label)
+
+
+class _PaperGenerator(eqx.Module):
+    dense: list[Dense]
+    grow: list[ConvTranspose]
+    output: Conv
+    shape: tuple[int, int, int] = eqx.field(static=True)
+
+    def __init__(self, coding: Images, latents: int, *, key: jax.Array) -> None:
+        keys = jax.random.split(key, 5)
+        self.shape = coding.height // 4, coding.width // 4, 256
+        self.dense = [Dense(latents, 1024, key=keys[0]), Dense(1024, math.prod(self.shape), key=keys[1])]
+        self.grow = [ConvTranspose(256, 64, 4, key=keys[2]), ConvTranspose(64, 32, 4, key=keys[3])]
+        self.output = Conv(32, coding.channels, 4, key=keys[4])
+
+    def __call__(self, latents: jax.Array, labels: jax.Array) -> jax.Array:
+        x, weight = latents, jnp.ones(len(labels))
+        for layer in self.dense:
+            x = jax.nn.relu(_batch_normed(layer, x, weight))
+        x = x.reshape(-1, *self.shape)
+        for layer in self.grow:
+            x = jax.nn.relu(_batch_normed(layer, x, weight))
+        return jnp.tanh(self.output(x))
+
+
+class _PaperCritic(eqx.Module):
+    convolutions: list[Conv]
+    dense: Dense
+    output: Dense
+
+    def __init__(self, coding: Images, *, key: jax.Array) -> None:
+        keys = jax.random.split(key, 4)
+        self.convolutions = [
+            Conv(coding.channels, 64, 4, stride=2, key=keys[0]),
+            Conv(64, 128, 4, stride=2, key=keys[1]),
+        ]
+        self.dense = Dense(coding.height // 4 * (coding.width // 4) * 128, 1024, key=keys[2])
+        self.output = Dense(1024, 1, key=keys[3])
+
+    def __call__(self, x: jax.Array, labels: jax.Array, weight: jax.Array) -> jax.Array:
+        for convolution in self.convolutions:
+            x = jax.nn.leaky_relu(convolution(x), _SLOPE)
+        x = _batch_normed(self.dense, x.reshape(x.shape[0], -1), weight)
+        return self.output(jax.nn.leaky_relu(x, _SLOPE))[:, 0]
+
+
+class _ImageGenerator(eqx.Module):
+    """Latents and class to a coarse image of many channels, which grows twofold twice; a rest at the edge is cut."""
+
+    dense: list[Dense]
+    norms: list[LayerNorm]
+    grow: list[ConvTranspose]
+    output: Conv
+    coding: Images = eqx.field(static=True)
+    classes: int = eqx.field(static=True)
+    coarse: tuple[int, int, int] = eqx.field(static=True)
+
+    def __init__(self, coding: Images, classes: int, latents: int, width: int, *, key: jax.Array) -> None:
+        keys = jax.random.split(key, 5)
+        half, quarter = width // 2, width // 4
+        self.coarse = -(-coding.height // 4), -(-coding.width // 4), width
+        self.dense = [
+            Dense(latents + classes, 4 * width, key=keys[0]),
+            Dense(4 * width, math.prod(self.coarse), key=keys[1]),
+        ]
+        self.grow = [ConvTranspose(width, half, 4, key=keys[2]), ConvTranspose(half, quarter, 4, key=keys[3])]
+        self.norms = [LayerNorm(4 * width), LayerNorm(width), LayerNorm(half), LayerNorm(quarter)]
+        self.output = Conv(quarter, coding.channels, 5, key=keys[4])
+        self.coding, self.classes = coding, classes
+
+    def __call__(self, latents: jax.Array, labels: jax.Array) -> jax.Array:
+        x = jax.nn.relu(self.norms[0](self.dense[0](_with_class(latents, labels, self.classes))))
+        x = jax.nn.relu(self.norms[1](self.dense[1](x).reshape(-1, *self.coarse)))
+        for layer, norm in zip(self.grow, self.norms[2:], strict=True):
+            x = jax.nn.relu(norm(layer(x)))
+        return self.coding.activate(self.output(x)[:, : self.coding.height, : self.coding.width])
+
+
+class _ImageCritic(eqx.Module):
+    """Convolutions that halve the image, then what is left weighed: for all alike, and for each class on its own."""
+
+    convolutions: list[Conv]
+    output: Dense
+    by_class: jax.Array  # (classes, features)
+
+    def __init__(self, coding: Images, classes: int, channels: Sequence[int], *, key: jax.Array) -> None:
+        keys = jax.random.split(key, len(channels) + 1)
+        sizes = [coding.channels, *channels]
+        self.convolutions = [
+            Conv(a, b, 4, stride=2, key=k) for (a, b), k in zip(itertools.pairwise(sizes), keys[1:], strict=True)
+        ]
+        height, width = coding.height, coding.width
+        for _ in channels:
+            height, width = -(-height // 2), -(-width // 2)
+        self.output = Dense(height * width * channels[-1], 1, key=keys[0])
+        self.by_class = jnp.zeros((classes, height * width * channels[-1]))
+
+    def __call__(self, x: jax.Array, labels: jax.Array, weight: jax.Array) -> jax.Array:
+        for convolution in self.convolutions:
+            x = jax.nn.leaky_relu(convolution(x), _STEEPER)
+        return _judged(self, x.reshape(x.shape[0], -1), labels)
+
+
+class _RowGenerator(eqx.Module):
+    dense: list[Dense]
+    norms: list[LayerNorm]
+    coding: Coding = eqx.field(static=True)
+    classes: int = eqx.field(static=True)
+
+    def __init__(self, coding: Coding, classes: int, latents: int, hidden: int, *, key: jax.Array) -> None:
+        sizes = [latents + classes, hidden, hidden, *coding.shape]
+        keys = jax.random.split(key, len(sizes) - 1)
+        self.dense = [Dense(a, b, key=k) for (a, b), k in zip(itertools.pairwise(sizes), keys, strict=True)]
+        self.norms = [LayerNorm(hidden), LayerNorm(hidden)]
+        self.coding, self.classes = coding, classes
+
+    def __call__(self, latents: jax.Array, labels: jax.Array) -> jax.Array:
+        x = _with_class(latents, labels, self.classes)
+        for layer, norm in zip(self.dense, self.norms, strict=False):
+            x = jax.nn.relu(norm(layer(x)))
+        return self.coding.activate(self.dense[-1](x))
+
+
+class _RowCritic(eqx.Module):
+    dense: list[Dense]
+    output: Dense
+    by_class: jax.Array  # (classes, features)
+
+    def __init__(self, coding: Coding, classes: int, hidden: Sequence[int], *, key: jax.Array) -> None:
+        sizes = [*coding.shape, *hidden]
+        keys = jax.random.split(key, len(sizes))
+        self.dense = [Dense(a, b, key=k) for (a, b), k in zip(itertools.pairwise(sizes), keys[1:], strict=True)]
+        self.output = Dense(hidden[-1], 1, key=keys[0])
+        self.by_class = jnp.zeros((classes, hidden[-1]))
+
+    def __call__(self, x: jax.Array, labels: jax.Array, weight: jax.Array) -> jax.Array:
+        for layer in self.dense:
+            x = jax.nn.leaky_relu(layer(x), _STEEPER)
+        return _judged(self, x, labels)
+
+
+def _judged(critic: _ImageCritic | _RowCritic, features: jax.Array, labels: jax.Array) -> jax.Array:
+    """The score of each example's features; the class adds a score of its own (a projection discriminator's)."""
+    score = critic.output(features)[:, 0]
+    classes = critic.by_class.shape[0]
+    if not classes:
+        return score
+    by_class = features @ critic.by_class.T  # all classes and a choice: gathering rows is slow to differentiate
+    return score + jnp.sum(by_class * jax.nn.one_hot(labels, classes), axis=1)
+
+
+def _with_class(latents: jax.Array, labels: jax.Array, classes: int) -> jax.Array:
+    return jnp.concatenate([latents, jax.nn.one_hot(labels, classes)], axis=1) if classes else latents
+
+
+def _batch_normed(layer: Any, x: jax.Array, weight: jax.Array) -> jax.Array:
+    """The layer with mean 0 and variance 1 over the batch's real examples; before that its bias cancels, so it follows.
+
+    An example of weight 0 fills the batch up and has no part in its statistics.
+    """
+    x = layer(x)
+    axes = tuple(range(x.ndim - 1))
+    share = (weight / jnp.maximum(jnp.sum(weight), 1.0)).reshape(-1, *(1,) * (x.ndim - 1))
+    share = jnp.broadcast_to(share / math.prod(x.shape[1:-1]), x.shape)
+    mean = jnp.broadcast_to(jnp.sum(x * share, axis=axes), x.shape)
+    variance = jnp.broadcast_to(jnp.sum(jnp.square(x - mean) * share, axis=axes), x.shape)
+    return (x - mean) * jax.lax.rsqrt(variance + 1e-3) + jnp.broadcast_to(layer.bias, x.shape)

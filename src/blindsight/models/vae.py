@@ -1,0 +1,140 @@
+"""A variational autoencoder, Kingma and Welling 2014 (arXiv:1312.6114), which trains by DP-FedAvg like a classifier.
+
+    algorithm = dp_fedavg(vae(coding_of(people), key=key), elbo(), privacy, ...)
+
+All of it is trained on clients and gets noise, the decoder too: a GAN's generator does not, moments need one round.
+It is here to be compared with those, and for populations large enough to afford it.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from blindsight.models.coding import Coding, Images
+from blindsight.models.layers import Conv, ConvTranspose, Dense
+
+__all__ = ["VAE", "elbo", "vae"]
+
+_SLOPE = 0.2  # of a leaky ReLU below zero
+
+
+class VAE(eqx.Module):
+    """An encoder to the mean and log variance of latents, and a decoder; `classes` is 0 if they know of none."""
+
+    encoder: Any  # (examples, labels) to (examples, 2 * latents)
+    decoder: Any  # (latents, labels) to raw examples
+    coding: Coding = eqx.field(static=True)
+    latents: int = eqx.field(static=True)
+    classes: int = eqx.field(static=True)
+    label: str = eqx.field(static=True, default="label")
+
+    def sample(self, count: int, *, key: jax.Array, labels: jax.Array | None = None) -> jax.Array:
+        """`count` made examples; the same key gives the same latents whatever the decoder. Classes take turns."""
+        if labels is None:
+            labels = jnp.arange(count, dtype=jnp.int32) % max(self.classes, 1)
+        return self.coding.activate(self.decoder(jax.random.normal(key, (count, self.latents)), labels))
+
+
+def elbo(beta: float = 1.0) -> Callable[[VAE, Any, jax.Array], jax.Array]:
+    """The loss: minus the evidence lower bound, its divergence from the prior weighed by `beta`."""
+
+    def loss(model: VAE, batch: Any, key: jax.Array) -> jax.Array:
+        x = model.coding.encode(batch)
+        labels = batch[model.label].astype(jnp.int32) if model.classes else jnp.zeros(x.shape[0], jnp.int32)
+        mean, log_variance = jnp.split(model.encoder(x, labels), 2, axis=1)
+        latents = mean + jnp.exp(log_variance / 2) * jax.random.normal(key, mean.shape).astype(mean.dtype)
+        divergence = jnp.sum(jnp.square(mean) + jnp.exp(log_variance) - log_variance - 1, axis=1) / 2
+        return batch.mean(model.coding.misfit(model.decoder(latents, labels), x) + beta * divergence)
+
+    return loss
+
+
+def vae(
+    coding: Coding,
+    *,
+    classes: int = 0,
+    label: str = "label",
+    latents: int = 16,
+    channels: Sequence[int] = (16, 32),
+    hidden: Sequence[int] = (64,),
+    key: jax.Array,
+) -> VAE:
+    """A small autoencoder: convolutions with so many `channels` for images, `hidden` layers for rows."""
+    first, second = jax.random.split(key)
+    if isinstance(coding, Images):
+        encoder: Any = _ImageEncoder(coding, classes, latents, channels, key=first)
+        decoder: Any = _ImageDecoder(coding, classes, latents, channels, key=second)
+    else:
+        encoder = _Layers([*coding.shape, *hidden, 2 * latents], classes, key=first)
+        decoder = _Layers([latents, *reversed(hidden), *coding.shape], classes, key=second)
+    return VAE(encoder, decoder, coding, latents, classes, label)
+
+
+class _Layers(eqx.Module):
+    """Dense layers that are told the class with their input."""
+
+    dense: list[Dense]
+    classes: int = eqx.field(static=True)
+
+    def __init__(self, sizes: Sequence[int], classes: int, *, key: jax.Array) -> None:
+        keys = jax.random.split(key, len(sizes) - 1)
+        wider = [sizes[0] + classes, *sizes[1:]]
+        self.dense = [Dense(a, b, key=k) for (a, b), k in zip(itertools.pairwise(wider), keys, strict=True)]
+        self.classes = classes
+
+    def __call__(self, x: jax.Array, labels: jax.Array) -> jax.Array:
+        x = jnp.concatenate([x, jax.nn.one_hot(labels, self.classes, dtype=x.dtype)], axis=1) if self.classes else x
+        for layer in self.dense[:-1]:
+            x = jax.nn.leaky_relu(layer(x), _SLOPE)
+        return self.dense[-1](x)
+
+
+class _ImageEncoder(eqx.Module):
+    convolutions: list[Conv]
+    output: _Layers
+
+    def __init__(self, coding: Images, classes: int, latents: int, channels: Sequence[int], *, key: jax.Array) -> None:
+        keys = jax.random.split(key, len(channels) + 1)
+        sizes = [coding.channels, *channels]
+        self.convolutions = [
+            Conv(a, b, 4, stride=2, key=k) for (a, b), k in zip(itertools.pairwise(sizes), keys[1:], strict=True)
+        ]
+        self.output = _Layers([math.prod(_coarse(coding, channels)), 2 * latents], classes, key=keys[0])
+
+    def __call__(self, x: jax.Array, labels: jax.Array) -> jax.Array:
+        for convolution in self.convolutions:
+            x = jax.nn.leaky_relu(convolution(x), _SLOPE)
+        return self.output(x.reshape(x.shape[0], -1), labels)
+
+
+class _ImageDecoder(eqx.Module):
+    """The encoder backwards; what the doubling makes too many at the edge is cut."""
+
+    dense: _Layers
+    grow: list[ConvTranspose]
+    coding: Images = eqx.field(static=True)
+    coarse: tuple[int, int, int] = eqx.field(static=True)
+
+    def __init__(self, coding: Images, classes: int, latents: int, channels: Sequence[int], *, key: jax.Array) -> None:
+        keys = jax.random.split(key, len(channels) + 1)
+        self.coding, self.coarse = coding, _coarse(coding, channels)
+        self.dense = _Layers([latents, math.prod(self.coarse)], classes, key=keys[0])
+        sizes = itertools.pairwise([*reversed(channels), coding.channels])
+        self.grow = [ConvTranspose(a, b, 4, key=k) for (a, b), k in zip(sizes, keys[1:], strict=True)]
+
+    def __call__(self, latents: jax.Array, labels: jax.Array) -> jax.Array:
+        x = self.dense(latents, labels).reshape(-1, *self.coarse)
+        for layer in self.grow:
+            x = layer(jax.nn.leaky_relu(x, _SLOPE))
+        return x[:, : self.coding.height, : self.coding.width]
+
+
+def _coarse(coding: Images, channels: Sequence[int]) -> tuple[int, int, int]:
+    """The shape of an image after so many halvings."""
+    halved = 2 ** len(channels)
+    return -(-coding.height // halved), -(-coding.width // halved), channels[-1]
