@@ -1,0 +1,103 @@
+"""Small drawings as inline SVG: positions are attributes and colours classes, for the policy forbids inline style."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from html import escape
+
+import numpy as np
+
+__all__ = ["bar", "interval", "line_chart", "number", "percent", "picture", "signed", "span"]
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number for reading, with a true minus sign."""
+    text = f"{value:.{digits}g}" if not 1000 <= abs(value) < 1e9 else f"{value:,.0f}"
+    return text.replace("-", "−")
+
+
+def signed(value: float) -> str:
+    """A number that shows its sign."""
+    return f"{value:+.3g}".replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """A share as a percentage: whole, or with the digits that a small one needs."""
+    digits = 0 if abs(share) >= 0.1 or share == 0 else 1
+    return f"{100 * share:.{digits}f} %".replace("-", "−")
+
+
+def span(low: float, high: float) -> str:
+    """An interval of shares as percentages, with digits where both ends are small."""
+    digits = 0 if 100 * high >= 10 else 1
+    return f"{100 * low:.{digits}f}–{100 * high:.{digits}f}".replace("-", "−")
+
+
+def interval(effect: float, low: float, high: float, *, limit: float, found: bool) -> str:
+    """An effect as a dot on its interval, on an axis from -limit to limit with a line at zero."""
+    if not np.all(np.isfinite([effect, low, high])):
+        return ""
+    middle, half, height = 80.0, 74.0, 20
+
+    def at(value: float) -> float:
+        return round(middle + half * max(-1.0, min(1.0, value / limit if limit > 0 else 0.0)), 1)
+
+    label = f"{signed(effect)}, 95 % from {signed(low)} to {signed(high)}"
+    return (
+        f'<svg class="interval {"found" if found else "quiet"}" viewBox="0 0 160 {height}" width="160" '
+        f'height="{height}" role="img" aria-label="{escape(label)}">'
+        f'<line class="axis" x1="{middle}" y1="1" x2="{middle}" y2="{height - 1}"/>'
+        f'<line class="range" x1="{at(low)}" y1="10" x2="{at(high)}" y2="10"/>'
+        f'<line class="range" x1="{at(low)}" y1="6" x2="{at(low)}" y2="14"/>'
+        f'<line class="range" x1="{at(high)}" y1="6" x2="{at(high)}" y2="14"/>'
+        f'<circle class="dot" cx="{at(effect)}" cy="10" r="4"/></svg>'
+    )
+
+
+def bar(share: float, *, kind: str, low: float | None = None, high: float | None = None, largest: float = 1.0) -> str:
+    """A share as a bar from zero, with a whisker where its interval is known."""
+
+    def at(value: float) -> float:
+        return round(200 * max(0.0, min(1.0, value / largest if largest > 0 else 0.0)), 1)
+
+    whisker = ""
+    if low is not None and high is not None:
+        whisker = (
+            f'<line class="whisker" x1="{at(low)}" y1="8" x2="{at(high)}" y2="8"/>'
+            f'<line class="whisker" x1="{at(low)}" y1="4" x2="{at(low)}" y2="12"/>'
+            f'<line class="whisker" x1="{at(high)}" y1="4" x2="{at(high)}" y2="12"/>'
+        )
+    return (
+        '<svg class="bar" viewBox="0 0 204 16" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect class="track" x="0" y="2" width="200" height="12" rx="2"/>'
+        f'<rect class="{escape(kind)}" x="0" y="2" width="{at(share)}" height="12" rx="2"/>{whisker}</svg>'
+    )
+
+
+def line_chart(shares: Mapping[str, np.ndarray], *, label: str, ends: Sequence[str]) -> str:
+    """Histograms of several arms as stepped lines over one another, `ends` at the ends of the axis."""
+    width, height = 420, 150
+    top = max([1e-12, *(float(np.max(values)) for values in shares.values())])
+    paths: list[str] = []
+    for arm, values in enumerate(shares.values()):
+        edges = np.linspace(0, width, len(values) + 1)
+        points = [(0.0, float(height))]
+        for left, right, value in zip(edges[:-1], edges[1:], values, strict=True):
+            level = height - (height - 8) * float(value) / top
+            points += [(float(left), level), (float(right), level)]
+        points.append((float(width), float(height)))
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        paths.append(f'<polygon class="area arm-{arm % 6}" points="{path}"/>')
+    names = " and ".join(shares)
+    return (
+        f'<svg class="chart" viewBox="0 -2 {width} {height + 20}" role="img" '
+        f'aria-label="{escape(f"{label}: {names}")}">{"".join(paths)}'
+        f'<line class="axis" x1="0" y1="{height}" x2="{width}" y2="{height}"/>'
+        f'<text x="0" y="{height + 15}">{escape(ends[0])}</text>'
+        f'<text x="{width}" y="{height + 15}" text-anchor="end">{escape(ends[1])}</text></svg>'
+    )
+
+
+def picture(data: bytes, *, alt: str, extra: str = "") -> str:
+    """A PNG inside the page."""
+    coded = base64.b64encode(data).decode("ascii")
+    return f'<img src="data:image/png;base64,{coded}" alt="{escape(alt)}"{extra}>'

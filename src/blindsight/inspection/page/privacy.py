@@ -1,0 +1,86 @@
+"""What the page says of privacy: the bar that is always in sight, and the table of releases."""
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from blindsight.accounting.guarantee import round_up
+from blindsight.inspection.page import drawing
+
+if TYPE_CHECKING:
+    from blindsight.inspection.report import Report
+
+__all__ = ["bar", "population", "releases"]
+
+SHIELD = '<svg viewBox="0 0 16 18" width="16" height="18" aria-hidden="true"><path d="M8 1l6.5 2.2v5.3c0 4-2.8 6.9-6.5 8.3C4.3 15.4 1.5 12.5 1.5 8.5V3.2z"/></svg>'  # noqa: E501
+HEADINGS = {"what": "release", "epsilon": "epsilon, alone", "noise_std": "noise (std)", "coordinates": "coordinates"}
+
+
+def bar(report: "Report") -> str:
+    """Unit, epsilon, delta, relation and releases in one line; the rest opens with a click."""
+    promise = report.guarantee
+    if promise.is_private:
+        facts = [
+            ("epsilon", f"≤ {round_up(promise.epsilon)}"),
+            ("delta", f"{promise.delta:.3g}"),
+            ("unit", f"per {promise.unit}"),
+            ("neighbours", promise.relation.in_words),
+            ("releases", f"{promise.releases:,}"),
+        ]
+        line = "".join(f"<span><i>{escape(name)}</i> {escape(value)}</span>" for name, value in facts)
+    else:
+        line = "<span><b>epsilon = inf: no privacy guarantee</b></span>"
+    assumptions = "".join(f"<li>{escape(assumption)}</li>" for assumption in promise.assumptions)
+    holds = f"<p>It holds if</p><ul>{assumptions}</ul>" if assumptions else ""
+    return (
+        f'<aside class="privacy{"" if promise.is_private else " none"}" aria-label="Privacy guarantee"><details>'
+        f'<summary>{SHIELD}{line}<span class="more">what it means</span></summary><div class="fine">'
+        f"<p>{escape(promise.explain().partition(' This holds if: ')[0])}</p>{holds}</div></details></aside>"
+    )
+
+
+def population(report: "Report") -> str:
+    """Whom the report is about, in a few words; all of them are public."""
+    name, clients = report.population.get("name"), report.population.get("clients")
+    words = [str(name)] if name else []
+    words += [f"{clients:,} clients" if isinstance(clients, int) else f"{clients} clients"] if clients else []
+    words += [f"{len(report.class_names)} classes"] if report.class_names else []
+    return " · ".join(words)
+
+
+def releases(report: "Report") -> str:
+    """Everything that left the clients."""
+    if not report.releases:
+        return ""
+    names = [*HEADINGS, *dict.fromkeys(name for release in report.releases for name in release if name not in HEADINGS)]
+    names = [name for name in names if any(release.get(name) is not None for release in report.releases)]
+    head = "".join(f"<th scope=col{_align(report, name)}>{escape(HEADINGS.get(name, name))}</th>" for name in names)
+    rows = "".join(
+        "<tr>"
+        + "".join(
+            f'<td data-label="{escape(HEADINGS.get(name, name))}"{_align(report, name)}>'
+            f"{escape(_cell(name, release.get(name)))}</td>"
+            for name in names
+        )
+        + "</tr>"
+        for release in report.releases
+    )
+    return (
+        '<section aria-labelledby="releases"><h2 id="releases">What left the clients</h2>'
+        "<p>Sums over clients with noise, and nothing else. The guarantee at the top covers all of them together.</p>"
+        f'<table class="stacked"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></section>'
+    )
+
+
+def _align(report: "Report", name: str) -> str:
+    values = [release[name] for release in report.releases if release.get(name) is not None]
+    return ' class="number"' if values and not any(isinstance(value, str | list | dict) for value in values) else ""
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if name == "epsilon":
+        return round_up(value)
+    return f"{value:,}" if isinstance(value, int) else drawing.number(value, 4)

@@ -1,0 +1,323 @@
+"""The report of an inspection: one value with many faces, each of which carries its guarantee.
+
+The library returns it, the command line prints it, a notebook shows it, `save` writes it as one HTML file that opens
+offline, `save_json` as its twin for machines, `save_samples` as Parquet. All that is in it was released under the
+guarantee or computed from such releases; what was read off data without noise (`simulation_only`) is refused.
+"""
+
+import dataclasses
+import datetime
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from rich.console import Console, ConsoleOptions, RenderResult
+
+from blindsight.accounting.guarantee import Guarantee, round_up
+from blindsight.errors import BlindsightError, InvalidInput, PrivacyError
+from blindsight.inspection import as_json, gallery
+from blindsight.inspection.findings import Diagnosis, Finding
+
+__all__ = ["ArmView", "Report"]
+
+MARK = "simulation_only"
+FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ArmView:
+    """What is shown of one arm.
+
+    `share` is the released share of clients in it. `samples` are synthetic pictures (n, height, width[, channels]) of
+    bytes with their `labels`, or `rows` synthetic rows or texts, column by column; sample i of every arm has the same
+    latent and class. `mean`, in [0, 1], is the mean over classes of the samples' mean images unless it is given.
+    """
+
+    name: str
+    share: float | None = None
+    share_low: float | None = None
+    share_high: float | None = None
+    samples: np.ndarray | None = None
+    labels: np.ndarray | None = None
+    mean: np.ndarray | None = None
+    rows: Mapping[str, np.ndarray] | None = None
+
+    def __post_init__(self) -> None:
+        who = f"the arm {self.name!r}"
+        if self.samples is not None:
+            self._check_samples(who, self.samples)
+        if self.rows is not None:
+            object.__setattr__(self, "rows", {str(name): _column(name, values) for name, values in self.rows.items()})
+        lengths = {len(column) for column in (self.rows or {}).values()}
+        counts = lengths | ({len(self.samples)} if self.samples is not None else set())
+        counts |= {len(self.labels)} if self.labels is not None else set()
+        if len(counts) > 1:
+            raise InvalidInput(f"{who} has columns, labels or samples of different lengths: {sorted(counts)}")
+        if self.mean is None and self.samples is not None:
+            object.__setattr__(self, "mean", gallery.class_mean(self.samples, self.labels))
+        if self.mean is not None and not (np.all(self.mean >= 0) and np.all(self.mean <= 1)):
+            raise InvalidInput(f"the mean image of {who} must lie in [0, 1]: divide bytes by 255")
+
+    @staticmethod
+    def _check_samples(who: str, samples: np.ndarray) -> None:
+        fits = samples.ndim == 3 or (samples.ndim == 4 and samples.shape[3] in (1, 3, 4))
+        if samples.dtype != np.uint8 or not fits or samples.size == 0:
+            raise InvalidInput(
+                f"samples of {who} are uint8 of shape (n, height, width) or (n, height, width, 1, 3 or 4), "
+                f"got {samples.dtype} {samples.shape}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; pictures as PNG in base64."""
+        return {
+            "name": self.name,
+            "share": self.share,
+            "share_low": self.share_low,
+            "share_high": self.share_high,
+            "samples": as_json.pictures_to(self.samples),
+            "labels": as_json.array_to(self.labels),
+            "mean": as_json.array_to(self.mean),
+            "rows": None if self.rows is None else {name: as_json.array_to(rows) for name, rows in self.rows.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "ArmView":
+        """The view that `to_dict` was called on."""
+        fields = dict(value)
+        fields["samples"] = as_json.pictures_from(value["samples"])
+        fields["labels"], fields["mean"] = as_json.array_from(value["labels"]), as_json.array_from(value["mean"])
+        if value["rows"] is not None:
+            fields["rows"] = {name: as_json.array_from(column) for name, column in value["rows"].items()}
+        return cls(**fields)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Report:
+    """Everything an inspection found, and what it cost.
+
+    **Guarantee**: `guarantee` covers all of it, for every number and picture is a release or computed from releases.
+    `releases` says of each what it was, its epsilon alone, its noise and its number of coordinates; `population` holds
+    what is public of the clients: `name`, `clients`, `classes`.
+    """
+
+    title: str
+    task: str
+    question: str
+    arms: tuple[ArmView, ...]
+    findings: tuple[Finding, ...]
+    diagnoses: tuple[Diagnosis, ...]
+    guarantee: Guarantee
+    releases: tuple[Mapping[str, Any], ...]
+    population: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+    created: str = dataclasses.field(
+        default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    )
+
+    def __post_init__(self) -> None:
+        _refuse_simulation_only(self, "the report")
+        for name in ("arms", "findings", "diagnoses", "notes"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "releases", tuple(as_json.plain(release) for release in self.releases))
+        object.__setattr__(self, "population", as_json.plain(self.population))
+        _check_arms(self.arms)
+
+    @property
+    def outcome(self) -> Literal["fault", "difference", "nothing"]:
+        """Whether a fault was named, or the arms differ in some way that no candidate explains, or neither."""
+        if any(one.fault != "none" for one in self.diagnoses):
+            return "fault"
+        return "difference" if any(one.verdict == "found" for one in self.findings) else "nothing"
+
+    @property
+    def verdict(self) -> str:
+        """The answer in one sentence."""
+        if self.outcome == "fault":
+            return max((one for one in self.diagnoses if one.fault != "none"), key=lambda one: one.share).statement
+        if self.outcome == "difference":
+            return self.ranked[0].statement
+        missed = [one.smallest for one in self.findings if one.smallest is not None and math.isfinite(one.smallest)]
+        if not missed:
+            return "No difference was found."
+        share = f"{100 * min(missed):.2g} %"
+        return f"No difference was found. A fault on fewer than {share} of clients could not have been seen."
+
+    @property
+    def ranked(self) -> tuple[Finding, ...]:
+        """The findings, what was found first, then by how far the effect is from zero in widths of its interval."""
+
+        def surprise(one: Finding) -> float:
+            return abs(one.effect) / max(one.high - one.low, 1e-12)
+
+        return tuple(sorted(self.findings, key=lambda one: (one.verdict != "found", -surprise(one))))
+
+    @property
+    def next_steps(self) -> tuple[str, ...]:
+        """What to do with the answer."""
+        again = (
+            f"Ask again after the change. The same inspection costs epsilon {round_up(self.guarantee.epsilon)} more on "
+            "the same clients, and the ledger adds it up."
+        )
+        if self.outcome == "fault":
+            fault = max((one for one in self.diagnoses if one.fault != "none"), key=lambda one: one.share).fault
+            return (
+                f"Look for the step that does {fault!r} to what the model is given: compare the versions, devices and "
+                "settings that came before the change with those that came after.",
+                f"Until it is repaired, undo {fault!r} on the client before the model sees the input, or roll back.",
+                again,
+            )
+        if self.outcome == "difference":
+            return (
+                "Read the findings from the top: they say what differs, and the samples show it.",
+                "No candidate explains it. Give the next inspection the faults you suspect as further candidates.",
+                again,
+            )
+        return (
+            "What was rarer than the smallest share in the findings could not be seen: ask more clients, or spend more "
+            "epsilon. `blindsight plan` tells beforehand what would be seen.",
+            "Ask about narrower slices if the complaint comes from one version, region or kind of device.",
+        )
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, where the population says them."""
+        classes = self.population.get("classes") or ()
+        if isinstance(classes, Mapping):
+            classes = classes.get("label") or next(iter(classes.values()), ())
+        return tuple(map(str, classes)) if isinstance(classes, list | tuple) else ()
+
+    def class_name(self, label: int) -> str:
+        """The name of class `label`, or its number."""
+        return self.class_names[label] if 0 <= label < len(self.class_names) else str(label)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, from which `from_dict` makes the same report."""
+        return {
+            "format": FORMAT,
+            "title": self.title,
+            "task": self.task,
+            "question": self.question,
+            "outcome": self.outcome,
+            "verdict": self.verdict,
+            "arms": [arm.to_dict() for arm in self.arms],
+            "findings": [as_json.plain(finding.to_dict()) for finding in self.findings],
+            "diagnoses": [as_json.plain(diagnosis.to_dict()) for diagnosis in self.diagnoses],
+            "guarantee": as_json.plain(self.guarantee.to_dict()),
+            "releases": list(self.releases),
+            "population": self.population,
+            "notes": list(self.notes),
+            "created": self.created,
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "Report":
+        """The report that `to_dict` was called on."""
+        try:
+            if value["format"] != FORMAT:
+                raise InvalidInput("the report was written by a newer Blindsight: update to read it")
+            return cls(
+                title=value["title"],
+                task=value["task"],
+                question=value["question"],
+                arms=tuple(ArmView.from_dict(arm) for arm in value["arms"]),
+                findings=tuple(as_json.finding_from(finding) for finding in value["findings"]),
+                diagnoses=tuple(as_json.diagnosis_from(diagnosis) for diagnosis in value["diagnoses"]),
+                guarantee=as_json.guarantee_from(value["guarantee"]),
+                releases=tuple(value["releases"]),
+                population=value["population"],
+                notes=tuple(value["notes"]),
+                created=value["created"],
+            )
+        except InvalidInput:
+            raise
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InvalidInput(f"this is not the JSON of a report, or it is damaged: {error!r}") from error
+
+    def save(self, path: str | Path) -> Path:
+        """Write the report as one HTML file, which asks for nothing else and opens anywhere; the path."""
+        return _write(path, self.to_html())
+
+    def save_json(self, path: str | Path) -> Path:
+        """Write the twin of the report for machines; the path."""
+        return _write(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+
+    def save_samples(self, folder: str | Path) -> Path:
+        """Write the synthetic samples as `samples.parquet`, which `datasets` reads, beside a card; the folder."""
+        from blindsight.inspection import export
+
+        return export.save_samples(self, Path(folder))
+
+    def to_html(self) -> str:
+        """The page that `save` writes."""
+        from blindsight.inspection import page
+
+        return page.render(self)
+
+    def _repr_html_(self) -> str:
+        from blindsight.inspection import page
+
+        return page.embed(self)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from blindsight.inspection import terminal
+
+        yield from terminal.lines(self, console)
+
+
+def _check_arms(arms: tuple[ArmView, ...]) -> None:
+    names = [arm.name for arm in arms]
+    if not arms or len(set(names)) < len(names):
+        raise InvalidInput(f"a report is about one arm or several with names of their own, got {names}")
+    shown = [arm for arm in arms if arm.samples is not None]
+    if len({None if arm.samples is None else arm.samples.shape for arm in shown}) > 1:
+        raise InvalidInput("arms are shown side by side from the same latents: draw equally many samples of one size")
+    if any(not _same(arm.labels, shown[0].labels) for arm in shown):
+        raise InvalidInput("arms are shown side by side in one order of classes: draw samples with the same labels")
+
+
+def _same(a: np.ndarray | None, b: np.ndarray | None) -> bool:
+    return a is b or (a is not None and b is not None and np.array_equal(a, b))
+
+
+def _refuse_simulation_only(value: Any, where: str) -> None:
+    """What was read off data without noise has no place beside a guarantee, however deep it is hidden."""
+    if isinstance(value, str):
+        marked = MARK in value
+    else:
+        marked = not isinstance(value, np.ndarray) and bool(getattr(value, MARK, False))
+    if marked:
+        raise PrivacyError(
+            f"{where} holds what is marked {MARK}, read off data without noise, which no guarantee covers: leave it out"
+        )
+    if dataclasses.is_dataclass(value):
+        parts = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+    elif isinstance(value, Mapping):
+        parts = [pair for name, item in value.items() for pair in ((str(name), str(name)), (str(name), item))]
+    elif isinstance(value, list | tuple | set | frozenset):
+        parts = [(str(number), item) for number, item in enumerate(value)]
+    else:
+        parts = []
+    for name, part in parts:
+        _refuse_simulation_only(part, f"{where}, {name.replace(MARK, '...')}")
+
+
+def _column(name: Any, values: Any) -> np.ndarray:
+    column = np.asarray(values)
+    if column.dtype.kind in "OU":
+        column = np.array([str(value) for value in column], dtype=as_json.TEXT)
+    if column.dtype.kind not in "biufT" or column.ndim != 1:
+        raise InvalidInput(f"the column {name!r} of sample rows holds numbers, truth values or text, one per row")
+    return column
+
+
+def _write(path: str | Path, text: str) -> Path:
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BlindsightError(f"cannot write {target} ({error.strerror}): choose another file") from error
+    return target

@@ -1,0 +1,78 @@
+"""A report on the terminal: the verdict, the mean images, what was found, and the guarantee."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from blindsight.accounting.guarantee import round_up
+from blindsight.inspection import gallery
+
+if TYPE_CHECKING:
+    from blindsight.inspection.findings import Diagnosis, Finding
+    from blindsight.inspection.report import Report
+
+__all__ = ["lines"]
+
+COLOURS = {"fault": "red", "difference": "yellow", "nothing": "green"}
+QUIET = 4  # findings that were not found and are listed all the same
+
+
+def lines(report: "Report", console: Console) -> Iterator[RenderableType]:
+    """What the console prints, in order."""
+    yield f"[bold]{escape(report.title)}[/]  [dim]{escape(report.task)}[/]"
+    yield f"{escape(report.question)}\n"
+    yield f"[bold {COLOURS[report.outcome]}]{escape(report.verdict)}[/]\n"
+    yield from _means(report, console)
+    if report.findings:
+        yield _findings(report)
+    for diagnosis in report.diagnoses:
+        yield f"\nVotes of {escape(diagnosis.arm)}: {escape(_tally(diagnosis))}"
+    yield f"\n[green]{escape(str(report.guarantee))}[/]" if report.guarantee.is_private else "\n[red]epsilon = inf[/]"
+    for note in report.notes:
+        yield f"[dim]{escape(note)}[/]"
+
+
+def _means(report: "Report", console: Console) -> Iterator[RenderableType]:
+    """The arms' mean images and the difference of the first two, where they fit."""
+    shown = [(arm.name, arm.mean) for arm in report.arms if arm.mean is not None]
+    if not shown or any(mean.shape != shown[0][1].shape for _, mean in shown):
+        return
+    pictures, names = [mean for _, mean in shown], [name for name, _ in shown]
+    if len(shown) > 1:
+        signed = gallery.luminance((pictures[1] - pictures[0])[None])[0]
+        pictures.append(gallery.diverging(signed, max(0.05, float(np.abs(signed).max()))))
+        names.append(f"{names[1]} − {names[0]} (red is brighter, blue darker)")
+    row = gallery.side_by_side(pictures)
+    if row.shape[1] > console.width or console.color_system is None:
+        return
+    yield gallery.Pixels(row)
+    yield f"[dim]synthetic means: {escape(', '.join(names))}[/]\n"
+
+
+def _findings(report: "Report") -> RenderableType:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("finding", "effect", "95 %", "", "epsilon", "could not see less than"):
+        table.add_column(heading, justify="left" if heading in ("finding", "") else "right", overflow="fold")
+    found = [one for one in report.ranked if one.verdict == "found"]
+    quiet = [one for one in report.ranked if one.verdict != "found"]
+    for one in [*found, *quiet[:QUIET]]:
+        table.add_row(*_cells(one), style="" if one.verdict == "found" else "dim")
+    if len(quiet) > QUIET:
+        table.add_row(f"and {len(quiet) - QUIET} more not found", style="dim")
+    return table
+
+
+def _cells(one: "Finding") -> tuple[str, ...]:
+    smallest = "-" if one.smallest is None else f"{100 * one.smallest:.2g} % of clients"
+    interval = f"{one.low:+.3g} to {one.high:+.3g}"
+    verdict = "[red]found[/]" if one.verdict == "found" else "not found"
+    return escape(one.statement), f"{one.effect:+.3g}", interval, verdict, round_up(one.epsilon), smallest
+
+
+def _tally(diagnosis: "Diagnosis") -> str:
+    ranked = sorted(diagnosis.tally.items(), key=lambda pair: -pair[1])[:5]
+    return ", ".join(f"{name} {100 * share:.0f} %" for name, share in ranked)

@@ -1,0 +1,272 @@
+"""The page: it asks for nothing, runs nothing but its own script, and no name can become part of it."""
+
+import base64
+import dataclasses
+import hashlib
+import io
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from blindsight.accounting.events import NonPrivate
+from blindsight.accounting.guarantee import certify
+from blindsight.inspection import gallery
+from blindsight.inspection.page import drawing, samples
+from blindsight.inspection.report import ArmView
+
+HOSTILE = [
+    "</title></style></script><script>alert(1)</script>",
+    '" onerror="alert(1)" x="',
+    "' onmouseover='alert(1)",
+    "<img src=https://example.com/x.png>",
+    "$title ${script} $$",
+    "&lt;b&gt; &amp; \u202e ]]> <!-- -->",
+]
+
+
+class Page(HTMLParser):
+    """All tags in order, all attributes, and the text of the page."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.words: list[str] = []
+        self.inside: dict[str, list[str]] = {"style": [], "script": [], "title": []}
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        self.tags.append(f"/{tag}")
+
+    def handle_data(self, data: str) -> None:
+        last = self.tags[-1] if self.tags else ""
+        self.inside.get(last, self.words).append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def values(self, tag: str, name: str) -> list[str]:
+        return [value for one, attribute, value in self.attributes if (one, attribute) == (tag, name)]
+
+
+@pytest.fixture(scope="module")
+def page(report) -> Page:
+    return Page(report.to_html())
+
+
+@pytest.fixture(scope="module")
+def harmless(make_hostile) -> Page:
+    return Page(make_hostile("harmless").to_html())
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_name_becomes_a_tag_or_an_attribute(make_hostile, harmless, text):
+    hostile = Page(make_hostile(text).to_html())
+    assert hostile.tags == harmless.tags
+    assert [pair[:2] for pair in hostile.attributes] == [pair[:2] for pair in harmless.attributes]
+    assert hostile.inside["title"] == [text]
+    assert hostile.text.count(" ".join(text.split())) >= 15
+
+
+@pytest.mark.parametrize("text", HOSTILE[:4])
+def test_a_name_that_is_not_escaped_would_be_noticed(text):
+    frames = ("<p>{}</p>", '<p title="{}">', "<p title='{}'>")
+    pages = [(Page(frame.format("harmless")), Page(frame.format(text))) for frame in frames]
+    assert any(a.tags != b.tags or len(a.attributes) != len(b.attributes) for a, b in pages)
+
+
+@pytest.mark.parametrize("which", ["usual", "hostile"])
+def test_nothing_is_asked_of_anyone(report, make_hostile, which):
+    one = Page((report if which == "usual" else make_hostile(HOSTILE[3])).to_html())
+    addresses = [
+        value
+        for _, name, value in one.attributes
+        if name in ("src", "href", "srcset", "action", "data", "poster", "formaction", "background", "srcdoc")
+    ]
+    assert len(addresses) > 80
+    assert all(address.startswith("data:") for address in addresses)
+    assert "url(" not in "".join(one.inside["style"])
+    assert "@import" not in "".join(one.inside["style"])
+    assert not {"iframe", "object", "embed", "base", "video", "audio"} & set(one.tags)
+
+
+def test_the_policy_admits_only_the_page_s_own_style_and_script(page):
+    (policy,) = (value for value in page.values("meta", "content") if "default-src" in value)
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["img-src"] == "data:"
+    for kind in ("style", "script"):
+        (text,) = page.inside[kind]
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert rules[f"{kind}-src"] == f"'sha256-{digest}'"
+    assert "unsafe" not in policy
+    assert page.tags.index("meta") < page.tags.index("style")
+
+
+def test_there_are_no_inline_styles_or_handlers_which_the_policy_would_block(page):
+    assert [pair for pair in page.attributes if pair[1] == "style" or pair[1].startswith("on")] == []
+    assert page.tags.count("script") == page.tags.count("style") == 1
+
+
+def test_every_picture_of_samples_says_that_it_is_synthetic(page):
+    strips = {width: gallery._strip(width) for width in (112, 84)}
+    pictures = [value for value in page.values("img", "src") if "image/png" in value]
+    stamped = 0
+    for source in pictures:
+        with Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2]))) as image:
+            pixels = np.asarray(image)
+        if pixels.shape[0] == 10:  # the legend
+            continue
+        strip = pixels[-gallery.STRIP :]
+        expected = strips[pixels.shape[1]]
+        assert np.array_equal(strip if strip.ndim == 2 else strip[..., 0], expected)
+        stamped += 1
+    assert stamped == 2 * 40 + 3 * 11
+
+
+def test_pictures_have_words_and_controls_have_labels(page):
+    alts = page.values("img", "alt")
+    assert len(alts) == page.tags.count("img")
+    assert all(alts)
+    assert "synthetic sample 0 of healthy, class 0" in alts
+    assert "signed difference failing minus healthy, class 9" in alts
+    assert page.tags.count("label") == page.tags.count("select") + page.tags.count("input") == 3
+    assert page.tags.count("main") == page.tags.count("h1") == 1
+    assert page.values("html", "lang") == ["en"]
+
+
+def test_the_page_tells_everything(report, page):
+    for words in (
+        report.question,
+        report.verdict.replace(" %", "\xa0%"),
+        "epsilon ≤ 2.255",
+        "delta 1e-06",
+        "unit per client",
+        "neighbours add or remove one",
+        *report.guarantee.assumptions,
+        "49 % of clients (95 %: 46–52)",
+        "could not have seen less than",
+        "2.1 % of clients",
+        "+0.53 (+0.49 to +0.57)",
+        "● found p < 0.0001",
+        "○ not found p = 0.8",
+        "81 % (74–88)",
+        "−0.6 %",
+        "mean features",
+        "20,480",
+        "handwriting · 3,400 clients · 10 classes",
+        *report.notes,
+    ):
+        assert " ".join(words.split()) in page.text, words
+    assert page.text.index("Pictures of failing") < page.text.index("Equally sharp.")
+
+
+def test_a_report_without_a_guarantee_is_marked(make_report):
+    page = Page(make_report(guarantee=certify(NonPrivate(), delta=1e-6)).to_html())
+    assert "epsilon = inf: no privacy guarantee" in page.text
+    assert "privacy none" in page.values("aside", "class")
+
+
+def test_tiles_know_how_contrasting_they_are(report):
+    source = report.to_html()
+    tiles = re.findall(r'<li data-index="(\d+)" data-rank="(\d+)" data-class="(\d+)">', source)
+    first, second = tiles[:40], tiles[40:]
+    assert first == second  # one order for all arms
+    rank = {int(index): int(place) for index, place, _ in first}
+    contrast = gallery.contrast([arm.samples for arm in report.arms])
+    assert sorted(rank, key=lambda index: rank[index]) == np.argsort(-contrast, kind="stable").tolist()
+    assert [int(label) for _, _, label in first] == report.arms[0].labels.tolist()
+
+
+def test_of_many_samples_every_class_shows_as_many(make_report):
+    labels = np.repeat(np.arange(3), [500, 100, 400])
+    shown = samples.chosen(labels, 1000)
+    assert np.bincount(labels[shown]).tolist() == [40, 40, 40]
+    assert samples.chosen(None, 1000).tolist() == list(range(120))
+    assert samples.chosen(labels[:50], 50).tolist() == list(range(50))
+    pictures = np.zeros((1000, 4, 4), np.uint8)
+    page = Page(make_report(arms=(ArmView("all", samples=pictures, labels=labels),)).to_html())
+    assert "120 of 1,000 are shown" in page.text
+
+
+def test_means_are_shown_where_there_are_no_samples(make_report):
+    arms = (ArmView("a", mean=np.zeros((4, 4))), ArmView("b", mean=np.ones((4, 4))))
+    alts = Page(make_report(arms=arms).to_html()).values("img", "alt")
+    assert alts[:2] == ["mean synthetic image of a, all classes", "mean synthetic image of b, all classes"]
+    assert "signed difference b minus a, all classes" in alts
+
+
+def test_columns_are_compared_the_most_contrasting_first(make_report):
+    rng = np.random.default_rng(3)
+    words = np.array([" ".join("word" for _ in range(1 + number % 30)) + str(number) for number in range(200)])
+    rows = {"equal": np.arange(200) % 2, "age": rng.normal(40, 10, 200), "kind": np.array(["a", "b"] * 100)}
+    other = rows | {"age": rows["age"] * 2.2, "kind": np.array(["a"] * 200)}
+    other["age"][:50] = np.nan
+    arms = (ArmView("first", rows=rows | {"text": words}), ArmView("second", rows=other | {"text": words}))
+    page = Page(make_report(arms=arms, population={"classes": {"equal": ["even", "odd"]}}).to_html())
+    text = page.text[page.text.index("Columns of the samples") :]
+    assert text.index("age") < text.index("kind") < text.index("even")
+    assert "second: 25 % missing" in text
+    assert "length of text, in characters" in text
+    assert "synthetic" in page.text[page.text.index("Sample rows") :]
+
+
+def test_an_empty_report_still_is_a_page(make_report):
+    page = Page(make_report(arms=(ArmView("all"),), findings=(), diagnoses=(), releases=(), notes=()).to_html())
+    assert "No difference was found." in page.text
+    assert "Findings" not in page.text
+
+
+def test_an_arm_s_colour_is_the_same_everywhere(make_report):
+    first, second = make_report().arms
+    source = make_report(arms=(ArmView("no pictures"), first, second)).to_html()
+    assert set(re.findall(r'class="key arm-(\d)">failing', source)) == {"2"}
+
+
+@pytest.mark.parametrize(
+    ("share", "words"), [(0.81, "81 %"), (0.021, "2.1 %"), (0.0, "0 %"), (-0.006, "−0.6 %"), (1.0, "100 %")]
+)
+def test_shares_in_words(share, words):
+    assert drawing.percent(share) == words
+
+
+def test_numbers_in_words():
+    assert drawing.number(58147.2) == "58,147"
+    assert drawing.number(-0.25) == "−0.25"
+    assert drawing.signed(-0.5) == "−0.5"
+
+
+def test_an_interval_is_drawn_where_it_is():
+    source = drawing.interval(0.5, 0.25, 1.0, limit=1.0, found=True)
+    assert re.search(r'class="dot" cx="117.0"', source)
+    assert 'x1="98.5" y1="10" x2="154.0"' in source
+    assert drawing.interval(float("nan"), 0.0, 1.0, limit=1.0, found=True) == ""
+
+
+def test_a_bar_never_leaves_its_track():
+    assert 'width="0.0"' in drawing.bar(-0.2, kind="other")
+    assert 'width="200.0"' in drawing.bar(3.0, kind="other")
+    assert 'x1="140.0" y1="8" x2="180.0"' in drawing.bar(0.8, kind="other", low=0.7, high=0.9)
+
+
+def test_findings_of_one_kind_share_a_scale(make_report, finding):
+    wide = finding(name="wide", effect=10.0, low=9.0, high=11.0, kind="fidelity")
+    source = make_report(findings=(finding(), wide)).to_html()
+    dots = [float(x) for x in re.findall(r'class="dot" cx="([\d.]+)"', source)]
+    assert dots == pytest.approx([80 + 74 * 10 / 11, 80 + 74 * 0.53 / 0.57], abs=0.1) or dots == pytest.approx(
+        [80 + 74 * 0.53 / 0.57, 80 + 74 * 10 / 11], abs=0.1
+    )
+
+
+def test_the_reader_of_the_frame_is_told_when_it_was_made(report):
+    assert "Made 2026-01-31T12:00:00+00:00." in Page(report.to_html()).text
+    assert dataclasses.replace(report, created="today").to_html() != report.to_html()

@@ -1,0 +1,282 @@
+"""The page in a real browser: nothing is asked of the network, nothing complains, and the controls do what they say.
+
+Chromium is driven over its debugging pipe. Screenshots go to $BLINDSIGHT_ARTEFACTS where that is set.
+"""
+
+import base64
+import contextlib
+import fcntl
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium")
+
+# Chromium reads commands from descriptor 3 and writes to 4.
+ON_PIPES = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
+)
+TROUBLE = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")
+
+
+class Browser:
+    """One page of a headless Chromium; `events` is all it has reported."""
+
+    def __init__(self, profile: Path) -> None:
+        ours_in, theirs_out = os.pipe()
+        theirs_in, ours_out = os.pipe()
+        above = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs_in, theirs_out)]  # clear of 3 and 4
+        options = ["--headless=new", "--remote-debugging-pipe", f"--user-data-dir={profile}", "--no-first-run"]
+        options += ["--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--disable-background-networking"]
+        options += ["--no-sandbox"] if os.geteuid() == 0 else []
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", ON_PIPES, *map(str, above), str(CHROMIUM), *options, "about:blank"],
+            pass_fds=above,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for end in (*above, theirs_in, theirs_out):
+            os.close(end)
+        self.reader, self.writer, self.buffer, self.number = ours_in, ours_out, b"", 0
+        self.session: str | None = None
+        self.events: list[dict[str, Any]] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self.number += 1
+        message: dict[str, Any] = {"id": self.number, "method": method, "params": parameters}
+        message |= {"sessionId": self.session} if self.session else {}
+        os.write(self.writer, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._next()
+            if answer.get("id") == self.number:
+                assert "error" not in answer, answer["error"]
+                return answer["result"]
+            self.events.append(answer)
+
+    def _next(self) -> dict[str, Any]:
+        deadline = time.monotonic() + 60
+        while b"\0" not in self.buffer:
+            ready, _, _ = select.select([self.reader], [], [], max(0, deadline - time.monotonic()))
+            part = os.read(self.reader, 1 << 20) if ready else b""
+            assert part, "the browser is gone or silent"
+            self.buffer += part
+        line, _, self.buffer = self.buffer.partition(b"\0")
+        return json.loads(line)
+
+    def open(self, address: str) -> None:
+        self.events.clear()
+        self.call("Page.navigate", url=address)
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+            self.events.append(self._next())
+
+    def view(self, width: int, height: int, scheme: str = "light") -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
+        )
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def ask(self, expression: str) -> Any:
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, userGesture=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    def press(self, key: str) -> None:
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key)
+
+    def screenshot(self, path: Path, *, whole: bool = False) -> Path:
+        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
+        path.write_bytes(base64.b64decode(data))
+        return path
+
+    def close(self) -> None:
+        with contextlib.suppress(AssertionError, OSError):
+            self.session = None
+            self.call("Browser.close")
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        os.close(self.reader)
+        os.close(self.writer)
+
+    @property
+    def requests(self) -> list[str]:
+        sent = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+        return [event["params"]["request"]["url"] for event in sent]
+
+    @property
+    def trouble(self) -> list[Any]:
+        return [event["params"] for event in self.events if event.get("method") in TROUBLE]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    one = Browser(tmp_path_factory.mktemp("chromium"))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def artefacts(tmp_path: Path) -> Path:
+    folder = Path(os.environ.get("BLINDSIGHT_ARTEFACTS") or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def opened(browser: Browser, report, tmp_path: Path) -> Browser:
+    browser.view(1400, 900)
+    browser.open(report.save(tmp_path / "report.html").as_uri())
+    return browser
+
+
+def order(browser: Browser, arm: int) -> list[int]:
+    """Which samples the arm's grid shows, in order."""
+    shown = f"[...document.querySelectorAll('.tiles')[{arm}].querySelectorAll('li')].filter(x => x.checkVisibility())"
+    return browser.ask(f"{shown}.map(x => Number(x.dataset.index))")
+
+
+def choose(browser: Browser, control: str, value: str, event: str = "change") -> None:
+    browser.ask(
+        f"{{ const one = document.getElementById({control!r}); one.value = {value!r}; "
+        f"one.dispatchEvent(new Event({event!r}, {{bubbles: true}})); }}"
+    )
+
+
+@pytest.mark.parametrize(("width", "height"), [(1400, 900), (800, 1000), (390, 844)])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_quiet_and_fits(browser, report, tmp_path, artefacts, width, height, scheme):
+    path = report.save(tmp_path / "report.html")
+    browser.view(width, height, scheme)
+    browser.open(path.as_uri())
+    assert [address for address in browser.requests if not address.startswith("data:")] == [path.as_uri()]
+    assert browser.trouble == []
+    assert browser.ask("document.documentElement.scrollWidth <= innerWidth")  # nothing sticks out
+    light = browser.ask("getComputedStyle(document.body).backgroundColor") == "rgb(247, 247, 245)"
+    assert light == (scheme == "light")
+    picture = browser.screenshot(artefacts / f"report-{width}-{scheme}.png", whole=True)
+    assert picture.stat().st_size > 20_000
+
+
+def test_trouble_would_be_noticed(browser, tmp_path):
+    page = tmp_path / "bad.html"
+    page.write_text('<script>console.log("x"); missing()</script><img src="https://nowhere.invalid/x.png">')
+    browser.open(page.as_uri())
+    assert len(browser.trouble) >= 2
+    assert "https://nowhere.invalid/x.png" in browser.requests
+
+
+def test_the_class_filter_moves_all_grids(opened):
+    assert order(opened, 0) == order(opened, 1) == list(range(40))
+    choose(opened, "class", "3")
+    assert order(opened, 0) == order(opened, 1) == [12, 13, 14, 15]
+    assert opened.ask("document.getElementById('status').textContent") == "4 of 40"
+    assert opened.ask("document.querySelectorAll('.strip .dim').length") == 4 * 9
+    choose(opened, "class", "")
+    assert order(opened, 0) == list(range(40))
+
+
+def test_the_most_contrasting_come_first_when_asked(opened, report):
+    from blindsight.inspection import gallery
+
+    expected = (-gallery.contrast([arm.samples for arm in report.arms])).argsort(kind="stable").tolist()
+    choose(opened, "order", "rank")
+    assert order(opened, 0) == order(opened, 1) == expected
+    choose(opened, "class", "3")
+    assert order(opened, 1) == [index for index in expected if index in (12, 13, 14, 15)]
+
+
+def test_the_size_is_one_for_all_grids(opened):
+    width = "document.querySelector('.tiles img').clientWidth"
+    before = opened.ask(width)
+    choose(opened, "zoom", "160", "input")
+    assert opened.ask(width) > before + 50
+
+
+def test_grids_scroll_together(opened):
+    opened.ask("document.querySelectorAll('.tiles')[0].scrollTop = 120")
+    for _ in range(100):
+        if opened.ask("document.querySelectorAll('.tiles')[1].scrollTop") == 120:
+            break
+        time.sleep(0.02)
+    assert opened.ask("document.querySelectorAll('.tiles')[1].scrollTop") == 120
+
+
+def test_keys_walk_the_grid_and_enlarge_a_pair(opened):
+    opened.ask("document.querySelector('.tiles li[tabindex=\"0\"]').focus()")
+    opened.press("ArrowRight")
+    assert opened.ask("document.activeElement.dataset.index") == "1"
+    assert opened.ask("[...document.querySelectorAll('.linked')].map(x => x.dataset.index)") == ["1", "1"]
+    opened.press("ArrowDown")
+    below = opened.ask("Number(document.activeElement.dataset.index)")
+    assert below > 2
+    opened.press("Enter")
+    assert opened.ask("document.getElementById('pair').open")
+    assert opened.ask("[...document.querySelectorAll('#pair img')].map(x => x.alt)") == [
+        f"synthetic sample {below} of healthy, class {below // 4}",
+        f"synthetic sample {below} of failing, class {below // 4}",
+    ]
+    opened.ask("document.querySelector('#pair button').click()")
+    assert not opened.ask("document.getElementById('pair').open")
+
+
+def test_the_privacy_bar_stays_in_sight_and_opens(opened):
+    opened.ask("scrollTo(0, 1500)")
+    assert opened.ask("document.querySelector('.privacy').getBoundingClientRect().top") == 0
+    opened.ask("document.querySelector('.privacy summary').click()")
+    assert opened.ask("document.querySelector('.privacy .fine').checkVisibility()")
+
+
+def test_hostile_names_do_nothing(browser, make_hostile, tmp_path):
+    hostile = "<img src=x onerror=\"document.title='hit'\"></script><script>document.title='hit'</script>"
+    browser.view(390, 844)
+    path = make_hostile(hostile).save(tmp_path / "hostile.html")
+    browser.open(path.as_uri())
+    assert browser.ask("document.title") == hostile
+    assert browser.trouble == []
+    assert [address for address in browser.requests if not address.startswith("data:")] == [path.as_uri()]
+    assert browser.ask("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_without_a_script_everything_is_there_but_the_controls(browser, report, tmp_path):
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.view(1400, 900)
+        browser.open(report.save(tmp_path / "report.html").as_uri())
+        tree = browser.call("Accessibility.getFullAXTree")["nodes"]
+        names = [node.get("name", {}).get("value", "") for node in tree if not node.get("ignored")]
+        assert "synthetic sample 39 of failing, class 9" in names
+        assert report.verdict.replace(" %", "\xa0%") in names
+        assert not any(node.get("role", {}).get("value") == "combobox" for node in tree)
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_it_prints_with_the_assumptions_open(opened, report, artefacts):
+    data = opened.call("Page.printToPDF", printBackground=True)["data"]
+    (artefacts / "report.pdf").write_bytes(base64.b64decode(data))
+    assert opened.ask("document.querySelector('.privacy details').open")
+
+
+def test_a_notebook_s_frame_works_too(browser, report, tmp_path):
+    page = tmp_path / "notebook.html"
+    page.write_text(f"<!doctype html><meta charset=utf-8>{report._repr_html_()}", encoding="utf-8")
+    browser.view(1400, 900)
+    browser.open(page.as_uri())
+    assert browser.trouble == []
+    assert browser.ask("document.querySelector('iframe').clientHeight") == 760

@@ -1,0 +1,298 @@
+"""The report: what it concludes, what it refuses, and that nothing is lost on the way to JSON and back."""
+
+import dataclasses
+import html
+import io
+import json
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from blindsight import data
+from blindsight.accounting.events import Gaussian, NonPrivate
+from blindsight.accounting.guarantee import certify
+from blindsight.errors import BlindsightError, InvalidInput, PrivacyError
+from blindsight.inspection.findings import Diagnosis, Finding
+from blindsight.inspection.report import ArmView, Report
+
+PICTURES = np.zeros((4, 6, 6), np.uint8)
+
+
+# What it concludes.
+
+
+def test_a_named_fault_is_the_verdict_whatever_else_differs(report):
+    assert report.outcome == "fault"
+    assert report.verdict == "invert, 81 % of failing clients (95 %: 74-88)"
+    assert any("'invert'" in step for step in report.next_steps)
+
+
+def test_the_largest_of_several_faults_is_the_verdict(make_report):
+    small = Diagnosis("blur", 0.2, 0.1, 0.3, "healthy", "blur, few", {"blur": 0.2})
+    large = Diagnosis("invert", 0.6, 0.5, 0.7, "failing", "invert, many", {"invert": 0.6})
+    none = Diagnosis("none", 0.9, 0.8, 1.0, "others", "none", {"none": 0.9})
+    report = make_report(diagnoses=(small, none, large))
+    assert report.verdict == "invert, many"
+    assert "'invert'" in report.next_steps[0]
+
+
+def test_without_a_fault_the_clearest_finding_is_the_verdict(make_report, finding):
+    faint = finding(statement="faint", effect=0.9, low=0.1, high=1.7)
+    clear = finding(statement="clear", effect=0.2, low=0.19, high=0.21)
+    loud_but_not_found = finding(statement="no", effect=5.0, low=4.9, high=5.1, verdict="not found")
+    none = Diagnosis("none", 0.9, 0.8, 1.0, "failing", "none", {"none": 0.9})
+    report = make_report(findings=(loud_but_not_found, faint, clear), diagnoses=(none,))
+    assert (report.outcome, report.verdict) == ("difference", "clear")
+    assert [one.statement for one in report.ranked] == ["clear", "faint", "no"]
+
+
+def test_where_nothing_is_found_the_verdict_says_what_could_not_be_seen(make_report, finding):
+    quiet = [finding(verdict="not found", smallest=smallest) for smallest in (0.2, 0.05, None, math.inf)]
+    report = make_report(findings=quiet, diagnoses=())
+    assert report.outcome == "nothing"
+    assert "fewer than 5 % of clients could not have been seen" in report.verdict
+    assert make_report(findings=(), diagnoses=()).verdict == "No difference was found."
+
+
+def test_asking_again_has_a_price(report):
+    assert "epsilon 2.255 more" in report.next_steps[-1]
+
+
+# What it refuses.
+
+
+@dataclasses.dataclass(frozen=True)
+class Marked(Finding):
+    simulation_only: bool = True
+
+
+def marked_finding(finding: Finding) -> Finding:
+    fields: dict[str, Any] = dataclasses.asdict(finding)
+    return Marked(**fields)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"population": data.embedded("handwriting", clients=2).describe().to_dict()},
+        {"population": {"name": "people", "clients": 2, "about": {"simulation_only": {"accuracy": 0.9}}}},
+        {"releases": ({"what": "cues", "simulation_only": {"true share": 0.5}},)},
+        {"releases": ({"what": "cues", "more": [{"deep": ("simulation_only",)}]},)},
+        {"notes": ("accuracy 0.93 (simulation_only)",)},
+        {"arms": (ArmView("all", rows={"simulation_only distance": np.zeros(2)}),)},
+        {"arms": (ArmView("simulation_only"),)},
+        {"diagnoses": (Diagnosis("invert", 0.8, 0.7, 0.9, "all", "invert", {"simulation_only": 0.5}),)},
+        {"title": "simulation_only"},
+    ],
+)
+def test_what_was_read_off_data_without_noise_is_refused(make_report, change):
+    with pytest.raises(PrivacyError, match="simulation_only") as refusal:
+        make_report(**change)
+    assert refusal.value.exit_code == 3
+
+
+def test_a_finding_that_is_marked_is_refused_by_its_mark_alone(make_report, finding):
+    with pytest.raises(PrivacyError, match="findings, 0 holds what is marked"):
+        make_report(findings=(marked_finding(finding()),))
+
+
+def test_a_marked_report_does_not_come_back_from_json(report):
+    value = report.to_dict()
+    value["notes"] = ["simulation_only"]
+    with pytest.raises(PrivacyError, match="simulation_only"):
+        Report.from_dict(value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"samples": PICTURES.astype(np.float32)}, "uint8"),
+        ({"samples": PICTURES[0]}, "uint8 of shape"),
+        ({"samples": np.zeros((4, 6, 6, 2), np.uint8)}, "1, 3 or 4"),
+        ({"samples": PICTURES[:0]}, "uint8 of shape"),
+        ({"samples": PICTURES, "labels": np.arange(3)}, "different lengths"),
+        ({"rows": {"a": [1, 2], "b": [1]}}, "different lengths"),
+        ({"rows": {"a": np.zeros((2, 2))}}, "one per row"),
+        ({"rows": {"a": np.zeros(2, "datetime64[s]")}}, "one per row"),
+        ({"mean": np.full((6, 6), 255.0)}, "divide bytes by 255"),
+        ({"mean": np.full((6, 6), np.nan)}, "divide bytes by 255"),
+    ],
+)
+def test_an_arm_that_cannot_be_shown_is_refused(fields: dict[str, Any], sentence: str):
+    with pytest.raises(InvalidInput, match=sentence):
+        ArmView("all", **fields)
+
+
+@pytest.mark.parametrize(
+    ("arms", "sentence"),
+    [
+        ((), "one arm or several"),
+        ((ArmView("a"), ArmView("a")), "names of their own"),
+        ((ArmView("a", samples=PICTURES), ArmView("b", samples=PICTURES[:3])), "equally many samples"),
+        (
+            (ArmView("a", samples=PICTURES, labels=np.arange(4)), ArmView("b", samples=PICTURES, labels=np.zeros(4))),
+            "same labels",
+        ),
+        ((ArmView("a", samples=PICTURES, labels=np.arange(4)), ArmView("b", samples=PICTURES)), "same labels"),
+    ],
+)
+def test_arms_that_do_not_belong_side_by_side_are_refused(make_report, arms, sentence):
+    with pytest.raises(InvalidInput, match=sentence):
+        make_report(arms=arms)
+
+
+def test_what_json_does_not_know_is_refused(make_report):
+    with pytest.raises(InvalidInput, match="not set"):
+        make_report(releases=({"what": {1, 2}},))
+
+
+# JSON and back.
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return a == b
+
+
+def all_kinds(make_report) -> dict[str, Report]:
+    rng = np.random.default_rng(5)
+    rows = {
+        "whole": np.arange(5, dtype=np.int16),
+        "real": np.array([0.1, math.nan, math.inf, -math.inf, 1e-300]),
+        "short": rng.normal(size=5).astype(np.float32),
+        "truth": np.array([True, False, True, True, False]),
+        "text": np.array(["a", "", "äöü \0 end", "</script>", "x" * 100], dtype=np.dtypes.StringDType()),
+    }
+    colour = rng.integers(0, 256, (3, 5, 7, 3), dtype=np.uint8)
+    return {
+        "usual": make_report(),
+        "rows": make_report(arms=(ArmView("a", rows=rows), ArmView("b", rows=rows))),
+        "colour": make_report(arms=(ArmView("a", samples=colour),)),
+        "one channel": make_report(arms=(ArmView("a", samples=colour[..., :1], labels=np.arange(3, dtype=np.int8)),)),
+        "given mean": make_report(arms=(ArmView("a", mean=rng.random((4, 4)).astype(np.float32)),)),
+        "no guarantee": make_report(guarantee=certify(NonPrivate(), delta=1e-6)),
+        "bracket": make_report(guarantee=dataclasses.replace(certify(Gaussian(1.0), delta=1e-6), lower=1.25)),
+        "numpy numbers": make_report(releases=({"what": "x", "epsilon": np.float32(0.1), "coordinates": np.int64(3)},)),
+    }
+
+
+KINDS = ["usual", "rows", "colour", "one channel", "given mean", "no guarantee", "bracket", "numpy numbers"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_lost_in_json(make_report, kind):
+    before = all_kinds(make_report)[kind]
+    after = Report.from_dict(json.loads(json.dumps(before.to_dict(), allow_nan=False)))
+    assert after.to_dict() == before.to_dict()
+    for field in dataclasses.fields(Report):
+        if field.name != "arms":
+            assert getattr(after, field.name) == getattr(before, field.name), field.name
+    for old, new in zip(before.arms, after.arms, strict=True):
+        for field in dataclasses.fields(ArmView):
+            if field.name != "rows":
+                assert same(getattr(old, field.name), getattr(new, field.name)), field.name
+        for name, column in (old.rows or {}).items():
+            assert new.rows is not None
+            if column.dtype.kind == "T":
+                assert new.rows[name].tolist() == column.tolist()
+                assert new.rows[name].dtype == column.dtype
+            else:
+                assert same(column, new.rows[name]), name
+
+
+def test_text_of_any_kind_is_kept_as_text():
+    arm = ArmView("a", rows={"fixed": np.array(["a", "bc"]), "objects": np.array(["a", 7], dtype=object)})
+    assert arm.rows is not None
+    assert [column.tolist() for column in arm.rows.values()] == [["a", "bc"], ["a", "7"]]
+
+
+def test_the_json_states_the_verdict(report, tmp_path):
+    value = json.loads(report.save_json(tmp_path / "new" / "report.json").read_text())
+    assert value["verdict"] == report.verdict
+    assert value["outcome"] == "fault"
+    assert value["guarantee"]["epsilon"] == report.guarantee.epsilon
+    assert len(value["arms"][0]["samples"]["png"]) == 40
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"format": 2},
+        {"arms": None},
+        {"arms": [{}]},
+        {"findings": [{"kind": "cue"}]},
+        {"guarantee": {"epsilon": 1}},
+    ],
+)
+def test_damaged_json_is_refused_in_one_sentence(report, damage):
+    with pytest.raises(InvalidInput, match=r"newer Blindsight|not the JSON of a report"):
+        Report.from_dict({**report.to_dict(), **damage})
+
+
+@pytest.mark.parametrize(("picture", "sentence"), [("%%%", "not base64"), ("AAAA", "not a PNG")])
+def test_a_damaged_picture_is_refused(report, picture, sentence):
+    value = report.to_dict()
+    value["arms"][0]["samples"]["png"][0] = picture
+    with pytest.raises(InvalidInput, match=sentence):
+        Report.from_dict(value)
+
+
+def test_a_file_that_cannot_be_written_is_one_sentence(report, tmp_path):
+    for save in (report.save, report.save_json):
+        with pytest.raises(BlindsightError, match="choose another"):
+            save(tmp_path)
+
+
+# Terminal and notebook.
+
+
+def printed(report: Report, **options: Any) -> str:
+    console = Console(file=io.StringIO(), width=140, **options)
+    console.print(report)
+    return console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_the_terminal_shows_verdict_findings_votes_and_guarantee(report):
+    text = printed(report, color_system=None)
+    for words in (report.title, report.question, report.verdict, str(report.guarantee), *report.notes):
+        assert words in text
+    assert text.index("Pictures of failing clients") < text.index("Equally sharp.")
+    assert "invert 81 %, none 12 %" in text
+    assert "2.1 % of clients" in text
+    assert "▀" not in text
+
+
+def test_a_terminal_with_colour_shows_the_means(report):
+    text = printed(report, color_system="truecolor", force_terminal=True)
+    assert text.count("▀") == 14 * (3 * 28 + 2 * 2)
+    assert "synthetic means" in text
+
+
+def test_many_quiet_findings_are_counted_not_listed(make_report, finding):
+    quiet = [finding(verdict="not found", statement=f"quiet {number}") for number in range(9)]
+    text = printed(make_report(findings=quiet, diagnoses=()), color_system=None)
+    assert text.count("quiet") == 4
+    assert "and 5 more not found" in text
+
+
+def test_markup_in_names_is_printed_as_it_is(make_hostile):
+    assert "[red]x[/]" in printed(make_hostile("[red]x[/]"), color_system=None)
+
+
+def test_a_report_without_a_guarantee_says_so(make_report):
+    assert "epsilon = inf" in printed(make_report(guarantee=certify(NonPrivate(), delta=1e-6)), color_system=None)
+
+
+def test_a_notebook_gets_the_page_in_a_frame_of_its_own(make_hostile):
+    report = make_hostile('"></iframe><script>alert(1)</script>')
+    frame = report._repr_html_()
+    assert frame.count("<") == 2  # the frame opens and closes, and nothing else does
+    source = re.search(r'srcdoc="([^"]*)"', frame)
+    assert source is not None
+    assert html.unescape(source[1]) == report.to_html()
+    assert 'sandbox="allow-scripts"' in frame
