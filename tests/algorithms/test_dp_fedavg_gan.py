@@ -21,10 +21,12 @@ from blindsight.errors import InvalidInput
 from blindsight.models.coding import Category, Number, Rows
 from blindsight.models.gan import GAN, compact_gan
 from blindsight.privacy import Privacy
+from blindsight.selection import where
 from blindsight.training import train
 
 KEY = keys.reproducible(5)
 ROWS = Rows((Number("x", -1, 1), Number("y", -1, 1)))
+CHOSEN = where("chosen", 1)
 RATE = 0.1
 
 
@@ -44,16 +46,6 @@ class Point(eqx.Module):
 
     def __call__(self, latents, labels):
         return jnp.broadcast_to(self.point, (latents.shape[0], *self.point.shape))
-
-
-@dataclasses.dataclass(frozen=True)
-class Where:
-    """The examples whose field has a value."""
-
-    field: str = "chosen"
-
-    def mask(self, batch):
-        return (batch[self.field] == 1).astype(jnp.float32)
 
 
 def plane(weight=(0.6, 0.8), point=(0.0, 0.0)) -> GAN:
@@ -91,7 +83,7 @@ def protected(noise=2.0**-12, clip=0.3, clients=5, **settings):
     return Privacy(**about, noise_multiplier=noise, clip=clip)
 
 
-@pytest.mark.parametrize("criterion", [None, Where()])
+@pytest.mark.parametrize("criterion", [None, CHOSEN])
 def test_without_clip_and_noise_it_is_algorithm_1_by_hand(criterion):
     """For f(x) = w x a step moves w by -rate (made - mean of real + 20 (|w| - 1) w / |w|), one batch each."""
     data, start, made = population(), np.array([0.6, 1.2]), np.array([0.3, -0.1])
@@ -177,7 +169,7 @@ def test_the_generator_is_a_function_of_the_release_alone():
 def test_clients_outside_the_arm_contribute_zero_and_others_only_what_is_in_it():
     data = population()
     outside = data.replace({**data.columns, "chosen": np.zeros_like(data.columns["chosen"])})
-    settings: Any = {"criterion": Where(), "batch_size": 8}
+    settings: Any = {"criterion": CHOSEN, "batch_size": 8}
     algorithm = federated(plane(), not_private(), **settings)
     start = np.asarray(algorithm.init().params.weight)
     np.testing.assert_array_equal(run(algorithm, Simulation(outside)).params.weight, start)
@@ -194,7 +186,7 @@ def test_those_who_meet_the_criterion_come_first_each_once_in_an_order_that_the_
     examples = Examples.of({"chosen": chosen})
     orders = []
     for seed in range(20):
-        order, count = chosen_first(examples, Where(), batch_size, key=jax.random.key(seed))
+        order, count = chosen_first(examples, CHOSEN, batch_size, key=jax.random.key(seed))
         assert int(count) == 4
         assert len(order) % batch_size == 0
         assert sorted(order[:4].tolist()) == [1, 2, 4, 6]
@@ -243,7 +235,7 @@ def test_the_average_remembers_the_generators_past():
 
 
 def test_backends_train_the_same_pair():
-    algorithm = federated(plane((0.6, 1.2)), protected(noise=0.5, rounds=2), criterion=Where(), batch_size=2)
+    algorithm = federated(plane((0.6, 1.2)), protected(noise=0.5, rounds=2), criterion=CHOSEN, batch_size=2)
     backends = Simulation(population(), chunk=2), Debug(population())
     states = [run(algorithm, backend, clients=[0, 2, 3]) for backend in backends]
     for a, b in zip(*(jax.tree.leaves(state) for state in states), strict=True):

@@ -12,7 +12,7 @@ part with a zero, so that nobody learns how many do.
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -29,17 +29,10 @@ from blindsight.mechanisms import gaussian, without_noise
 from blindsight.mechanisms.noise import Sampler
 from blindsight.models.gan import GAN, critic_loss, generator_loss
 from blindsight.privacy import Privacy
+from blindsight.selection import Criterion
 from blindsight.trees import Tree
 
-__all__ = ["Criterion", "Server", "dp_fedavg_gan"]
-
-
-class Criterion(Protocol):
-    """Which examples of a client an arm is made of."""
-
-    def mask(self, batch: Any) -> jax.Array:
-        """1 for each of the client's examples that belongs to the arm, else 0; `batch` holds all of them."""
-        ...
+__all__ = ["Server", "dp_fedavg_gan"]
 
 
 class Server(NamedTuple):
