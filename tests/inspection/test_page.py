@@ -14,7 +14,7 @@ from PIL import Image
 from blindsight.accounting.events import NonPrivate
 from blindsight.accounting.guarantee import certify
 from blindsight.inspection import gallery
-from blindsight.inspection.page import drawing, samples
+from blindsight.inspection.page import drawing, samples, words
 from blindsight.inspection.report import ArmView
 
 HOSTILE = [
@@ -145,7 +145,7 @@ def test_pictures_have_words_and_controls_have_labels(page):
 
 
 def test_the_page_tells_everything(report, page):
-    for words in (
+    for told in (
         report.question,
         report.verdict.replace(" %", "\xa0%"),
         "epsilon ≤ 2.255",
@@ -166,7 +166,7 @@ def test_the_page_tells_everything(report, page):
         "handwriting · 3,400 clients · 10 classes",
         *report.notes,
     ):
-        assert " ".join(words.split()) in page.text, words
+        assert " ".join(told.replace("`", " ").split()) in page.text, told
     assert page.text.index("Pictures of failing") < page.text.index("Equally sharp.")
 
 
@@ -196,6 +196,18 @@ def test_of_many_samples_every_class_shows_as_many(make_report):
     pictures = np.zeros((1000, 4, 4), np.uint8)
     page = Page(make_report(arms=(ArmView("all", samples=pictures, labels=labels),)).to_html())
     assert "120 of 1,000 are shown" in page.text
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (3, 8, 8, 1), (3, 8, 8, 3), (3, 8, 8, 4), (3, 40, 200)])
+@pytest.mark.parametrize("labels", [None, [0, 1, 1]])
+def test_pictures_of_every_shape_are_shown(make_report, shape, labels):
+    stacks = np.random.default_rng(2).integers(0, 256, (2, *shape), dtype=np.uint8)
+    arms = tuple(
+        ArmView(name, samples=stack, labels=None if labels is None else np.array(labels))
+        for name, stack in zip("ab", stacks, strict=True)
+    )
+    page = Page(make_report(arms=arms, population={}).to_html())
+    assert page.tags.count("img") == 6 + 3 * (1 if labels is None else 3) + 1
 
 
 def test_means_are_shown_where_there_are_no_samples(make_report):
@@ -233,16 +245,30 @@ def test_an_arm_s_colour_is_the_same_everywhere(make_report):
 
 
 @pytest.mark.parametrize(
-    ("share", "words"), [(0.81, "81 %"), (0.021, "2.1 %"), (0.0, "0 %"), (-0.006, "−0.6 %"), (1.0, "100 %")]
+    ("share", "text"), [(0.81, "81 %"), (0.021, "2.1 %"), (0.0, "0 %"), (-0.006, "−0.6 %"), (1.0, "100 %")]
 )
-def test_shares_in_words(share, words):
-    assert drawing.percent(share) == words
+def test_shares_in_words(share, text):
+    assert words.percent(share) == text
 
 
 def test_numbers_in_words():
-    assert drawing.number(58147.2) == "58,147"
-    assert drawing.number(-0.25) == "−0.25"
-    assert drawing.signed(-0.5) == "−0.5"
+    assert words.number(58147.2) == "58,147"
+    assert words.number(-0.25) == "−0.25"
+    assert words.signed(-0.5) == "−0.5"
+    assert words.span(0.74, 0.88) == "74–88"
+    assert words.span(0.01, 0.052) == "1.0–5.2"
+    assert words.prose("run `a<b` now") == "run <code>a&lt;b</code> now"
+
+
+def test_votes_have_their_intervals(make_report, finding):
+    usual = {"kind": "votes", "verdict": "not found"}
+    of_arm = finding(name="rotate90", low=0.011, high=0.049, arms=("failing", "failing"), **usual)
+    of_another = finding(name="blur", low=0.6, high=0.7, arms=("healthy", "healthy"), **usual)
+    text = Page(make_report(findings=(of_arm, of_another)).to_html()).text
+    votes = text[text.index("What repairs the model") : text.index("Findings")]
+    assert "3.0 % (1.1–4.9)" in votes
+    assert "−0.6 %" in votes
+    assert "60–70" not in votes
 
 
 def test_an_interval_is_drawn_where_it_is():

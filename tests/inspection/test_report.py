@@ -6,6 +6,8 @@ import io
 import json
 import math
 import re
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -115,6 +117,7 @@ def test_a_marked_report_does_not_come_back_from_json(report):
         ({"samples": np.zeros((4, 6, 6, 2), np.uint8)}, "1, 3 or 4"),
         ({"samples": PICTURES[:0]}, "uint8 of shape"),
         ({"samples": PICTURES, "labels": np.arange(3)}, "different lengths"),
+        ({"samples": PICTURES, "labels": np.zeros(4)}, "whole numbers"),
         ({"rows": {"a": [1, 2], "b": [1]}}, "different lengths"),
         ({"rows": {"a": np.zeros((2, 2))}}, "one per row"),
         ({"rows": {"a": np.zeros(2, "datetime64[s]")}}, "one per row"),
@@ -134,7 +137,10 @@ def test_an_arm_that_cannot_be_shown_is_refused(fields: dict[str, Any], sentence
         ((ArmView("a"), ArmView("a")), "names of their own"),
         ((ArmView("a", samples=PICTURES), ArmView("b", samples=PICTURES[:3])), "equally many samples"),
         (
-            (ArmView("a", samples=PICTURES, labels=np.arange(4)), ArmView("b", samples=PICTURES, labels=np.zeros(4))),
+            (
+                ArmView("a", samples=PICTURES, labels=np.arange(4)),
+                ArmView("b", samples=PICTURES, labels=np.zeros(4, np.int64)),
+            ),
             "same labels",
         ),
         ((ArmView("a", samples=PICTURES, labels=np.arange(4)), ArmView("b", samples=PICTURES)), "same labels"),
@@ -267,6 +273,13 @@ def test_the_terminal_shows_verdict_findings_votes_and_guarantee(report):
     assert "▀" not in text
 
 
+def test_str_is_what_the_terminal_shows_and_repr_is_short(report):
+    assert report.verdict in str(report)
+    assert str(report.guarantee)[:60] in str(report)
+    assert "\x1b" not in str(report)
+    assert repr(report) == f"<Report {report.title!r}: {report.verdict}>"
+
+
 def test_a_terminal_with_colour_shows_the_means(report):
     text = printed(report, color_system="truecolor", force_terminal=True)
     assert text.count("▀") == 14 * (3 * 28 + 2 * 2)
@@ -296,3 +309,9 @@ def test_a_notebook_gets_the_page_in_a_frame_of_its_own(make_hostile):
     assert source is not None
     assert html.unescape(source[1]) == report.to_html()
     assert 'sandbox="allow-scripts"' in frame
+
+
+def test_a_report_is_read_and_written_without_jax():
+    code = "import sys; from blindsight.inspection import as_json, export, gallery, page, report, terminal; "
+    code += "assert not {'jax', 'jaxlib'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

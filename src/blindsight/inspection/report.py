@@ -7,6 +7,7 @@ guarantee or computed from such releases; what was read off data without noise (
 
 import dataclasses
 import datetime
+import io
 import json
 import math
 from collections.abc import Mapping
@@ -47,8 +48,13 @@ class ArmView:
 
     def __post_init__(self) -> None:
         who = f"the arm {self.name!r}"
+        for name in ("samples", "labels", "mean"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, np.asarray(value))
         if self.samples is not None:
             self._check_samples(who, self.samples)
+        if self.labels is not None and self.labels.dtype.kind not in "iu":
+            raise InvalidInput(f"labels of {who} are whole numbers, got {self.labels.dtype}")
         if self.rows is not None:
             object.__setattr__(self, "rows", {str(name): _column(name, values) for name, values in self.rows.items()})
         lengths = {len(column) for column in (self.rows or {}).values()}
@@ -94,7 +100,7 @@ class ArmView:
         return cls(**fields)
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Report:
     """Everything an inspection found, and what it cost.
 
@@ -255,6 +261,15 @@ class Report:
         from blindsight.inspection import page
 
         return page.render(self)
+
+    def __repr__(self) -> str:
+        return f"<Report {self.title!r}: {self.verdict}>"
+
+    def __str__(self) -> str:
+        console = Console(file=io.StringIO(), width=120, color_system=None)
+        with console.capture() as printed:
+            console.print(self)
+        return printed.get()
 
     def _repr_html_(self) -> str:
         from blindsight.inspection import page

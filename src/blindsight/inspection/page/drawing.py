@@ -6,30 +6,9 @@ from html import escape
 
 import numpy as np
 
-__all__ = ["bar", "interval", "line_chart", "number", "percent", "picture", "signed", "span"]
+from blindsight.inspection.page import words
 
-
-def number(value: float, digits: int = 3) -> str:
-    """A number for reading, with a true minus sign."""
-    text = f"{value:.{digits}g}" if not 1000 <= abs(value) < 1e9 else f"{value:,.0f}"
-    return text.replace("-", "−")
-
-
-def signed(value: float) -> str:
-    """A number that shows its sign."""
-    return f"{value:+.3g}".replace("-", "−")
-
-
-def percent(share: float) -> str:
-    """A share as a percentage: whole, or with the digits that a small one needs."""
-    digits = 0 if abs(share) >= 0.1 or share == 0 else 1
-    return f"{100 * share:.{digits}f} %".replace("-", "−")
-
-
-def span(low: float, high: float) -> str:
-    """An interval of shares as percentages, with digits where both ends are small."""
-    digits = 0 if 100 * high >= 10 else 1
-    return f"{100 * low:.{digits}f}–{100 * high:.{digits}f}".replace("-", "−")
+__all__ = ["bar", "interval", "line_chart", "picture"]
 
 
 def interval(effect: float, low: float, high: float, *, limit: float, found: bool) -> str:
@@ -41,7 +20,7 @@ def interval(effect: float, low: float, high: float, *, limit: float, found: boo
     def at(value: float) -> float:
         return round(middle + half * max(-1.0, min(1.0, value / limit if limit > 0 else 0.0)), 1)
 
-    label = f"{signed(effect)}, 95 % from {signed(low)} to {signed(high)}"
+    label = f"{words.signed(effect)}, 95 % from {words.signed(low)} to {words.signed(high)}"
     return (
         f'<svg class="interval {"found" if found else "quiet"}" viewBox="0 0 160 {height}" width="160" '
         f'height="{height}" role="img" aria-label="{escape(label)}">'

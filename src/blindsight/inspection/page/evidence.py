@@ -1,11 +1,10 @@
 """What the page concludes: the verdict, the votes behind it, the findings, what to do next, and notes."""
 
-import re
 from html import escape
 from typing import TYPE_CHECKING
 
 from blindsight.accounting.guarantee import round_up
-from blindsight.inspection.page import drawing
+from blindsight.inspection.page import drawing, words
 
 if TYPE_CHECKING:
     from blindsight.inspection.findings import Diagnosis, Finding
@@ -24,18 +23,8 @@ def verdict(report: "Report") -> str:
     """The answer, large."""
     return (
         f'<section class="verdict {report.outcome}" aria-label="Verdict">'
-        f"<p>{OUTCOMES[report.outcome]}</p><h2>{_unbroken(report.verdict)}</h2>{_shares(report)}</section>"
+        f"<p>{OUTCOMES[report.outcome]}</p><h2>{words.unbroken(report.verdict)}</h2>{_shares(report)}</section>"
     )
-
-
-def _unbroken(text: str) -> str:
-    """Escaped, with numbers and their percent signs on one line."""
-    return escape(text).replace(" %", "&nbsp;%")
-
-
-def _prose(text: str) -> str:
-    """Escaped, with what stands between backticks as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def _shares(report: "Report") -> str:
@@ -45,9 +34,10 @@ def _shares(report: "Report") -> str:
         if arm.share is None:
             continue
         low, high = arm.share_low, arm.share_high
-        spread = f" (95 %: {drawing.span(low, high)})" if low is not None and high is not None else ""
-        words = f"{drawing.percent(arm.share)} of clients{spread}"
-        parts.append(f'<li><b class="key arm-{number % 6}">{escape(arm.name)}</b> {escape(words)}</li>')
+        spread = f" (95 %: {words.span(low, high)})" if low is not None and high is not None else ""
+        clients = f"{words.percent(arm.share)} of clients{spread}"
+        key = f'<b class="key arm-{number % 6}">{escape(arm.name)}</b>'
+        parts.append(f"<li>{key} <span class=nobr>{escape(clients)}</span></li>")
     return f'<ul class="shares">{"".join(parts)}</ul>' if parts else ""
 
 
@@ -66,7 +56,7 @@ def votes(report: "Report") -> str:
 def _tally(report: "Report", one: "Diagnosis") -> str:
     names = [arm.name for arm in report.arms]
     key = f"arm-{names.index(one.arm) % 6}" if one.arm in names else "other"
-    known = {f.name: (f.low, f.high) for f in report.findings if f.kind == "votes" and f.arms[0] == one.arm}
+    known = {f.name: (f.low, f.high) for f in report.findings if f.kind == "votes" and set(f.arms) == {one.arm}}
     intervals = known | {one.fault: (one.low, one.high)}
     largest = max([*one.tally.values(), *(high for _, high in intervals.values()), 1e-9])
     rows: list[str] = []
@@ -74,13 +64,13 @@ def _tally(report: "Report", one: "Diagnosis") -> str:
         low, high = intervals.get(name, (None, None))
         wins = name == one.fault
         drawn = drawing.bar(share, kind=key if wins else "other", low=low, high=high, largest=largest)
-        spread = f" <small>({drawing.span(low, high)})</small>" if low is not None and high is not None else ""
+        spread = f" <small>({words.span(low, high)})</small>" if low is not None and high is not None else ""
         rows.append(
             f"<tr{' class=wins' if wins else ''}><th scope=row>{escape(name)}</th><td>{drawn}</td>"
-            f"<td class=number>{escape(drawing.percent(share))}{spread}</td></tr>"
+            f"<td class=number>{escape(words.percent(share))}{spread}</td></tr>"
         )
     return (
-        f'<figure class="column"><figcaption><b class="key {key}">{escape(one.arm)}</b>{_unbroken(one.statement)}'
+        f'<figure class="column"><figcaption><b class="key {key}">{escape(one.arm)}</b>{words.unbroken(one.statement)}'
         f'</figcaption><table class="votes"><tbody>{"".join(rows)}</tbody></table></figure>'
     )
 
@@ -120,14 +110,14 @@ def _table(rows: str) -> str:
 def _row(one: "Finding", limit: float) -> str:
     found = one.verdict == "found"
     p_value = "" if one.p_value is None else f"<small>p {_p(one.p_value)}</small>"
-    smallest = "–" if one.smallest is None else f"{drawing.percent(one.smallest)} of clients"
+    smallest = "–" if one.smallest is None else f"{words.percent(one.smallest)} of clients"
     about = ", ".join([one.kind, " – ".join(dict.fromkeys(one.arms))])
     return (
         f'<tr class="{"found" if found else "quiet"}"><td><b>{escape(one.name)}</b> <small>{escape(about)}</small><br>'
-        f"{_unbroken(one.statement)}</td>"
+        f"{words.unbroken(one.statement)}</td>"
         f'<td data-label="effect">{drawing.interval(one.effect, one.low, one.high, limit=limit, found=found)}'
-        f"<span class=nobr>{escape(drawing.signed(one.effect))} <small>({escape(drawing.signed(one.low))} to "
-        f"{escape(drawing.signed(one.high))})</small></span></td>"
+        f"<span class=nobr>{escape(words.signed(one.effect))} <small>({escape(words.signed(one.low))} to "
+        f"{escape(words.signed(one.high))})</small></span></td>"
         f'<td data-label="verdict"><span class="chip">{"● found" if found else "○ not found"}</span>{p_value}</td>'
         f'<td data-label="epsilon, alone" class=number>{escape(round_up(one.epsilon))}</td>'
         f'<td data-label="could not have seen less than" class=number>{escape(smallest)}</td></tr>'
@@ -140,7 +130,7 @@ def _p(value: float) -> str:
 
 def next_steps(report: "Report") -> str:
     """What to do with the answer."""
-    steps = "".join(f"<li>{_prose(step)}</li>" for step in report.next_steps)
+    steps = "".join(f"<li>{words.prose(step)}</li>" for step in report.next_steps)
     return f'<section aria-labelledby="next"><h2 id="next">What to do next</h2><ol class="next">{steps}</ol></section>'
 
 
@@ -148,5 +138,5 @@ def notes(report: "Report") -> str:
     """What else should be known."""
     if not report.notes:
         return ""
-    items = "".join(f"<li>{_prose(note)}</li>" for note in report.notes)
+    items = "".join(f"<li>{words.prose(note)}</li>" for note in report.notes)
     return f'<section aria-labelledby="notes"><h2 id="notes">Notes</h2><ul>{items}</ul></section>'

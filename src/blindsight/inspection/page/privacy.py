@@ -4,7 +4,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from blindsight.accounting.guarantee import round_up
-from blindsight.inspection.page import drawing
+from blindsight.inspection.page import words
 
 if TYPE_CHECKING:
     from blindsight.inspection.report import Report
@@ -29,7 +29,7 @@ def bar(report: "Report") -> str:
         line = "".join(f"<span><i>{escape(name)}</i> {escape(value)}</span>" for name, value in facts)
     else:
         line = "<span><b>epsilon = inf: no privacy guarantee</b></span>"
-    assumptions = "".join(f"<li>{escape(assumption)}</li>" for assumption in promise.assumptions)
+    assumptions = "".join(f"<li>{words.prose(assumption)}</li>" for assumption in promise.assumptions)
     holds = f"<p>It holds if</p><ul>{assumptions}</ul>" if assumptions else ""
     return (
         f'<aside class="privacy{"" if promise.is_private else " none"}" aria-label="Privacy guarantee"><details>'
@@ -41,10 +41,10 @@ def bar(report: "Report") -> str:
 def population(report: "Report") -> str:
     """Whom the report is about, in a few words; all of them are public."""
     name, clients = report.population.get("name"), report.population.get("clients")
-    words = [str(name)] if name else []
-    words += [f"{clients:,} clients" if isinstance(clients, int) else f"{clients} clients"] if clients else []
-    words += [f"{len(report.class_names)} classes"] if report.class_names else []
-    return " · ".join(words)
+    parts = [str(name)] if name else []
+    parts += [f"{clients:,} clients" if isinstance(clients, int) else f"{clients} clients"] if clients else []
+    parts += [f"{len(report.class_names)} classes"] if report.class_names else []
+    return " · ".join(parts)
 
 
 def releases(report: "Report") -> str:
@@ -83,4 +83,4 @@ def _cell(name: str, value: Any) -> str:
         return str(value)
     if name == "epsilon":
         return round_up(value)
-    return f"{value:,}" if isinstance(value, int) else drawing.number(value, 4)
+    return f"{value:,}" if isinstance(value, int) else words.number(value, 4)

@@ -65,6 +65,9 @@
   }
 
   grids.forEach((grid, arm) => {
+    grid.setAttribute("role", "listbox");
+    grid.setAttribute("aria-label", grid.closest("figure").querySelector(".key").textContent);
+    tiles[arm].forEach((tile) => tile.setAttribute("role", "option"));
     const tileOf = (event) => event.target.closest("li");
     grid.addEventListener("mouseover", (event) => link(tileOf(event)));
     grid.addEventListener("mouseleave", () => link(null));

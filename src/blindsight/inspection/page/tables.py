@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from blindsight.inspection.page import drawing
+from blindsight.inspection.page import drawing, words
 
 __all__ = ["compare"]
 
@@ -45,7 +45,7 @@ def _sample(arm: Arm) -> str:
 
 def _cell(value: Any) -> str:
     if isinstance(value, np.floating):
-        return drawing.number(float(value), 4)
+        return words.number(float(value), 4)
     text = str(value)
     return text if len(text) <= 240 else text[:239] + "…"
 
@@ -69,11 +69,11 @@ def _numbers(arms: list[Arm], title: str, columns: list[np.ndarray]) -> tuple[fl
     chart = drawing.line_chart(
         {name: share for (_, name, _), share in zip(arms, shares, strict=True)},
         label=title,
-        ends=(drawing.number(low), drawing.number(high)),
+        ends=(words.number(low), words.number(high)),
     )
     missing = [1 - len(some) / max(1, len(column)) for some, column in zip(finite, columns, strict=True)]
     note = " · ".join(
-        f"{name}: {drawing.percent(share)} missing" for (_, name, _), share in zip(arms, missing, strict=True) if share
+        f"{name}: {words.percent(share)} missing" for (_, name, _), share in zip(arms, missing, strict=True) if share
     )
     return _apart(shares) + float(np.ptp(missing)), (
         f'<figure class="column"><figcaption><span class=name>{escape(title)}</span> <small>{escape(note)}</small>'
@@ -93,7 +93,7 @@ def _categories(arms: list[Arm], field: str, columns: list[np.ndarray]) -> tuple
         for turn, ((number, _, _), share) in enumerate(zip(arms, shares, strict=True)):
             heading = f'<th scope=row rowspan="{len(arms)}">{escape(_cell(value))}</th>' if turn == 0 else ""
             drawn = drawing.bar(float(share[place]), kind=f"arm-{number % 6}")
-            shown = escape(drawing.percent(float(share[place])))
+            shown = escape(words.percent(float(share[place])))
             rows.append(f"<tr>{heading}<td>{drawn}</td><td class=number>{shown}</td></tr>")
     rest = f" <small>{len(values) - CATEGORIES} rarer values left out</small>" if len(values) > CATEGORIES else ""
     return _apart(shares), (
