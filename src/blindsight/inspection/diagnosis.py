@@ -185,12 +185,17 @@ def votes_part(
     arms: tuple[str, ...],
     *,
     disjoint_by_client: bool,
-    margin: float = 0.15,
+    margin: float | None = None,
 ) -> Votes:
-    """The part that counts the votes of `population`, which `observe` has prepared."""
+    """The part that counts the votes of `population`, which `observe` has prepared.
+
+    The margin is 15 % of a client's examples where arms are made of whole clients, and 8 % where they are made of
+    examples: a fault may then hit some of a client's examples only.
+    """
     if FIELD not in population.fields:
         raise InvalidInput(f"{population.name} has undone nothing yet: use the population that diagnosis.observe gives")
-    return Votes((*population.classes[FIELD], NONE), tuple(arms), disjoint_by_client, margin)
+    gain = (0.15 if disjoint_by_client else 0.08) if margin is None else margin
+    return Votes((*population.classes[FIELD], NONE), tuple(arms), disjoint_by_client, gain)
 
 
 def _as_faults(suspects: Sequence[Fault | str]) -> tuple[Fault, ...]:

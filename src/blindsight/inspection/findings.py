@@ -33,6 +33,7 @@ __all__ = ["ALPHA", "POWER", "Diagnosis", "Finding", "compare_cues", "diagnose",
 
 ALPHA, POWER = 0.05, 0.9
 NONE = "none"  # the last label of every ballot
+_BACKGROUND = 0.05  # of an arm's clients: handwriting that is off centre is read better once it is shifted
 _WIDE = float(stats.norm.isf(0.025))  # 95 % intervals
 
 Verdict = Literal["found", "not found"]
@@ -141,11 +142,11 @@ def diagnose(
     """The arm's diagnosis, and a finding for each candidate, the most significant first.
 
     A candidate is named if its share is beyond its `background`, the share of clients that vote for it where nothing is
-    wrong: the one measured on public data, or 1 % where there are none. Tests are one-sided and Holm-corrected; of
+    wrong: as measured on public data, or 5 % where there are none. Tests are one-sided and Holm-corrected; of
     several candidates beyond their background the most voted one is named, else "none".
     """
     labels = votes.labels[:-1]
-    expected = np.array([max(0.0, (background or {}).get(label, 0.01)) for label in labels])
+    expected = np.array([max(0.0, (background or {}).get(label, _BACKGROUND)) for label in labels])
     shares = votes.shares[:-1]
     raw = stats.norm.sf((shares - expected) / votes.error(expected)) if votes.is_measurable else np.ones(len(labels))
     p_values = holm(raw)

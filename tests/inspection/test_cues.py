@@ -1,0 +1,138 @@
+"""Cues: between 0 and 1 for any input, moved by the faults they are for, and read back from sums as they went in."""
+
+import numpy as np
+import pytest
+
+from blindsight.data import embedded, faults
+from blindsight.data.population import Population
+from blindsight.errors import InvalidInput
+from blindsight.inspection import cues
+from blindsight.inspection.cues import Cues
+from blindsight.inspection.measuring import Measured
+
+
+@pytest.fixture(scope="module")
+def writers() -> Population:
+    people = embedded("handwriting", clients=40, seed=3, examples=(8, 12))
+    return people.replace(people.columns)
+
+
+def means(population: Population) -> dict[str, float]:
+    seen = cues.observe(population, ("image",))
+    return dict(zip(seen.classes["cues"], seen.columns["cues"].mean(axis=0).tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("fault", "cue", "least"),
+    [
+        ("invert", "intensity", 0.5),
+        ("invert", "polarity", 0.2),
+        ("invert", "ink", 0.5),
+        ("invert", "white", 0.5),
+        ("invert", "black", -0.5),
+        ("rotate90", "edges: vertical strokes", -0.05),
+        ("rotate90", "constant rows", 0.1),
+        ("rotate90", "constant columns", -0.1),
+        ("flip", "edges: slant", -0.05),
+        ("shift:right=4", "centroid x", 0.1),
+        ("shift:down=-4", "centroid y", -0.1),
+        ("crop", "extent", 0.1),
+        ("blur", "blur", 0.1),
+        ("gamma", "grey levels", -0.1),
+        ("byte_swap", "edges: vertical strokes", 0.1),
+        ("constant", "contrast", -0.4),
+    ],
+)
+def test_a_fault_moves_its_cue(writers, fault, cue, least):
+    moved = means(faults.apply(writers, fault))[cue] - means(writers)[cue]
+    assert moved * np.sign(least) >= abs(least)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, np.nan, np.inf, -5.0, 1e30])
+@pytest.mark.parametrize("shape", [(28, 28), (5, 9), (6, 6, 3), (2, 2)])
+def test_cues_of_any_image_lie_between_0_and_1(value, shape):
+    odd = Population({"image": np.full((3, *shape), value, np.float32)}, sizes=[3], name="odd")
+    found = cues.observe(odd).columns["cues"]
+    assert np.isfinite(found).all()
+    assert found.min() >= 0
+    assert found.max() <= 1
+
+
+def test_bytes_and_fractions_give_the_same_cues(writers):
+    fractions = writers.replace({"image": (writers.columns["image"] / 255).astype(np.float32)})
+    first, second = (cues.observe(one, ("image",)).columns["cues"] for one in (writers, fractions))
+    np.testing.assert_allclose(first, second, atol=2e-3)
+
+
+def test_tables_and_text_have_cues_of_their_own():
+    columns = {
+        "savings": np.array([1000.0, np.nan, -1.0, 0.0]),
+        "region": np.array([0, 1, 1, 0], np.int32),
+        "said": np.array(["Ab 1", "", "Ö", "hello world"]),
+    }
+    seen = cues.observe(Population(columns, sizes=[4], name="rows", classes={"region": ("coast", "hills")}))
+    found = dict(zip(seen.classes["cues"], seen.columns["cues"].T.tolist(), strict=True))
+    assert found["savings: missing"] == [0, 1, 0, 0]
+    assert found["savings: negative"] == [0, 0, 1, 0]
+    assert found["savings: zero"] == [0, 1, 0, 1]
+    assert found["region: share of hills"] == [0, 1, 1, 0]
+    assert found["said: upper case"] == [0.25, 0, 1, 0]
+    assert found["said: digits"] == [0.25, 0, 0, 0]
+    assert found["said: not ASCII"] == [0, 0, 1, 0]
+    assert found["said: spaces"] == pytest.approx([0.25, 0, 0, 1 / 11])
+    thousand = faults.apply(Population({"x": np.array([5.0, 70.0])}, sizes=[2], name="x"), "unit_change")
+    before = cues.observe(Population({"x": np.array([5.0, 70.0])}, sizes=[2], name="x"))
+    moved = cues.observe(thousand).columns["cues"][:, 3] - before.columns["cues"][:, 3]
+    assert moved == pytest.approx(3 / 8, abs=0.02)
+
+
+def test_what_has_no_cues_is_refused(writers):
+    with pytest.raises(InvalidInput, match="cues of 'picture' were asked for"):
+        cues.observe(writers, ("picture",))
+    with pytest.raises(InvalidInput, match="holds vectors"):
+        cues.observe(Population({"x": np.zeros((2, 3))}, sizes=[2], name="v"))
+    with pytest.raises(InvalidInput, match="has no cues yet"):
+        cues.cues_part(writers, ("all",), disjoint_by_client=True)
+    with pytest.raises(InvalidInput, match="no field"):
+        cues.observe(Population({"predicted": np.zeros(2)}, sizes=[2], name="v"))
+
+
+def test_what_was_summed_is_read_back():
+    values = np.random.default_rng(0).beta(2, 5, (500, 3))
+    part = Cues(("a", "b", "c"), ("all",), True)
+    block = np.concatenate([values - 0.5, (values - 0.5) ** 2, np.ones((500, 1))], axis=1).sum(axis=0)
+    arm = part.read(Measured(block, 1e-9, 1.0))["all"]
+    np.testing.assert_allclose(arm.mean, values.mean(axis=0))
+    np.testing.assert_allclose(arm.spread, values.std(axis=0), rtol=1e-6)
+    assert arm.counted == pytest.approx(500)
+    assert arm.is_measurable
+
+
+def test_the_spread_is_seldom_understated():
+    """With noise on the squares, the spread is below the true one about once in twenty times, not half the time."""
+    generator = np.random.default_rng(1)
+    values = generator.beta(2, 5, (800, 5))
+    part = Cues(tuple("abcde"), ("all",), True)
+    block = np.concatenate([values - 0.5, (values - 0.5) ** 2, np.ones((800, 1))], axis=1).sum(axis=0)
+    low = [
+        part.read(Measured(block + generator.normal(0, 12, block.shape), 12, 1.0))["all"].spread < values.std(axis=0)
+        for _ in range(300)
+    ]
+    assert 0.02 < np.mean(low) < 0.09
+
+
+def test_an_arm_that_is_lost_in_noise_is_not_measurable():
+    part = Cues(("a",), ("few",), True)
+    assert not part.read(Measured(np.array([3.0, 2.0, 9.0]), 4.0, 1.0))["few"].is_measurable
+    assert not part.read(Measured(np.array([3.0, 2.0, -9.0]), 4.0, 1.0))["few"].is_measurable
+
+
+def test_public_data_are_read_exactly():
+    columns = {"cues": np.array([[0.2], [0.4], [0.9], [0.5]], np.float32)}
+    people = Population(columns, sizes=[2, 1, 1], name="public", classes={"cues": ("a",)})
+    part = cues.cues_part(people, ("first", "rest"), disjoint_by_client=True)
+    found = part.exact(people, np.array([[True, False, False], [False, True, True]]))
+    assert found["first"].mean == pytest.approx(0.3)
+    assert found["rest"].mean == pytest.approx(0.7)
+    assert found["rest"].spread == pytest.approx(0.2)
+    assert (found["rest"].counted, found["rest"].noise_std) == (2, 0)

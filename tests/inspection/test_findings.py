@@ -1,0 +1,195 @@
+"""Findings: false alarms stay below what is promised, intervals cover, faults are found, words say what numbers do."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from blindsight.errors import InvalidInput
+from blindsight.inspection.cues import ArmCues, Cues
+from blindsight.inspection.diagnosis import ArmVotes
+from blindsight.inspection.findings import compare_cues, diagnose, holm, share_of_clients
+from blindsight.inspection.measuring import Measured
+
+NAMES = tuple("abcdef")
+PART = Cues(NAMES, ("first", "second"), True)
+
+
+def released(first: np.ndarray, second: np.ndarray, noise_std: float, generator, stated: float | None = None):
+    """What a round would say about two arms whose clients have these mean cues."""
+    blocks = [
+        np.concatenate([v - 0.5, (v - 0.5) ** 2, np.ones((len(v), 1))], axis=1).sum(axis=0) for v in (first, second)
+    ]
+    sums = np.concatenate(blocks)
+    noisy = sums + generator.normal(0, noise_std, sums.shape)
+    arms = PART.read(Measured(noisy, noise_std if stated is None else stated, 1.0))
+    return arms["first"], arms["second"]
+
+
+def clients(generator, count: int, shift: float = 0.0) -> np.ndarray:
+    values = np.clip(
+        generator.normal([0.1, 0.3, 0.5, 0.6, 0.8, 0.95], [0.02, 0.05, 0.1, 0.2, 0.05, 0.02], (count, 6)), 0, 1
+    )
+    values[:, 0] = np.clip(values[:, 0] + shift, 0, 1)
+    return values
+
+
+def alarms(noise_std: float, counts=(300, 500), runs: int = 400, stated: float | None = None) -> float:
+    generator = np.random.default_rng(7)
+    found = 0
+    for _ in range(runs):
+        arms = released(clients(generator, counts[0]), clients(generator, counts[1]), noise_std, generator, stated)
+        found += any(finding.verdict == "found" for finding in compare_cues(*arms, epsilon=1.0))
+    return found / runs
+
+
+@pytest.mark.parametrize("noise_std", [1.0, 12.0, 40.0])
+def test_two_arms_of_the_same_clients_seldom_differ(noise_std):
+    """5 % of 400 runs, and three deviations of that."""
+    assert alarms(noise_std) <= 0.05 + 3 * (0.05 * 0.95 / 400) ** 0.5
+
+
+def test_noise_that_is_wider_than_stated_would_be_noticed():
+    assert alarms(12.0, stated=8.0) > 0.1
+
+
+def test_a_spread_that_is_left_out_would_be_noticed():
+    generator = np.random.default_rng(7)
+    found = 0
+    for _ in range(100):
+        arms = released(clients(generator, 300), clients(generator, 500), 1.0, generator)
+        still = [dataclasses.replace(arm, spread=np.zeros(6)) for arm in arms]
+        found += any(finding.verdict == "found" for finding in compare_cues(*still, epsilon=1.0))
+    assert found > 30
+
+
+def test_intervals_cover_the_difference_and_a_shift_is_found():
+    generator = np.random.default_rng(3)
+    truth = (
+        clients(np.random.default_rng(0), 20_000, 0.3)[:, 0].mean()
+        - clients(np.random.default_rng(0), 20_000)[:, 0].mean()
+    )
+    covered, found = 0, 0
+    for _ in range(200):
+        arms = released(clients(generator, 300, 0.3), clients(generator, 500), 12.0, generator)
+        (finding,) = [one for one in compare_cues(*arms, epsilon=1.0) if one.name == "a"]
+        covered += finding.low <= truth <= finding.high
+        found += finding.verdict == "found"
+    assert covered / 200 >= 0.9
+    assert found / 200 > 0.9
+
+
+def test_clients_in_both_arms_may_be_off_in_both_directions():
+    """Arms of one client's examples can be anti-correlated: errors due to clients are then added, not squared."""
+    generator = np.random.default_rng(5)
+    found = {True: 0, False: 0}
+    for _ in range(200):
+        base = generator.normal(0, 0.1, (400, 6))
+        arms = released(np.clip(0.5 + base, 0, 1), np.clip(0.5 - base, 0, 1), 0.5, generator)
+        for disjoint in found:
+            seen = compare_cues(*arms, epsilon=1.0, disjoint_by_client=disjoint)
+            found[disjoint] += any(finding.verdict == "found" for finding in seen)
+    assert found[False] / 200 <= 0.05 + 3 * (0.05 * 0.95 / 200) ** 0.5
+    assert found[True] / 200 > 0.15
+
+
+def test_what_public_data_show_too_is_no_finding():
+    """Failing clients differ where nothing is broken: only what is beyond the expected difference counts."""
+    generator = np.random.default_rng(9)
+
+    def public(arm: str, shift: float) -> ArmCues:
+        values = clients(generator, 300, shift)
+        return ArmCues(arm, NAMES, len(values), 0.0, values.mean(axis=0), values.std(axis=0))
+
+    expected = public("first", 0.1), public("second", 0.0)
+    naive = informed = 0
+    for _ in range(150):
+        arms = released(clients(generator, 600, 0.1), clients(generator, 600), 10.0, generator)
+        naive += any(finding.verdict == "found" for finding in compare_cues(*arms, epsilon=1.0))
+        informed += any(one.verdict == "found" for one in compare_cues(*arms, epsilon=1.0, expected=expected))
+    assert naive / 150 > 0.6
+    assert informed / 150 <= 0.05 + 3 * (0.05 * 0.95 / 150) ** 0.5
+
+
+def test_the_smallest_fraction_is_found_nine_times_in_ten():
+    generator = np.random.default_rng(11)
+    arms = released(clients(generator, 500), clients(generator, 500), 10.0, generator)
+    (finding,) = [one for one in compare_cues(*arms, epsilon=1.0, shifts={"a": 0.8}) if one.name == "a"]
+    assert finding.smallest is not None
+    assert 0.02 < finding.smallest < 0.25
+    found = 0
+    for _ in range(200):
+        first = clients(generator, 500)
+        first[: round(finding.smallest * 500), 0] = 0.9
+        seen = compare_cues(*released(first, clients(generator, 500), 10.0, generator), epsilon=1.0)
+        found += any(one.name == "a" and one.verdict == "found" for one in seen)
+    assert 0.82 <= found / 200 <= 0.97
+
+
+def test_an_arm_that_is_lost_in_noise_gives_no_verdict():
+    generator = np.random.default_rng(1)
+    arms = released(clients(generator, 30), clients(generator, 500), 12.0, generator)
+    for finding in compare_cues(*arms, epsilon=1.0):
+        assert (finding.verdict, finding.low, finding.high, finding.smallest) == ("not found", -1.0, 1.0, None)
+        assert "too few clients" in finding.statement
+    with pytest.raises(InvalidInput, match="same cues only"):
+        compare_cues(arms[0], dataclasses.replace(arms[1], names=tuple("uvwxyz")), epsilon=1.0)
+
+
+def ballot(counts, noise_std: float = 8.0) -> ArmVotes:
+    return ArmVotes("failing", ("invert", "flip", "none"), np.asarray(counts, np.float64), noise_std)
+
+
+def test_the_diagnosis_is_the_most_voted_fault_with_its_interval():
+    diagnosis, findings = diagnose(ballot([810, 40, 150]), epsilon=0.5)
+    assert diagnosis.fault == "invert"
+    assert diagnosis.statement == "invert, 81 % of failing clients (95 %: 78-84)."
+    assert diagnosis.tally == {"invert": 0.81, "flip": 0.04, "none": 0.15}
+    assert [finding.name for finding in findings] == ["invert", "flip"]
+    assert [finding.verdict for finding in findings] == ["found", "not found"]
+    assert findings[0].epsilon == 0.5
+    assert diagnosis.to_dict()["arm"] == "failing"
+    assert findings[0].to_dict()["arms"] == ["failing", "failing"]
+
+
+def test_without_a_fault_beyond_its_background_the_diagnosis_is_none():
+    diagnosis, _ = diagnose(ballot([20, -5, 985]), epsilon=0.5)
+    assert diagnosis.fault == "none"
+    assert diagnosis.statement.startswith("No fault of the library explains the failing clients: 98 %")
+    assert diagnose(ballot([100, -5, 905]), epsilon=0.5)[0].fault == "invert"
+    assert diagnose(ballot([100, -5, 905]), epsilon=0.5, background={"invert": 0.09})[0].fault == "none"
+    lost, findings = diagnose(ballot([30, 0, 10]), epsilon=0.5)
+    assert lost.statement == "Too few clients are failing for a diagnosis at this epsilon."
+    assert (lost.fault, lost.low, lost.high) == ("none", 0.0, 1.0)
+    assert {finding.verdict for finding in findings} == {"not found"}
+
+
+def test_intervals_of_votes_cover_and_healthy_arms_are_seldom_accused():
+    generator = np.random.default_rng(2)
+    covered = accused = 0
+    for _ in range(400):
+        counts = generator.multinomial(600, [0.3, 0.01, 0.69]) + generator.normal(0, 8, 3)
+        _, low, high = share_of_clients(ballot(counts), "invert")
+        covered += low <= 0.3 <= high
+        healthy = generator.multinomial(600, [0.02, 0.05, 0.93]) + generator.normal(0, 8, 3)
+        accused += diagnose(ballot(healthy), epsilon=1.0, background={"invert": 0.02, "flip": 0.05})[0].fault != "none"
+    assert 0.92 <= covered / 400 <= 0.98
+    assert accused / 400 <= 0.05 + 3 * (0.05 * 0.95 / 400) ** 0.5
+
+
+def test_only_candidates_have_shares():
+    with pytest.raises(InvalidInput, match="nobody could vote for 'blur'"):
+        share_of_clients(ballot([1, 2, 3]), "blur")
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_is_between_the_raw_value_and_bonferroni(raw):
+    corrected = holm(raw)
+    values = np.asarray(raw)
+    assert (corrected >= values - 1e-12).all()
+    assert (corrected <= np.minimum(values * len(values), 1) + 1e-12).all()
+    order = np.argsort(values, kind="stable")
+    assert (np.diff(corrected[order]) >= -1e-12).all()
+    assert corrected.min() == pytest.approx(min(values.min() * len(values), 1))
