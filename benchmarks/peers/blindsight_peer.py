@@ -20,14 +20,13 @@ from blindsight.algorithms import Algorithm, dp_fedavg
 from blindsight.backends import Batch, Simulation, use_cores
 from blindsight.data import Population
 from blindsight.models.layers import (
-    CIFG,
-    LSTM,
     Conv,
     Dense,
     Embedding,
     max_pool,
     softmax_cross_entropy,
 )
+from blindsight.models.recurrent import CIFG, LSTM
 from blindsight.privacy import Privacy
 from peers.contest import Run, limit_jax_threads
 

@@ -8,10 +8,8 @@ import pytest
 from jax import lax
 
 from blindsight.errors import InvalidInput
-from blindsight.models import layers
+from blindsight.models import patches as patches_module
 from blindsight.models.layers import (
-    CIFG,
-    LSTM,
     Conv,
     ConvTranspose,
     Dense,
@@ -21,6 +19,7 @@ from blindsight.models.layers import (
     max_pool,
     softmax_cross_entropy,
 )
+from blindsight.models.recurrent import CIFG, LSTM
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 KEY = jax.random.key(0)
@@ -96,9 +95,40 @@ def test_image_by_image_is_the_same_convolution(stride, padding, monkeypatch):
     layer = Conv(2, 3, 3, stride=stride, padding=padding, key=KEY)
     gradient = jax.value_and_grad(lambda layer: jnp.sum(jnp.sin(layer(normal(2, 6, 5, 2)))))
     together = gradient(layer)
-    monkeypatch.setattr(layers, "_CACHED", 0)
+    monkeypatch.setattr(patches_module, "_CACHED", 0)
     for left, right in zip(jax.tree.leaves(together), jax.tree.leaves(gradient(layer)), strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [(3, 1, "VALID"), (5, 2, "SAME"), (2, 3, "VALID")])
+def test_patches_of_accelerators_are_those_of_cpus(kernel, stride, padding, dtype, monkeypatch):
+    """Values, gradients and gradients of gradients, as a critic's penalty needs them, for every client's own images."""
+    x = jnp.asarray(normal(2, 2, 7, 6, 4), dtype)
+    weight = jnp.asarray(normal(kernel**2 * 4, 3, seed=1), dtype)
+
+    def penalty(x, weight):
+        def total(x):
+            return jnp.sum(jnp.sin(patches_module.patches(x, kernel, stride, padding) @ weight).astype(jnp.float32))
+
+        return total(x) + jnp.sum(jnp.square(jax.grad(total)(x).astype(jnp.float32)))
+
+    everything = jax.vmap(jax.value_and_grad(penalty, argnums=(0, 1)), in_axes=(0, None))
+    sliced = everything(x, weight)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    for one, other in zip(jax.tree.leaves(everything(x, weight)), jax.tree.leaves(sliced), strict=True):
+        error = np.abs(np.asarray(one, np.float32) - np.asarray(other, np.float32)).max()
+        assert error <= (0.03 if dtype == "bfloat16" else 1e-5) * np.abs(np.asarray(other, np.float32)).max()
+
+
+def test_gradient_of_a_pool_goes_to_the_largest_and_of_equals_to_the_first():
+    x = jnp.asarray([[1.0, 2.0, 5.0], [3.0, 3.0, 5.0], [9.0, 9.0, 9.0]])[None, :, :, None]
+    gradient = jax.grad(lambda x: jnp.sum(7 * max_pool(x)))(x)[0, :, :, 0]
+    assert gradient.tolist() == [[0, 0, 0], [7, 0, 0], [0, 0, 0]]
+    ragged = normal(2, 5, 7, 3)
+    found = jax.grad(lambda x: jnp.sum(jnp.sin(max_pool(x))))(ragged)
+    plain = lambda x: jnp.max(x[:, :4, :6].reshape(2, 2, 2, 3, 2, 3), axis=(2, 4))  # noqa: E731
+    assert_close(found, jax.grad(lambda x: jnp.sum(jnp.sin(plain(x))))(ragged))
 
 
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (4, 1), (4, 2), (5, 1), (5, 2), (2, 2), (1, 2), (2, 3)])
@@ -223,8 +253,10 @@ def test_recurrent_gradients_are_those_of_the_steps_written_out(kind):
         cell, said, all_said = jnp.zeros((2, 5)), jnp.zeros((2, 4)), []
         for moment in range(x.shape[1]):
             gates = jnp.concatenate([x[:, moment], said], axis=-1) @ layer.weight
-            cell, leaving = layer.step(gates + jnp.broadcast_to(layer.bias, gates.shape), cell)
-            said = leaving @ layer.projection
+            parts = jnp.split(gates + jnp.broadcast_to(layer.bias, gates.shape), gates.shape[-1] // 5, axis=-1)
+            bounded = [jnp.tanh if number == 2 else jax.nn.sigmoid for number in range(4)]  # the candidate is third
+            cell, shown = layer.mix(cell, *(bound(part) for bound, part in zip(bounded, parts, strict=False)))
+            said = shown @ layer.projection
             all_said.append(said)
         return jnp.stack(all_said, axis=1)
 

@@ -108,11 +108,9 @@ def dp_fedavg(
         start, clip = broadcast
 
         def loss_of(local: Tree, batch: Any, key: jax.Array) -> jax.Array:
-            narrow = jax.tree.map(lambda leaf: leaf.astype(compute_dtype), local)
-            return loss(eqx.combine(narrow, static), batch, key).astype(jnp.float32)
+            return loss(eqx.combine(local, static), batch, key).astype(jnp.float32)
 
-        local = local_sgd(loss_of, client_optimizer, start, examples, key, batch_size, epochs, shuffle)
-        update = trees.sub(local, start)
+        update = local_sgd(loss_of, client_optimizer, start, examples, key, batch_size, epochs, shuffle, compute_dtype)
         if adaptive_clip is None:
             return update
         is_short = (trees.norm(update) <= clip).astype(jnp.float32)
@@ -153,22 +151,35 @@ def local_sgd(
     batch_size: int,
     epochs: int = 1,
     shuffle: bool = True,
+    compute_dtype: Any = jnp.float32,
 ) -> Tree:
-    """The parameters after `epochs` over the client's examples in batches, shuffled anew each time."""
+    """By how much `params` change over `epochs` of the client's examples in batches, shuffled anew each time.
+
+    In half precision the change itself is added up in float32, which loses less than adding it to the parameters, and a
+    narrow copy of the parameters goes along: written where the change is, it costs no pass over memory of its own.
+    """
     batches = examples.batches(batch_size)
+    is_narrow = jnp.dtype(compute_dtype) != jnp.float32
+
+    def narrow(change: Tree) -> Tree:
+        return jax.tree.map(lambda start, by: (start + by).astype(compute_dtype), params, change)
 
     def epoch(number: Any, carry: Tree) -> Tree:
         order_key, loss_key = jax.random.split(jax.random.fold_in(key, number))
         order = examples.order(batch_size, key=order_key if shuffle else None)
 
         def on_batch(number: Any, carry: Tree) -> Tree:
-            local, state = carry
+            wide, copy, state = carry
             batch = examples.batch(order, number, batch_size)
-            gradient = jax.grad(loss)(local, batch, jax.random.fold_in(loss_key, number))
-            updates, state = optimizer.update(gradient, state, local)
-            return trees.add(local, updates), state
+            gradient = jax.grad(loss)(copy if is_narrow else wide, batch, jax.random.fold_in(loss_key, number))
+            gradient = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), gradient)
+            updates, state = optimizer.update(gradient, state, trees.add(params, wide) if is_narrow else wide)
+            wide = trees.add(wide, updates)
+            return wide, narrow(wide) if is_narrow else None, state
 
         return jax.lax.fori_loop(0, batches, on_batch, carry)
 
-    carry = params, optimizer.init(params)
-    return (epoch(0, carry) if epochs == 1 else jax.lax.fori_loop(0, epochs, epoch, carry))[0]
+    start = trees.zeros_like(params) if is_narrow else params
+    carry = start, narrow(start) if is_narrow else None, optimizer.init(params)
+    wide = (epoch(0, carry) if epochs == 1 else jax.lax.fori_loop(0, epochs, epoch, carry))[0]
+    return wide if is_narrow else trees.sub(wide, params)

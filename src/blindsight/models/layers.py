@@ -1,14 +1,12 @@
 """Layers that stay fast when every client has weights of its own. Batches come first, channels last.
 
-Convolutions are patches and one matrix product: with a model per client, XLA turns `lax.conv` into a slow grouped
-convolution, and on CPUs its gradients are slower by an order of magnitude. Norms look at one example only: statistics
-over a batch would make one client's update depend on how its examples happen to be batched, and running averages of
-them would leave the client without noise.
+Norms look at one example only: statistics over a batch would make one client's update depend on how its examples
+happen to be batched, and running averages of them would leave the client without noise. (Convolutions are explained in
+`patches`, recurrent layers are in `recurrent`.)
 """
 
 import functools
 import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -16,15 +14,9 @@ import jax
 import jax.numpy as jnp
 
 from blindsight.errors import InvalidInput
+from blindsight.models.patches import convolve
 
-__all__ = ["CIFG", "LSTM", "Conv", "ConvTranspose", "Dense", "Embedding", "GroupNorm", "LayerNorm"]
-__all__ += ["max_pool", "softmax_cross_entropy"]
-
-
-_CACHED = 1 << 19  # numbers in patches; a CPU convolves image by image where there are more, to stay in its cache
-
-Step = Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
-"""(gates, cell) to the next cell and what leaves it, example for example."""
+__all__ = ["Conv", "ConvTranspose", "Dense", "Embedding", "GroupNorm", "LayerNorm", "max_pool", "softmax_cross_entropy"]
 
 
 class Dense(eqx.Module):
@@ -34,11 +26,11 @@ class Dense(eqx.Module):
     bias: jax.Array  # (outputs,)
 
     def __init__(self, inputs: int, outputs: int, *, key: jax.Array) -> None:
-        self.weight = _glorot(key, (inputs, outputs), inputs, outputs)
+        self.weight = glorot(key, (inputs, outputs), inputs, outputs)
         self.bias = jnp.zeros(outputs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return _add(_product(x, self.weight), self.bias)
+        return add_bias(product(x, self.weight), self.bias)
 
 
 class Conv(eqx.Module):
@@ -56,14 +48,12 @@ class Conv(eqx.Module):
         if padding not in ("SAME", "VALID"):
             raise InvalidInput(f"padding must be SAME or VALID, got {padding!r}")
         self.kernel, self.stride, self.padding = kernel, stride, padding
-        self.weight = _glorot(key, (kernel**2 * inputs, outputs), kernel**2 * inputs, kernel**2 * outputs)
+        self.weight = glorot(key, (kernel**2 * inputs, outputs), kernel**2 * inputs, kernel**2 * outputs)
         self.bias = jnp.zeros(outputs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         x = x.astype(self.weight.dtype)
-        if jax.default_backend() == "cpu" and x.size * self.kernel**2 // self.stride**2 > _CACHED:
-            return _add(_image_by_image(x, self.weight, self.kernel, self.stride, self.padding), self.bias)
-        return _add(patches(x, self.kernel, self.stride, self.padding) @ self.weight, self.bias)
+        return add_bias(convolve(x, self.weight, self.kernel, self.stride, self.padding), self.bias)
 
 
 class ConvTranspose(eqx.Module):
@@ -82,14 +72,14 @@ class ConvTranspose(eqx.Module):
     def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int = 2, key: jax.Array) -> None:
         self.kernel, self.stride = kernel, stride
         fan_in = inputs * kernel**2 / stride**2
-        self.weight = _glorot(key, (inputs, kernel**2 * outputs), fan_in, kernel**2 * outputs)
+        self.weight = glorot(key, (inputs, kernel**2 * outputs), fan_in, kernel**2 * outputs)
         self.bias = jnp.zeros(outputs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         batch, height, width, _ = x.shape
-        pieces = _product(x, self.weight).reshape(batch, height, width, self.kernel, self.kernel, -1)
+        pieces = product(x, self.weight).reshape(batch, height, width, self.kernel, self.kernel, -1)
         whole = self._overlap(self._overlap(pieces, axis=1), axis=2)
-        return _add(whole, self.bias)
+        return add_bias(whole, self.bias)
 
     def _overlap(self, pieces: jax.Array, *, axis: int) -> jax.Array:
         """Adds up the pieces along one axis of the image; those of the kernel's first remaining axis overlap."""
@@ -114,7 +104,7 @@ class LayerNorm(eqx.Module):
         self.scale, self.shift = jnp.ones(size), jnp.zeros(size)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return _add(_standardised(x, (-1,)) * jnp.broadcast_to(self.scale, x.shape), self.shift)
+        return add_bias(_standardised(x, (-1,)) * jnp.broadcast_to(self.scale, x.shape), self.shift)
 
 
 class GroupNorm(eqx.Module):
@@ -133,7 +123,7 @@ class GroupNorm(eqx.Module):
         grouped = x.reshape(*x.shape[:-1], self.groups, -1)
         axes = (*range(1, x.ndim - 1), x.ndim)
         normal = _standardised(grouped, axes).reshape(x.shape)
-        return _add(normal * jnp.broadcast_to(self.scale, x.shape), self.shift)
+        return add_bias(normal * jnp.broadcast_to(self.scale, x.shape), self.shift)
 
 
 class Embedding(eqx.Module):
@@ -150,123 +140,42 @@ class Embedding(eqx.Module):
 
     def logits(self, x: jax.Array) -> jax.Array:
         """The inner product of `x` with every token's vector."""
-        return _product(x, self.table.T)
-
-
-class CIFG(eqx.Module):
-    """An LSTM whose input gate is one minus its forget gate (Greff et al. 2017), with a projected output.
-
-    A quarter fewer weights than an LSTM: the recurrent layer of Hard et al. 2018 and Ramaswamy et al. 2020.
-    """
-
-    weight: jax.Array  # (inputs + outputs, 3 * cells): forget, output, candidate
-    bias: jax.Array  # (3 * cells,)
-    projection: jax.Array  # (cells, outputs)
-
-    def __init__(self, inputs: int, cells: int, outputs: int, *, key: jax.Array) -> None:
-        first, second = jax.random.split(key)
-        self.weight = _glorot(first, (inputs + outputs, 3 * cells), inputs + outputs, cells)
-        self.bias = jnp.concatenate([jnp.ones(cells), jnp.zeros(2 * cells)])  # remember, to begin with
-        self.projection = _glorot(second, (cells, outputs), cells, outputs)
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """(batch, time, inputs) to (batch, time, outputs), from a state of zeros."""
-        return _recur(self, self.step, x)
-
-    @staticmethod
-    def step(gates: jax.Array, cell: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The next cell and what leaves it, before the projection."""
-        forget, output, candidate = jnp.split(gates, 3, axis=-1)
-        forget = jax.nn.sigmoid(forget)
-        cell = forget * cell + (1 - forget) * jnp.tanh(candidate)
-        return cell, jax.nn.sigmoid(output) * jnp.tanh(cell)
-
-
-class LSTM(eqx.Module):
-    """A long short-term memory with a projected output, gates in the order input, forget, candidate, output."""
-
-    weight: jax.Array  # (inputs + outputs, 4 * cells)
-    bias: jax.Array  # (4 * cells,)
-    projection: jax.Array  # (cells, outputs)
-
-    def __init__(self, inputs: int, cells: int, outputs: int, *, key: jax.Array) -> None:
-        first, second = jax.random.split(key)
-        self.weight = _glorot(first, (inputs + outputs, 4 * cells), inputs + outputs, cells)
-        self.bias = jnp.zeros(4 * cells)
-        self.projection = _glorot(second, (cells, outputs), cells, outputs)
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """(batch, time, inputs) to (batch, time, outputs), from a state of zeros."""
-        return _recur(self, self.step, x)
-
-    @staticmethod
-    def step(gates: jax.Array, cell: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The next cell and what leaves it, before the projection."""
-        enter, forget, candidate, output = jnp.split(gates, 4, axis=-1)
-        cell = jax.nn.sigmoid(forget) * cell + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
-        return cell, jax.nn.sigmoid(output) * jnp.tanh(cell)
-
-
-def patches(x: jax.Array, kernel: int, stride: int, padding: str) -> jax.Array:
-    """(batch, height, width, channels) to (batch, rows, columns, kernel * kernel * channels), by slices alone."""
-    if padding == "SAME":
-        pads = [_same(size, kernel, stride) for size in x.shape[1:3]]
-        x = jnp.pad(x, [(0, 0), *pads, (0, 0)])
-    rows, columns = ((size - kernel) // stride + 1 for size in x.shape[1:3])
-    parts = [
-        x[:, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride]
-        for i in range(kernel)
-        for j in range(kernel)
-    ]
-    return jnp.concatenate(parts, axis=-1)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
-def _image_by_image(x: jax.Array, weight: jax.Array, kernel: int, stride: int, padding: str) -> jax.Array:
-    """A convolution that holds the patches of one image at a time, in the gradient too, which makes them again."""
-    return jax.lax.map(lambda image: (patches(image[None], kernel, stride, padding) @ weight)[0], x)
-
-
-def _image_by_image_forward(x: jax.Array, weight: jax.Array, kernel: int, stride: int, padding: str) -> Any:
-    return _image_by_image(x, weight, kernel, stride, padding), (x, weight)
-
-
-def _image_by_image_backward(
-    kernel: int, stride: int, padding: str, kept: Any, gradient: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    x, weight = kept
-
-    def on_image(total: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        image, d_output = now
-        total = total + jnp.einsum("hwp,hwo->po", patches(image[None], kernel, stride, padding)[0], d_output)
-        return total, _add_patches(d_output @ weight.T, image.shape, kernel, stride, padding)
-
-    d_weight, d_x = jax.lax.scan(on_image, jnp.zeros_like(weight), (x, gradient))
-    return d_x, d_weight
-
-
-_image_by_image.defvjp(_image_by_image_forward, _image_by_image_backward)
-
-
-def _add_patches(parts: jax.Array, shape: Sequence[int], kernel: int, stride: int, padding: str) -> jax.Array:
-    """The transpose of `patches` for one image: every patch is added where it was taken from."""
-    height, width, channels = shape
-    pads = [_same(size, kernel, stride) if padding == "SAME" else (0, 0) for size in (height, width)]
-    whole = jnp.zeros((height + sum(pads[0]), width + sum(pads[1]), channels), parts.dtype)
-    rows, columns = (stride * (size - 1) + 1 for size in parts.shape[:2])
-    parts = parts.reshape(*parts.shape[:2], kernel, kernel, channels)
-    for i in range(kernel):
-        for j in range(kernel):
-            whole = whole.at[i : i + rows : stride, j : j + columns : stride].add(parts[:, :, i, j])
-    return whole[pads[0][0] : pads[0][0] + height, pads[1][0] : pads[1][0] + width]
+        return product(x, self.table.T)
 
 
 def max_pool(x: jax.Array, size: int = 2) -> jax.Array:
-    """The largest of every `size` x `size` block; a rest at the edge is left out."""
+    """The largest of every `size` x `size` block; a rest at the edge is left out. Of equals the first counts."""
     batch, height, width, channels = x.shape
     rows, columns = height // size, width // size
-    blocks = x[:, : rows * size, : columns * size].reshape(batch, rows, size, columns, size, channels)
-    return jnp.max(blocks, axis=(2, 4))
+    whole = x[:, : rows * size, : columns * size]
+    return _largest(whole.reshape(batch, rows, size, columns, size, channels), size)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _largest(blocks: jax.Array, size: int) -> jax.Array:
+    """(batch, rows, size, columns, size, channels) to (batch, rows, columns, channels).
+
+    What the gradient needs is which one was the largest, a byte for each block, and not the image again.
+    """
+    return _largest_and_which(blocks, size)[0]
+
+
+def _largest_and_which(blocks: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
+    parts = [blocks[:, :, i, :, j] for i in range(size) for j in range(size)]
+    largest, which = parts[0], jnp.zeros(parts[0].shape, jnp.uint8)
+    for number, part in enumerate(parts[1:], 1):
+        which = jnp.where(part > largest, jnp.uint8(number), which)
+        largest = jnp.maximum(largest, part)
+    return largest, which
+
+
+def _largest_gradient(size: int, which: jax.Array, gradient: jax.Array) -> tuple[jax.Array]:
+    place = jnp.arange(size**2, dtype=jnp.uint8).reshape(1, 1, size, 1, size, 1)
+    stood_here = which[:, :, None, :, None] == place
+    return (jnp.where(stood_here, gradient[:, :, None, :, None], jnp.zeros((), gradient.dtype)),)
+
+
+_largest.defvjp(_largest_and_which, _largest_gradient)
 
 
 @jax.custom_vjp
@@ -296,62 +205,6 @@ def _cross_entropy_gradient(kept: Any, weight: jax.Array) -> tuple[jax.Array, No
 softmax_cross_entropy.defvjp(_cross_entropy, _cross_entropy_gradient)
 
 
-def _recur(layer: CIFG | LSTM, step: Step, x: jax.Array) -> jax.Array:
-    """Runs a recurrent layer over time; what depends on the inputs alone is one matrix product for all times."""
-    inputs = x.shape[-1]
-    entering = jnp.swapaxes(_add(_product(x, layer.weight[:inputs]), layer.bias), 0, 1)
-    return jnp.swapaxes(_recurrence(step, entering, layer.weight[inputs:], layer.projection), 0, 1)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _recurrence(step: Step, entering: jax.Array, recurrent: jax.Array, projection: jax.Array) -> jax.Array:
-    """(time, batch, gates) to (time, batch, outputs), from a state of zeros.
-
-    Products are in the weights' dtype; the cell, which adds up over time, is float32. The gradient is written out
-    because going backwards through a scan adds to the gradients of both weight matrices at every time, which with
-    weights for every client is most of the work: here they are one product each, over all times at once.
-    """
-    return _recurrence_forward(step, entering, recurrent, projection)[0]
-
-
-def _recurrence_forward(step: Step, entering: jax.Array, recurrent: jax.Array, projection: jax.Array) -> Any:
-    def advance(state: tuple[jax.Array, jax.Array], now: jax.Array) -> tuple[tuple[jax.Array, jax.Array], Any]:
-        cell, output = state
-        gates = now + output @ recurrent
-        after, leaving = step(gates.astype(jnp.float32), cell)
-        after_output = leaving.astype(projection.dtype) @ projection
-        return (after, after_output), (after_output, gates, cell, output)
-
-    batch = entering.shape[1]
-    cells, outputs = projection.shape
-    start = jnp.zeros((batch, cells), jnp.float32), jnp.zeros((batch, outputs), entering.dtype)
-    _, (leaving, gates, before, outputs_before) = jax.lax.scan(advance, start, entering)
-    return leaving, (gates, before, outputs_before, recurrent, projection)
-
-
-def _recurrence_backward(step: Step, kept: Any, gradient: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    gates, before, outputs_before, recurrent, projection = kept
-
-    def retreat(state: tuple[jax.Array, jax.Array], now: Any) -> tuple[tuple[jax.Array, jax.Array], Any]:
-        d_cell, d_output = state
-        d_leaving, gate, cell = now
-        d_output = d_output + d_leaving
-        _, pull_back = jax.vjp(step, gate.astype(jnp.float32), cell)
-        d_gates, d_before = pull_back((d_cell, (d_output @ projection.T).astype(jnp.float32)))
-        d_gates = d_gates.astype(gate.dtype)
-        return (d_before, d_gates @ recurrent.T), (d_gates, d_output)
-
-    end = jnp.zeros_like(before[0]), jnp.zeros_like(gradient[0])
-    _, (d_gates, d_outputs) = jax.lax.scan(retreat, end, (gradient, gates, before), reverse=True)
-    _, leaving = step(gates.astype(jnp.float32), before)
-    d_recurrent = jnp.einsum("tbo,tbg->og", outputs_before, d_gates)
-    d_projection = jnp.einsum("tbc,tbo->co", leaving.astype(projection.dtype), d_outputs)
-    return d_gates, d_recurrent, d_projection
-
-
-_recurrence.defvjp(_recurrence_forward, _recurrence_backward)
-
-
 def _standardised(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
     wide = x.astype(jnp.float32)
     mean = jnp.mean(wide, axis=axes, keepdims=True)
@@ -359,20 +212,17 @@ def _standardised(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
     return ((wide - mean) * jax.lax.rsqrt(variance + 1e-5)).astype(x.dtype)
 
 
-def _same(size: int, kernel: int, stride: int) -> tuple[int, int]:
-    missing = max(0, (-(-size // stride) - 1) * stride + kernel - size)
-    return missing // 2, missing - missing // 2
-
-
-def _product(x: jax.Array, weight: jax.Array) -> jax.Array:
+def product(x: jax.Array, weight: jax.Array) -> jax.Array:
     """x @ weight in the weight's dtype: a model in half precision reads its inputs in half precision too."""
     return x.astype(weight.dtype) @ weight
 
 
-def _add(x: jax.Array, bias: jax.Array) -> jax.Array:
+def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
+    """x + bias along the last axis."""
     return x + jnp.broadcast_to(bias, x.shape)
 
 
-def _glorot(key: jax.Array, shape: tuple[int, ...], fan_in: float, fan_out: float) -> jax.Array:
+def glorot(key: jax.Array, shape: tuple[int, ...], fan_in: float, fan_out: float) -> jax.Array:
+    """First weights after Glorot and Bengio 2010."""
     limit = math.sqrt(6 / (fan_in + fan_out))
     return jax.random.uniform(key, shape, minval=-limit, maxval=limit)
