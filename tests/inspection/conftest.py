@@ -90,7 +90,7 @@ def make_hostile(make_report, finding) -> Callable[[str], Report]:
         usual = make_report()
         names = [f"{text}{number}" for number in range(10)]
         first, second = usual.arms
-        rows = {text: np.array([text] * 3 + ["other"])}
+        rows = {text: np.array([text] * 9 + ["other"]), f"{text} ": np.append(np.arange(9.0), np.nan)}
         return make_report(
             title=text,
             task=text,

@@ -257,8 +257,8 @@ def test_a_file_that_cannot_be_written_is_one_sentence(report, tmp_path):
 # Terminal and notebook.
 
 
-def printed(report: Report, **options: Any) -> str:
-    console = Console(file=io.StringIO(), width=140, **options)
+def printed(report: Report, *, width: int = 140, **options: Any) -> str:
+    console = Console(file=io.StringIO(), width=width, **options)
     console.print(report)
     return console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -294,7 +294,10 @@ def test_many_quiet_findings_are_counted_not_listed(make_report, finding):
 
 
 def test_markup_in_names_is_printed_as_it_is(make_hostile):
-    assert "[red]x[/]" in printed(make_hostile("[red]x[/]"), color_system=None)
+    plain: dict[str, Any] = {"color_system": None}
+    for colour in (plain, {"color_system": "standard", "force_terminal": True, "highlight": False}):
+        harmless, markup = (printed(make_hostile(text), width=600, **colour) for text in ("harmless", "[b]x[/b]"))
+        assert markup.count("[b]x[/b]") == harmless.count("harmless") >= 10
 
 
 def test_a_report_without_a_guarantee_says_so(make_report):
