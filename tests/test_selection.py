@@ -165,3 +165,11 @@ def test_observing_adds_what_the_model_says_and_keeps_the_rest():
     np.testing.assert_allclose(seen.columns["confidence"], np.exp(5) / (np.exp(5) + 9), rtol=1e-5)
     unlabelled = digits.replace({"image": digits.columns["image"]})
     assert "is_correct" not in selection.observe(unlabelled, always_three).columns
+
+
+def test_accuracies_are_each_clients_own():
+    right = np.array([True, False, True, True, True, False])
+    seen = Population({"is_correct": right}, sizes=[2, 0, 3, 1], name="four people")
+    assert selection.accuracies(seen).tolist() == [0.5, 1.0, 1.0, 0.0]
+    with pytest.raises(InvalidInput, match="observe three people with both first"):
+        selection.accuracies(people())

@@ -25,7 +25,7 @@ from blindsight.errors import InvalidInput
 from blindsight.models.primary import Primary, gather
 
 __all__ = ["Arms", "Criterion", "Forming", "Of", "by_accuracy", "by_correctness", "correct", "everything"]
-__all__ += ["ASSUMED", "FORMINGS", "mistakes", "observe", "where"]
+__all__ += ["ASSUMED", "FORMINGS", "accuracies", "mistakes", "observe", "where"]
 
 Forming = Literal["zero_fill", "eligible"]
 FORMINGS: dict[Forming, str] = {
@@ -62,6 +62,15 @@ def observe(
     if label in columns:
         derived["is_correct"] = predicted == columns[label]
     return population.replace({**columns, **derived})
+
+
+def accuracies(population: Population) -> np.ndarray:
+    """Each client's own accuracy, 1 if it has no examples: for a threshold with privacy, and for nothing else."""
+    if "is_correct" not in population.fields:
+        raise InvalidInput(f"accuracies need labels and a primary model: observe {population.name} with both first")
+    owner = np.repeat(np.arange(population.size), population.sizes)
+    right = np.bincount(owner, population.columns["is_correct"], population.size)
+    return np.where(population.sizes > 0, right / np.maximum(population.sizes, 1), 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
