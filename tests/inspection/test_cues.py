@@ -136,3 +136,10 @@ def test_public_data_are_read_exactly():
     assert found["rest"].mean == pytest.approx(0.7)
     assert found["rest"].spread == pytest.approx(0.2)
     assert (found["rest"].counted, found["rest"].noise_std) == (2, 0)
+
+
+def test_the_share_of_clients_in_an_arm_has_an_interval_within_0_and_1():
+    part = Cues(("a",), ("some", "none"), True)
+    arms = part.read(Measured(np.array([3.0, 2.0, 250.0, 0.0, 0.0, -4.0]), 10.0, 1.0))
+    assert arms["some"].share(1000) == pytest.approx((0.25, 0.2304, 0.2696))
+    assert arms["none"].share(1000) == pytest.approx((0.0, 0.0, 0.0156))

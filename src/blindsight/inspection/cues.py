@@ -50,6 +50,12 @@ class ArmCues:
         """Whether the arm is large enough beside the noise for ratios to mean anything."""
         return self.counted >= 5 * self.noise_std and self.counted >= 2
 
+    def share(self, clients: int) -> tuple[float, float, float]:
+        """The share of `clients`, whose number is public, that are in the arm, and its 95 % interval."""
+        ends = (self.counted, self.counted - 1.96 * self.noise_std, self.counted + 1.96 * self.noise_std)
+        middle, low, high = (min(max(end / clients, 0.0), 1.0) for end in ends)
+        return middle, low, high
+
     @property
     def noise_error(self) -> np.ndarray:
         """The standard deviation of each mean that is due to noise: of the sum, and of the count it is divided by."""
