@@ -1,0 +1,277 @@
+"""Measured once, generate forever: one noisy sum of features, and a generator that is fitted to it without clients.
+
+After Harder et al. 2021, *DP-MERF: Differentially Private Mean Embeddings with Random Features* (arXiv:2002.11603), at
+client level and with features that carry more: means and covariances of every class in every arm. Each client averages
+the features of its examples by class and arm, beside the share of its examples there, all in one vector of bounded
+length. One Gaussian release of the sum over all clients is everything that ever leaves them. The server divides
+features by shares, takes out what is known to be noise, and fits a conditional generator; that is post-processing, may
+be done again at will, and costs nothing.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from blindsight import trees
+from blindsight.accounting.guarantee import Guarantee, certify
+from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.planning import solve_noise
+from blindsight.algorithms.denoising import denoised
+from blindsight.backends import Backend, Batch, Examples, Simulation
+from blindsight.data.population import Population
+from blindsight.errors import InvalidInput
+from blindsight.keys import Key
+from blindsight.mechanisms import gaussian, publish, without_noise
+from blindsight.mechanisms.noise import Sampler
+from blindsight.models.features import Features
+from blindsight.models.generators import ImageGenerator, RowGenerator, generator_for
+from blindsight.participation import full
+from blindsight.selection import Arms, everything
+
+__all__ = ["Moments", "MomentsPart", "fit", "frequencies_for", "measure", "moments_part"]
+
+_COUNT = 0.4  # the weight of an example's share beside its features, whose typical length is 1
+_TYPICAL_EXAMPLES = 16  # clients with fewer have longer vectors and are clipped a little
+
+
+def moments_part(
+    features: Features, batch: Any, masks: jax.Array, *, classes: int, label: str | None, arms_per_client: int
+) -> jax.Array:
+    """What one client adds: for every arm and class the share of its examples and their features, clipped to length 1.
+
+    Shape (arms, classes, 1 + dimension). An arm's examples count as one whole, however many they are, so that every
+    client has the same say. Where a client can be in several arms, each has the same part of its length.
+
+    **Guarantee**: the exact L2 norm is at most 1, whatever the examples are; those without weight or outside all arms
+    do not matter.
+    """
+    phi = features(batch)
+    labels = jnp.zeros(phi.shape[0], jnp.int32) if label is None else batch[label].astype(jnp.int32)
+    is_class = (labels[None] == jnp.arange(classes, dtype=jnp.int32)[:, None]).astype(jnp.float32)
+    chosen = masks * batch.weight[None]  # (arms, examples)
+    share = chosen / jnp.maximum(jnp.sum(chosen, axis=1, keepdims=True), 1.0)
+    weight = share[:, None] * is_class[None]  # (arms, classes, examples)
+    vector = jnp.concatenate([_COUNT * jnp.sum(weight, axis=2, keepdims=True), weight @ phi], axis=2)
+    # so many classes in equal shares, and that many examples, make a vector of length 1: public, not read off data
+    usual = math.sqrt((1 + _COUNT**2) * (1 / classes + (1 - 1 / classes) / _TYPICAL_EXAMPLES))
+    clip = lambda arm: trees.clip(arm, 1 / math.sqrt(arms_per_client))  # noqa: E731
+    return trees.clip(jax.vmap(clip)(vector / usual), 1.0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MomentsPart:
+    """The moments as one part of a round that measures several things at once (see `inspection.measuring`)."""
+
+    features: Features
+    arms: tuple[str, ...]
+    classes: tuple[str, ...]
+    label: str | None = "label"
+    arms_per_client: int = 1
+    name: str = "moments"
+    bound: float = 1.0
+
+    @classmethod
+    def of(
+        cls, features: Features, arms: Arms, population: Population, *, label: str | None = "label"
+    ) -> "MomentsPart":
+        """The part for these arms of `population`, whose classes of `label` are public; without labels, one class."""
+        if label is None or label not in population.fields:
+            names: tuple[str, ...] = ("all",)
+            label = None
+        elif label not in population.classes:
+            raise InvalidInput(f"the classes of {label!r} in {population.name} have no names: give them, or label=None")
+        else:
+            names = population.classes[label]
+        return cls(features, tuple(arms), names, label, 1 if arms.disjoint_by_client else len(arms))
+
+    @property
+    def coordinates(self) -> int:
+        """The length of the part."""
+        return len(self.arms) * len(self.classes) * (1 + self.features.dimension)
+
+    def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
+        """`moments_part` as one long vector."""
+        del key
+        part = moments_part(
+            self.features,
+            batch,
+            masks,
+            classes=len(self.classes),
+            label=self.label,
+            arms_per_client=self.arms_per_client,
+        )
+        return part.ravel()
+
+    def read(self, sums: Any, noise_std: float, guarantee: Guarantee | None = None) -> "Moments":
+        """The noisy sum over clients, and the standard deviation of its noise, as moments."""
+        shape = len(self.arms), len(self.classes), 1 + self.features.dimension
+        values = np.asarray(sums, np.float64).reshape(shape)
+        return Moments(self.features, values, float(noise_std), self.arms, self.classes, guarantee)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Moments:
+    """Noisy sums of shares and features, (arms, classes, 1 + dimension), with the noise of every number in them."""
+
+    features: Features
+    sums: np.ndarray
+    noise_std: float
+    arms: tuple[str, ...]
+    classes: tuple[str, ...]
+    guarantee: Guarantee | None = None
+
+    @property
+    def counts(self) -> np.ndarray:
+        """How much there is of every arm and class, in clients up to one public factor; at least the noise in it."""
+        return np.maximum(self.sums[..., 0], max(2 * self.noise_std, 1e-6)) / _COUNT
+
+    @property
+    def means(self) -> np.ndarray:
+        """The mean features of every arm and class, (arms, classes, dimension), noisy."""
+        return self.sums[..., 1:] / self.counts[..., None]
+
+    @property
+    def noise(self) -> np.ndarray:
+        """The standard deviation of the noise in every mean feature, (arms, classes)."""
+        return self.noise_std / self.counts
+
+
+def measure(
+    population: Population,
+    features: Features,
+    arms: Arms | None = None,
+    *,
+    epsilon: float,
+    delta: float,
+    key: Key,
+    ledger: Ledger,
+    label: str | None = "label",
+    backend: Backend | None = None,
+    sampler: Sampler = "exact",
+) -> Moments:
+    """Moments of every arm and class from one release about all clients; an infinite epsilon is a run without noise.
+
+    **Guarantee**: (epsilon, delta) for each client; the ledger has it before any noise is drawn.
+    """
+    arms = Arms({"all": everything()}) if arms is None else arms.fit(population)
+    part = MomentsPart.of(features, arms, population, label=label)
+    participation = full(population.size)
+    if math.isinf(epsilon):
+        mechanism = without_noise()
+    else:
+        noise = solve_noise(
+            lambda z: participation.event(gaussian(z, sampler=sampler).event_for(part.coordinates)),
+            epsilon=epsilon,
+            delta=delta,
+        )
+        mechanism = gaussian(noise, sampler=sampler)
+
+    def client_update(broadcast: Any, examples: Examples, key: jax.Array) -> jax.Array:
+        del broadcast
+        size = max(examples.capacity, 1)
+        batch = examples.batch(examples.order(size, key=None), 0, size)
+        return part.client_part(batch, arms.masks(batch), key)
+
+    everyone = np.arange(population.size)
+    cohort = (backend or Simulation(population)).cohort(
+        everyone, n_expected=participation.n_expected, key=key.derive("clients")
+    )
+    total = cohort.sum(client_update, (), l2_bound=part.bound, grid=mechanism.grid(part.bound))
+    release = publish(
+        mechanism,
+        total,
+        key=key.derive("noise"),
+        ledger=ledger,
+        population=population.name,
+        participation=participation,
+        note=f"moments of {len(arms)} arms and {len(part.classes)} classes",
+    )
+    guarantee = certify(release.event, delta=delta, participation=f"full: all {population.size:,}")
+    return part.read(np.asarray(release.value) * total.n_expected, release.noise_std * total.n_expected, guarantee)
+
+
+def frequencies_for(
+    noise_multiplier: float, *, clients: float, classes: int, arms: int = 1, channels: int = 1, most: int = 100
+) -> int:
+    """How many frequencies of images to measure, from public numbers alone: fewer where there is more noise.
+
+    With `size` numbers the noise in a covariance, in units of a typical variance, grows as size times that of one
+    feature; at a quarter, what one more frequency tells is worth what its noise costs (measured on MNIST).
+    """
+    usual = math.sqrt((1 + _COUNT**2) * (1 / classes + (1 - 1 / classes) / _TYPICAL_EXAMPLES))
+    noise = noise_multiplier * usual * classes * arms / clients
+    return int(min(max(0.25 / max(noise, 1e-9), 16 * channels), most * channels)) // channels
+
+
+def fit(
+    moments: Moments,
+    *,
+    key: Key,
+    steps: int = 600,
+    batch: int = 32,
+    learning_rate: float = 2e-3,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> ImageGenerator | RowGenerator:
+    """A generator whose examples have these moments, less what is known to be noise: post-processing, free of cost.
+
+    It starts from the closed form (a normal distribution for images, independent columns for rows) and is trained for
+    at most `steps` on `batch` pairs of latents for every arm and class, until it is as near to what was released as the
+    truth would be: the expected squared length of the noise. Parameters are averaged on the way.
+    """
+    features, root = moments.features, key.derive("fit")
+    target, mean, covariance = denoised(features, moments.means, moments.noise, moments.counts)
+    generator = generator_for(features, mean, covariance, key=root.derive("start").jax())
+    released = {name: jnp.asarray(part, jnp.float32) for name, part in features.unpack(moments.means).items()}
+    target = {name: jnp.asarray(part, jnp.float32) for name, part in target.items()}
+    floor = features.dimension * float(np.mean(np.square(moments.noise)))
+    params, static = eqx.partition(generator, eqx.is_inexact_array)
+    optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, max(steps, 1)))
+
+    def distance(params: Any, towards: dict[str, jax.Array], key: jax.Array) -> jax.Array:
+        """The squared distance of the mean features, without bias: two independent halves are multiplied."""
+        made = eqx.combine(params, static)
+        halves = jax.random.normal(key, (2, batch, made.latent))
+        one, other = (features.expected(made.encoded(latents)) for latents in halves)
+        parts = [
+            features.scales[name] ** 2 * jnp.mean(_inner(one[name] - towards[name], other[name] - towards[name]))
+            for name in towards
+        ]
+        return sum(parts, jnp.zeros(()))
+
+    @jax.jit
+    def train(state: Any, keys: jax.Array) -> tuple[Any, jax.Array]:
+        def step(state: Any, key: jax.Array) -> tuple[Any, None]:
+            params, average, optimizer_state = state
+            gradient = jax.grad(distance)(params, target, key)
+            updates, optimizer_state = optimizer.update(gradient, optimizer_state)
+            params = optax.apply_updates(params, updates)
+            return (params, optax.incremental_update(params, average, 0.02), optimizer_state), None
+
+        state, _ = jax.lax.scan(step, state, keys)
+        fresh = jax.random.split(jax.random.fold_in(keys[0], 1), 32)
+        return state, jnp.mean(jax.lax.map(lambda key: distance(state[1], released, key), fresh))
+
+    chunk, before = 50, math.inf
+    with jax.numpy_dtype_promotion("standard"):  # which Optax needs
+        state = params, params, optimizer.init(params)
+        for done in range(0, steps, chunk):
+            progress(done, steps)
+            keys = jax.random.split(root.derive("steps", done).jax(), min(chunk, steps - done))
+            state, residual = train(state, keys)
+            if before + float(residual) <= 2 * floor:  # two in a row: they are estimates
+                break
+            before = float(residual)
+        progress(steps, steps)
+    return eqx.combine(state[1], static)
+
+
+def _inner(left: jax.Array, right: jax.Array) -> jax.Array:
+    """The inner product for every arm and class."""
+    return jnp.sum(left * right, axis=tuple(range(2, left.ndim)))

@@ -1,0 +1,210 @@
+"""Generators that are fitted to moments: all classes and arms at once, from the same latents for everyone.
+
+Each (arm, class) is a simple distribution that its moments give at once (`start`), bent by one small network that all
+of them share. So there is something to look at before any training, and arms differ where their moments do: latents
+with the same number stand for the same hand, whichever arm or class they are drawn in.
+"""
+
+import math
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blindsight.errors import InvalidInput
+from blindsight.models.coding import Category
+from blindsight.models.encodings import Marginals, Spectrum
+from blindsight.models.features import Features
+from blindsight.models.layers import Dense
+
+__all__ = ["Generator", "ImageGenerator", "RowGenerator", "draw", "generator_for"]
+
+_EDGE = 12.0  # how sharply pixels are kept between black and white
+
+
+class Generator(Protocol):
+    """Makes examples of every arm and class out of latents."""
+
+    @property
+    def latent(self) -> int:
+        """How many numbers a latent has."""
+        ...
+
+    @property
+    def groups(self) -> tuple[int, int]:
+        """How many arms and classes."""
+        ...
+
+    def encoded(self, latents: jax.Array) -> jax.Array:
+        """(n, latent) to (arms, classes, n, size): what features' encoding would make of the examples, on average."""
+        ...
+
+    def examples(self, latents: np.ndarray, uniforms: np.ndarray) -> dict[str, np.ndarray]:
+        """Columns of shape (arms, classes, n, ...); `uniforms` (n, columns) decide what latents leave open."""
+        ...
+
+
+class _Bend(eqx.Module):
+    """The shared network: latents, and which (arm, class), to corrections that are zero to begin with."""
+
+    first: Dense
+    group: jax.Array  # (arms, classes, width)
+    second: Dense
+    last: jax.Array  # (width, outputs)
+
+    def __init__(self, arms: int, classes: int, latent: int, width: int, outputs: int, *, key: jax.Array) -> None:
+        keys = jax.random.split(key, 3)
+        self.first, self.second = Dense(latent, width, key=keys[0]), Dense(width, width, key=keys[1])
+        self.group = jax.random.normal(keys[2], (arms, classes, width))
+        self.last = jnp.zeros((width, outputs))
+
+    def __call__(self, latents: jax.Array) -> jax.Array:
+        hidden = jax.nn.silu(self.first(latents)[None, None] + self.group[:, :, None])
+        return jax.nn.silu(self.second(hidden)) @ self.last
+
+
+class ImageGenerator(eqx.Module):
+    """Images whose low frequencies are normally distributed, bent, with every pixel kept between black and white."""
+
+    mean: jax.Array  # (arms, classes, size)
+    factor: jax.Array  # (arms, classes, size, size): times its transpose, the covariance
+    bend: _Bend
+    spectrum: Spectrum
+
+    @classmethod
+    def start(
+        cls, spectrum: Spectrum, mean: np.ndarray, covariance: np.ndarray, *, width: int = 256, key: jax.Array
+    ) -> "ImageGenerator":
+        """The generator with these means and covariances of the encoding, which must be positive."""
+        arms, classes, size = mean.shape
+        values, vectors = np.linalg.eigh(covariance)
+        factor = np.einsum("acik,ack,acjk->acij", vectors, np.sqrt(np.maximum(values, 0)), vectors)
+        bend = _Bend(arms, classes, size, width, size, key=key)
+        return cls(jnp.asarray(mean, jnp.float32), jnp.asarray(factor, jnp.float32), bend, spectrum)
+
+    @property
+    def latent(self) -> int:
+        """One number for every frequency."""
+        return self.mean.shape[-1]
+
+    @property
+    def groups(self) -> tuple[int, int]:
+        """Arms and classes."""
+        return self.mean.shape[0], self.mean.shape[1]
+
+    def __call__(self, latents: jax.Array) -> jax.Array:
+        """(n, latent) to images (arms, classes, n, *shape), from 0 to 1."""
+        normal = self.mean[:, :, None] + jnp.einsum("nk,ackl->acnl", latents, self.factor)
+        spectrum = jax.lax.stop_gradient(self.spectrum)  # fixed, as the features are
+        x = spectrum.image(normal + self.bend(latents) / math.sqrt(self.latent))
+        return (jax.nn.softplus(_EDGE * x) - jax.nn.softplus(_EDGE * (x - 1.0))) / _EDGE
+
+    def encoded(self, latents: jax.Array) -> jax.Array:
+        """What the spectrum makes of the images."""
+        return jax.lax.stop_gradient(self.spectrum).of(self(latents))
+
+    def examples(self, latents: np.ndarray, uniforms: np.ndarray) -> dict[str, np.ndarray]:
+        """The images as bytes."""
+        del uniforms  # a latent is a whole image
+        made = np.asarray(_called(self, jnp.asarray(latents, jnp.float32)))
+        return {self.spectrum.field: np.round(255 * np.clip(made, 0, 1)).astype(np.uint8)}
+
+
+class RowGenerator(eqx.Module):
+    """Mixed rows: for every latent a distribution in each column, drawn from independently."""
+
+    logits: jax.Array  # (arms, classes, size)
+    bend: _Bend
+    marginals: Marginals
+
+    @classmethod
+    def start(
+        cls, marginals: Marginals, mean: np.ndarray, *, latent: int = 24, width: int = 128, key: jax.Array
+    ) -> "RowGenerator":
+        """The generator whose columns are independent, with these means of the encoding as shares."""
+        arms, classes, size = mean.shape
+        parts: list[np.ndarray] = []
+        for block in np.split(mean, np.cumsum(marginals.widths)[:-1], axis=-1):
+            share = np.maximum(block, 0.0) + 1e-3 / math.sqrt(len(marginals.columns))
+            parts.append(np.log(share / share.sum(axis=-1, keepdims=True)))
+        bend = _Bend(arms, classes, latent, width, size, key=key)
+        return cls(jnp.asarray(np.concatenate(parts, axis=-1), jnp.float32), bend, marginals)
+
+    @property
+    def latent(self) -> int:
+        """The inputs of the network."""
+        return self.bend.first.weight.shape[0]
+
+    @property
+    def groups(self) -> tuple[int, int]:
+        """Arms and classes."""
+        return self.logits.shape[0], self.logits.shape[1]
+
+    def __call__(self, latents: jax.Array) -> list[jax.Array]:
+        """(n, latent) to the shares of every column's places, (arms, classes, n, width) each."""
+        logits = self.logits[:, :, None] + self.bend(latents)
+        edges = np.cumsum(self.marginals.widths)[:-1].tolist()
+        return [jax.nn.softmax(block, axis=-1) for block in jnp.split(logits, edges, axis=-1)]
+
+    def encoded(self, latents: jax.Array) -> jax.Array:
+        """Shares stand for the rows drawn from them: products of two columns have the same mean."""
+        return jnp.concatenate(self(latents), axis=-1) / math.sqrt(len(self.marginals.columns))
+
+    def examples(self, latents: np.ndarray, uniforms: np.ndarray) -> dict[str, np.ndarray]:
+        """Codes of categories, and numbers spread evenly over their bin; missing ones are NaN."""
+        if uniforms.shape[1] < 2 * len(self.marginals.columns):
+            raise InvalidInput(f"rows need {2 * len(self.marginals.columns)} uniform numbers, got {uniforms.shape[1]}")
+        columns: dict[str, np.ndarray] = {}
+        shares = _called(self, jnp.asarray(latents, jnp.float32))
+        for number, (column, share) in enumerate(zip(self.marginals.columns, shares, strict=True)):
+            chosen, inside = uniforms[:, 2 * number], uniforms[:, 2 * number + 1]
+            ladder = np.cumsum(np.asarray(share, np.float64), axis=-1)
+            place = np.sum(ladder[..., :-1] < chosen[:, None] * ladder[..., -1:], axis=-1)
+            if isinstance(column, Category):
+                columns[column.field] = place.astype(np.int32)
+                continue
+            bins = self.marginals.bins
+            if column.whole:  # evenly among the whole numbers that fall into the bin
+                span = int(column.high - column.low) + 1
+                first, beyond = -(-place * span // bins), -(-(place + 1) * span // bins)
+                value = column.low + first + np.floor(inside * np.maximum(beyond - first, 1))
+            else:
+                value = column.low + (place + inside) / bins * (column.high - column.low)
+            columns[column.field] = np.where(place == bins, np.nan, np.clip(value, column.low, column.high))
+        return columns
+
+
+def generator_for(
+    features: Features, mean: np.ndarray, covariance: np.ndarray | None, *, key: jax.Array
+) -> ImageGenerator | RowGenerator:
+    """The generator of what these features describe, started at these moments."""
+    encoding = features.encoding
+    if isinstance(encoding, Spectrum) and covariance is not None:
+        return ImageGenerator.start(encoding, mean, covariance, key=key)
+    if isinstance(encoding, Marginals):
+        return RowGenerator.start(encoding, mean, key=key)
+    raise InvalidInput("features of images and of rows have generators; those of text can only be compared")
+
+
+def draw(generator: Any, per_class: int, *, key: Any) -> tuple[tuple[dict[str, np.ndarray], ...], np.ndarray]:
+    """`per_class` examples of every class for each arm, from the same latents, and their labels; class after class.
+
+    `key` is a `Key`; what is drawn is public, whatever key it is.
+    """
+    if per_class < 1:
+        raise InvalidInput(f"draw one example per class at least, got {per_class}")
+    random = np.random.default_rng(np.frombuffer(key.derive("examples").secret, np.uint32))
+    arms, classes = generator.groups
+    latents = random.normal(size=(per_class, generator.latent)).astype(np.float32)
+    columns = len(generator.marginals.columns) if isinstance(generator, RowGenerator) else 0
+    found = generator.examples(latents, random.random((per_class, 2 * columns)))
+    flat = {field: values.reshape(arms, classes * per_class, *values.shape[3:]) for field, values in found.items()}
+    labels = np.repeat(np.arange(classes, dtype=np.int32), per_class)
+    return tuple({field: values[arm] for field, values in flat.items()} for arm in range(arms)), labels
+
+
+@eqx.filter_jit
+def _called(generator: Any, latents: jax.Array) -> Any:
+    return generator(latents)
