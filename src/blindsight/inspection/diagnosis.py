@@ -134,15 +134,15 @@ def candidates(
         dtype, shape = population.fields[field]
         if len(shape) >= 2:
             step = max(1, shape[1] // 7)
-            turns = (1, 2, 3) if shape[0] == shape[1] else (2,)
-            found += ["invert", *(f"rotate90:turns={turn}" for turn in turns), "flip", "flip:axis=vertical"]
+            quarter = ["rotate90", "rotate90:turns=3"] if shape[0] == shape[1] else []
+            found += ["invert", *quarter, "rotate90:turns=2", "flip", "flip:axis=vertical"]
             found += [f"shift:{way}={by}" for way in ("right", "down") for by in (step, -step)]
             found += ["byte_swap", "gamma:exponent=3", "gamma:exponent=0.33"]
         elif dtype.kind in "iuf" and not shape and field not in population.classes:
             factors = _FACTORS if dtype.kind == "f" else [factor for factor in _FACTORS if factor >= 1]
             found += [f"unit_change:field={field}:factor={factor:g}" for factor in factors]
     if len(population.classes.get(label, ())) > 1:
-        found.append(f"label_swap:field={label}")
+        found.append("label_swap" if label == "label" else f"label_swap:field={label}")
     if not found:
         raise InvalidInput(f"no fault that can be undone fits {', '.join(fields)} of {population.name}: use cues")
     return tuple(fault for words in found for fault in faults.parse(words))
