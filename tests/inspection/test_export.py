@@ -7,6 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from blindsight.accounting.events import NonPrivate
+from blindsight.accounting.guarantee import certify
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.inspection import gallery
 from blindsight.inspection.report import ArmView
@@ -53,6 +55,13 @@ def test_the_card_states_unit_epsilon_and_delta(report, tmp_path):
     assert "80 **synthetic** samples" in card
     for assumption in report.guarantee.assumptions:
         assert f"- {assumption}" in card.replace("\\", "")
+
+
+def test_a_card_without_a_guarantee_claims_none(make_report, tmp_path):
+    card = (make_report(guarantee=certify(NonPrivate(), delta=1e-6)).save_samples(tmp_path) / "README.md").read_text()
+    assert "| epsilon | inf |" in card
+    assert "There is no privacy guarantee" in card
+    assert "keep this guarantee" not in card
 
 
 def test_hostile_names_stay_words_on_the_card(make_hostile, tmp_path):

@@ -44,6 +44,13 @@ def test_the_stamp_lies_below_the_picture_and_is_readable(shape):
         assert np.all(strip[..., 3] == 255)
 
 
+@pytest.mark.parametrize("channels", [(), (3,)])
+def test_a_large_picture_is_reduced(channels):
+    large = np.repeat(np.repeat(noise(100, 112, *channels), 4, axis=0), 4, axis=1)
+    assert np.array_equal(gallery.stamped(large)[:100], large[::4, ::4])
+    assert gallery.stamped(noise(2, 1000, *channels)).shape[:2] == (2 + gallery.STRIP, 1000)  # too flat to reduce
+
+
 def test_a_float_picture_is_stamped_as_bytes():
     assert gallery.stamped(np.ones((28, 28)))[0, 0] == 255
     assert gallery.as_bytes(np.array([-1.0, 0.5, 2.0])).tolist() == [0, 128, 255]

@@ -165,6 +165,8 @@ def test_the_page_tells_everything(report, page):
         "20,480",
         "handwriting · 3,400 clients · 10 classes",
         *report.notes,
+        "Nobody looked at a client's data.",
+        "The guarantee at the top covers all of them together.",
     ):
         assert " ".join(told.replace("`", " ").split()) in page.text, told
     assert page.text.index("Pictures of failing") < page.text.index("Equally sharp.")
@@ -174,6 +176,9 @@ def test_a_report_without_a_guarantee_is_marked(make_report):
     page = Page(make_report(guarantee=certify(NonPrivate(), delta=1e-6)).to_html())
     assert "epsilon = inf: no privacy guarantee" in page.text
     assert "privacy none" in page.values("aside", "class")
+    assert "nothing protects the clients" in page.text
+    assert "Nobody looked" not in page.text
+    assert "covers all of them" not in page.text
 
 
 def test_tiles_know_how_contrasting_they_are(report):

@@ -52,6 +52,14 @@ def test_without_a_fault_the_clearest_finding_is_the_verdict(make_report, findin
     assert [one.statement for one in report.ranked] == ["clear", "faint", "no"]
 
 
+@pytest.mark.parametrize("kind", ["threshold", "fidelity"])
+def test_what_was_merely_measured_is_no_difference(make_report, finding, kind):
+    report = make_report(findings=(finding(kind=kind, smallest=None),), diagnoses=())
+    assert (report.outcome, report.verdict) == ("nothing", "No difference was found.")
+    clear = finding(statement="clear", effect=0.2, low=0.1, high=0.3)
+    assert make_report(findings=(finding(kind=kind), clear), diagnoses=()).verdict == "clear"
+
+
 def test_where_nothing_is_found_the_verdict_says_what_could_not_be_seen(make_report, finding):
     quiet = [finding(verdict="not found", smallest=smallest) for smallest in (0.2, 0.05, None, math.inf)]
     report = make_report(findings=quiet, diagnoses=())

@@ -99,6 +99,7 @@ def _card(report: "Report", table: "pa.Table") -> str:
         "configs:\n- config_name: default\n  data_files: samples.parquet",
         "---",
     ]
+    kept = " They keep this guarantee whatever is done with them." if promise.is_private else ""
     facts = {
         "epsilon": round_up(promise.epsilon),
         "delta": f"{promise.delta:.3g}",
@@ -116,8 +117,7 @@ def _card(report: "Report", table: "pa.Table") -> str:
             *front,
             f"# {_escaped(line)}",
             "",
-            f"{table.num_rows:,} **synthetic** samples. No row is a record of anyone: all were drawn from a generator "
-            "fitted to noisy sums over clients, so they inherit this guarantee whatever is done with them.",
+            f"{table.num_rows:,} **synthetic** samples, drawn from a generator fitted to sums over clients.{kept}",
             "",
             "| | |",
             "|---|---|",

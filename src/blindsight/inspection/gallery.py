@@ -73,12 +73,14 @@ def from_png(data: bytes) -> np.ndarray:
 
 
 def stamped(image: np.ndarray, *, width: int = 112) -> np.ndarray:
-    """The picture enlarged by a whole factor to about `width`, above a strip that says "synthetic".
+    """The picture brought to about `width` by a whole factor, above a strip that says "synthetic".
 
     The word is part of the picture, so that it stays where the picture is copied to.
     """
     picture = as_bytes(image)
     picture = picture[..., 0] if picture.shape[2:] == (1,) else picture
+    if picture.shape[1] >= 2 * width:
+        picture = _reduced(picture, picture.shape[1] // width)
     factor = max(1, width // picture.shape[1])
     large = picture.repeat(factor, axis=0).repeat(factor, axis=1)
     strip = _strip(large.shape[1])
@@ -86,6 +88,15 @@ def stamped(image: np.ndarray, *, width: int = 112) -> np.ndarray:
         strip = np.repeat(strip[..., None], large.shape[2], axis=2)
         strip[..., 3:] = 255
     return np.concatenate([large, strip])
+
+
+def _reduced(picture: np.ndarray, factor: int) -> np.ndarray:
+    """The means of blocks of `factor` by `factor` pixels; what is left at the edges is cut off."""
+    height, width = picture.shape[0] // factor, picture.shape[1] // factor
+    if height == 0:
+        return picture
+    blocks = picture[: height * factor, : width * factor].reshape(height, factor, width, factor, *picture.shape[2:])
+    return np.rint(blocks.mean(axis=(1, 3))).astype(np.uint8)
 
 
 @functools.cache

@@ -10,6 +10,7 @@ import datetime
 import io
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -17,14 +18,13 @@ from typing import Any, Literal
 import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
 
-from blindsight.accounting.guarantee import Guarantee, round_up
-from blindsight.errors import BlindsightError, InvalidInput, PrivacyError
-from blindsight.inspection import as_json, gallery
+from blindsight.accounting.guarantee import Guarantee
+from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.inspection import as_json, gallery, simulation_only
 from blindsight.inspection.findings import Diagnosis, Finding
 
 __all__ = ["ArmView", "Report"]
 
-MARK = "simulation_only"
 FORMAT = 1
 
 
@@ -124,7 +124,7 @@ class Report:
     )
 
     def __post_init__(self) -> None:
-        _refuse_simulation_only(self, "the report")
+        simulation_only.refuse(self, "the report")
         for name in ("arms", "findings", "diagnoses", "notes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "releases", tuple(as_json.plain(release) for release in self.releases))
@@ -132,17 +132,22 @@ class Report:
         _check_arms(self.arms)
 
     @property
+    def named(self) -> tuple[Diagnosis, ...]:
+        """The diagnoses that name a fault, the one with most clients first."""
+        return tuple(sorted((one for one in self.diagnoses if one.fault != "none"), key=lambda one: -one.share))
+
+    @property
     def outcome(self) -> Literal["fault", "difference", "nothing"]:
         """Whether a fault was named, or the arms differ in some way that no candidate explains, or neither."""
-        if any(one.fault != "none" for one in self.diagnoses):
+        if self.named:
             return "fault"
-        return "difference" if any(one.verdict == "found" for one in self.findings) else "nothing"
+        return "difference" if any(_is_difference(one) for one in self.findings) else "nothing"
 
     @property
     def verdict(self) -> str:
         """The answer in one sentence."""
         if self.outcome == "fault":
-            return max((one for one in self.diagnoses if one.fault != "none"), key=lambda one: one.share).statement
+            return self.named[0].statement
         if self.outcome == "difference":
             return self.ranked[0].statement
         missed = [one.smallest for one in self.findings if one.smallest is not None and math.isfinite(one.smallest)]
@@ -153,39 +158,20 @@ class Report:
 
     @property
     def ranked(self) -> tuple[Finding, ...]:
-        """The findings, what was found first, then by how far the effect is from zero in widths of its interval."""
+        """The findings: differences by how far they are from zero in widths of their intervals, then the rest."""
 
-        def surprise(one: Finding) -> float:
-            return abs(one.effect) / max(one.high - one.low, 1e-12)
+        def place(one: Finding) -> tuple[bool, bool, float]:
+            surprise = abs(one.effect) / max(one.high - one.low, 1e-12)
+            return not _is_difference(one), one.verdict != "found", -surprise
 
-        return tuple(sorted(self.findings, key=lambda one: (one.verdict != "found", -surprise(one))))
+        return tuple(sorted(self.findings, key=place))
 
     @property
     def next_steps(self) -> tuple[str, ...]:
         """What to do with the answer."""
-        again = (
-            f"Ask again after the change. The same inspection costs epsilon {round_up(self.guarantee.epsilon)} more on "
-            "the same clients, and the ledger adds it up."
-        )
-        if self.outcome == "fault":
-            fault = max((one for one in self.diagnoses if one.fault != "none"), key=lambda one: one.share).fault
-            return (
-                f"Look for the step that does {fault!r} to what the model is given: compare the versions, devices and "
-                "settings that came before the change with those that came after.",
-                f"Until it is repaired, undo {fault!r} on the client before the model sees the input, or roll back.",
-                again,
-            )
-        if self.outcome == "difference":
-            return (
-                "Read the findings from the top: they say what differs, and the samples show it.",
-                "No candidate explains it. Give the next inspection the faults you suspect as further candidates.",
-                again,
-            )
-        return (
-            "What was rarer than the smallest share in the findings could not be seen: ask more clients, or spend more "
-            "epsilon. `blindsight plan` tells beforehand what would be seen.",
-            "Ask about narrower slices if the complaint comes from one version, region or kind of device.",
-        )
+        from blindsight.inspection import advice
+
+        return advice.next_steps(self)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -282,6 +268,11 @@ class Report:
         yield from terminal.lines(self, console)
 
 
+def _is_difference(one: Finding) -> bool:
+    """Whether something was found to differ; a threshold or a fidelity that was measured is no difference."""
+    return one.verdict == "found" and one.kind in ("cue", "votes")
+
+
 def _check_arms(arms: tuple[ArmView, ...]) -> None:
     names = [arm.name for arm in arms]
     if not arms or len(set(names)) < len(names):
@@ -297,28 +288,6 @@ def _same(a: np.ndarray | None, b: np.ndarray | None) -> bool:
     return a is b or (a is not None and b is not None and np.array_equal(a, b))
 
 
-def _refuse_simulation_only(value: Any, where: str) -> None:
-    """What was read off data without noise has no place beside a guarantee, however deep it is hidden."""
-    if isinstance(value, str):
-        marked = MARK in value
-    else:
-        marked = not isinstance(value, np.ndarray) and bool(getattr(value, MARK, False))
-    if marked:
-        raise PrivacyError(
-            f"{where} holds what is marked {MARK}, read off data without noise, which no guarantee covers: leave it out"
-        )
-    if dataclasses.is_dataclass(value):
-        parts = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
-    elif isinstance(value, Mapping):
-        parts = [pair for name, item in value.items() for pair in ((str(name), str(name)), (str(name), item))]
-    elif isinstance(value, list | tuple | set | frozenset):
-        parts = [(str(number), item) for number, item in enumerate(value)]
-    else:
-        parts = []
-    for name, part in parts:
-        _refuse_simulation_only(part, f"{where}, {name.replace(MARK, '...')}")
-
-
 def _column(name: Any, values: Any) -> np.ndarray:
     column = np.asarray(values)
     if column.dtype.kind in "OU":
@@ -329,10 +298,14 @@ def _column(name: Any, values: Any) -> np.ndarray:
 
 
 def _write(path: str | Path, text: str) -> Path:
+    """Write the file whole or not at all."""
     target = Path(path)
+    scratch = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+        scratch.write_text(text, encoding="utf-8")
+        os.replace(scratch, target)
     except OSError as error:
+        scratch.unlink(missing_ok=True)
         raise BlindsightError(f"cannot write {target} ({error.strerror}): choose another file") from error
     return target

@@ -49,6 +49,7 @@ def render(report: "Report") -> str:
         created=escape(report.created),
         population=escape(privacy.population(report)),
         bar=privacy.bar(report),
+        provenance=privacy.provenance(report),
         sections="\n".join(section(report) for section in SECTIONS),
     )
 

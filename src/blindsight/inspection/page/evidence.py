@@ -14,16 +14,17 @@ __all__ = ["findings", "next_steps", "notes", "verdict", "votes"]
 
 OUTCOMES = {
     "fault": "A fault was named",
-    "difference": "The arms differ; no candidate explains it",
+    "difference": "A difference was found",
     "nothing": "Nothing was found",
 }
 
 
 def verdict(report: "Report") -> str:
     """The answer, large."""
+    unexplained = "; no candidate explains it" if report.outcome == "difference" and report.diagnoses else ""
     return (
         f'<section class="verdict {report.outcome}" aria-label="Verdict">'
-        f"<p>{OUTCOMES[report.outcome]}</p><h2>{words.unbroken(report.verdict)}</h2>{_shares(report)}</section>"
+        f"<p>{OUTCOMES[report.outcome]}{unexplained}</p><h2>{words.unbroken(report.verdict)}</h2>{_shares(report)}</section>"
     )
 
 

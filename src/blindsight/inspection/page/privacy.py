@@ -9,7 +9,7 @@ from blindsight.inspection.page import words
 if TYPE_CHECKING:
     from blindsight.inspection.report import Report
 
-__all__ = ["bar", "population", "releases"]
+__all__ = ["bar", "population", "provenance", "releases"]
 
 SHIELD = '<svg viewBox="0 0 16 18" width="16" height="18" aria-hidden="true"><path d="M8 1l6.5 2.2v5.3c0 4-2.8 6.9-6.5 8.3C4.3 15.4 1.5 12.5 1.5 8.5V3.2z"/></svg>'  # noqa: E501
 HEADINGS = {"what": "release", "epsilon": "epsilon, alone", "noise_std": "noise (std)", "coordinates": "coordinates"}
@@ -47,12 +47,23 @@ def population(report: "Report") -> str:
     return " · ".join(parts)
 
 
+def provenance(report: "Report") -> str:
+    """Where everything on the page comes from."""
+    if not report.guarantee.is_private:
+        return "Every picture and row is synthetic, but nothing protects the clients they were made from."
+    return (
+        "Every picture and row is synthetic; every number is a release or computed from releases, under the guarantee "
+        "at the top. Nobody looked at a client's data."
+    )
+
+
 def releases(report: "Report") -> str:
     """Everything that left the clients."""
     if not report.releases:
         return ""
     names = [*HEADINGS, *dict.fromkeys(name for release in report.releases for name in release if name not in HEADINGS)]
     names = [name for name in names if any(release.get(name) is not None for release in report.releases)]
+    covered = " The guarantee at the top covers all of them together." if report.guarantee.is_private else ""
     head = "".join(f"<th scope=col{_align(report, name)}>{escape(HEADINGS.get(name, name))}</th>" for name in names)
     rows = "".join(
         "<tr>"
@@ -66,7 +77,7 @@ def releases(report: "Report") -> str:
     )
     return (
         '<section aria-labelledby="releases"><h2 id="releases">What left the clients</h2>'
-        "<p>Sums over clients with noise, and nothing else. The guarantee at the top covers all of them together.</p>"
+        f"<p>Sums over clients{' with noise' if report.guarantee.is_private else ''}, and nothing else.{covered}</p>"
         f'<table class="stacked"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></section>'
     )
 

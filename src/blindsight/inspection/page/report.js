@@ -33,6 +33,7 @@
     all(".strip [data-class]").forEach((cell) => {
       const other = cell.dataset.class !== "" && cell.dataset.class !== wanted;
       cell.classList.toggle("dim", wanted !== "" && other);
+      if (cell.matches("th") && cell.dataset.class === wanted) cell.closest(".scroll").scrollLeft = cell.offsetLeft - 250;
     });
     status.textContent = `${visible(grids[0]).length} of ${tiles[0].length}`;
   }
