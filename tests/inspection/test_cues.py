@@ -121,6 +121,18 @@ def test_the_spread_is_seldom_understated():
     assert 0.02 < np.mean(low) < 0.09
 
 
+def test_arms_that_leave_nobody_out_are_everyone_together():
+    values = np.random.default_rng(0).beta(2, 5, (500, 2))
+    blocks = np.concatenate([values - 0.5, (values - 0.5) ** 2, np.ones((500, 1))], axis=1)
+    sums = np.concatenate([blocks[:200].sum(axis=0), blocks[200:].sum(axis=0)])
+    everyone = Cues(("a", "b"), ("some", "others"), True).everyone(Measured(sums, 3.0, 1.0))
+    np.testing.assert_allclose(everyone.mean, values.mean(axis=0))
+    assert everyone.counted == 500
+    assert everyone.noise_std == pytest.approx(3 * 2**0.5)
+    with pytest.raises(InvalidInput, match="count several times"):
+        Cues(("a", "b"), ("some", "others"), False).everyone(Measured(sums, 3.0, 1.0))
+
+
 def test_an_arm_that_is_lost_in_noise_is_not_measurable():
     part = Cues(("a",), ("few",), True)
     assert not part.read(Measured(np.array([3.0, 2.0, 9.0]), 4.0, 1.0))["few"].is_measurable

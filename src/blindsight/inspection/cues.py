@@ -107,6 +107,15 @@ class Cues:
         sums = np.asarray(measured.sums, np.float64).reshape(len(self.arms), self.block)
         return {arm: _read(arm, self.names, row, measured.noise_std) for arm, row in zip(self.arms, sums, strict=True)}
 
+    def everyone(self, measured: Measured) -> ArmCues:
+        """All arms together, where they share no client and leave none out: what a sanity check compares with."""
+        if not self.disjoint_by_client:
+            raise InvalidInput(
+                "clients that are in several arms would count several times: measure everything as one arm"
+            )
+        sums = np.asarray(measured.sums, np.float64).reshape(len(self.arms), self.block).sum(axis=0)
+        return _read("everyone", self.names, sums, measured.noise_std * math.sqrt(len(self.arms)))
+
     def exact(self, population: Population, members: np.ndarray) -> dict[str, ArmCues]:
         """The same of public data, without noise: what to expect of an arm in which nothing is wrong.
 
@@ -279,14 +288,14 @@ def _of_images(images: jax.Array) -> jax.Array:
     values = [
         mean,
         2 * jnp.std(grey, axis=(1, 2)),
-        (border - inside + 1) / 2,
+        _stretched((border - inside + 1) / 2, 2),
         jnp.mean((grey > 0.5).astype(jnp.float32), axis=(1, 2)),
-        _ratio(total(across**2), energy),
-        (1 + _ratio(2 * total(across * down), energy, 0.0)) / 2,
-        centroid_x,
-        centroid_y,
+        _stretched(_ratio(total(across**2), energy), 2),
+        _stretched((1 + _ratio(2 * total(across * down), energy, 0.0)) / 2, 2),
+        _stretched(centroid_x, 3),
+        _stretched(centroid_y, 3),
         jnp.sqrt(jnp.clip(2 * variance, 0, 1)),
-        1 - _ratio(total(laplacian**2), total(laplacian**2) + 8 * energy, 0.0),
+        _stretched(1 - _ratio(total(laplacian**2), total(laplacian**2) + 2 * energy, 0.0), 1.5),
         jnp.mean((grey < flat).astype(jnp.float32), axis=(1, 2)),
         jnp.mean((grey > 1 - flat).astype(jnp.float32), axis=(1, 2)),
         jax.lax.population_count(seen).astype(jnp.float32) / 32,
@@ -294,6 +303,11 @@ def _of_images(images: jax.Array) -> jax.Array:
         jnp.mean((jnp.max(grey, axis=1) - jnp.min(grey, axis=1) < flat).astype(jnp.float32), axis=1),
     ]
     return jnp.clip(jnp.stack(values, axis=1), 0, 1)
+
+
+def _stretched(values: jax.Array, by: float) -> jax.Array:
+    """Drawn out around 1/2, where these values crowd: noise is as wide as the range that a cue could use."""
+    return jnp.clip(0.5 + by * (values - 0.5), 0, 1)
 
 
 def _ratio(part: jax.Array, whole: jax.Array, otherwise: float = 0.5) -> jax.Array:
