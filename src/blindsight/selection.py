@@ -65,7 +65,7 @@ def observe(
 
 
 def accuracies(population: Population) -> np.ndarray:
-    """Each client's own accuracy, 1 if it has no examples: for a threshold with privacy, and for nothing else."""
+    """Each client's own accuracy, 1 if it has no examples: the truth, `simulation_only`."""
     if "is_correct" not in population.fields:
         raise InvalidInput(f"accuracies need labels and a primary model: observe {population.name} with both first")
     owner = np.repeat(np.arange(population.size), population.sizes)
@@ -376,7 +376,7 @@ def by_accuracy(low: float, high: float) -> Arms:
     """Two arms of clients, `failing` with an accuracy below `low` and `healthy` with one of at least `high` (T4).
 
     The papers take the quarters: below the 25th and above the 75th percentile of clients' accuracies, 0.882 and 0.939
-    in theirs. `inspection.measuring.thresholds` finds them with privacy.
+    in theirs. `inspection.measuring.thresholds` finds such quantiles with privacy.
     """
     if not 0 < low <= 1:
         raise InvalidInput(f"nobody can be in the arm 'failing': low lies above 0 and is at most 1, got {low}")

@@ -9,16 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from blindsight import keys
+from blindsight import keys, selection
 from blindsight.accounting.events import Gaussian, from_json
 from blindsight.accounting.ledger import Ledger
-from blindsight.backends import Batch, Simulation
+from blindsight.backends import Batch, Examples, Simulation
 from blindsight.data.population import Population
 from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
 from blindsight.inspection import measuring
 from blindsight.inspection.cues import Cues
 from blindsight.inspection.diagnosis import Votes
-from blindsight.mechanisms import GaussianMechanism
+from blindsight.mechanisms import GaussianMechanism, gaussian, quantile
 from blindsight.selection import Arms, by_accuracy, by_correctness, everything
 
 KEY = keys.reproducible(4)
@@ -234,20 +234,34 @@ def test_noise_needs_parts_and_shares_that_make_sense():
 
 
 def test_thresholds_are_paid_for_and_cover_the_quantiles(ledger_path):
-    accuracies = np.random.default_rng(0).beta(9, 1, 3000)
-    ledger = Ledger(ledger_path)
-    found = measuring.thresholds(accuracies, epsilon=2.0, delta=1e-6, population="people", ledger=ledger, key=KEY)
+    generator = np.random.default_rng(0)
+    sizes = generator.integers(0, 30, 2000)
+    skill = np.repeat(generator.beta(9, 1, 2000), sizes)
+    people = Population({"is_correct": generator.uniform(size=len(skill)) < skill}, sizes=sizes, name="people")
+    accuracies = selection.accuracies(people)[sizes > 0]
+    ledger, backend = Ledger(ledger_path), Simulation(people)
+    about: dict[str, Any] = {"clients": 2000, "epsilon": 2.0, "delta": 1e-6, "population": "people", "ledger": ledger}
+    found = measuring.thresholds(backend, key=KEY, **about)
     for estimate, probability in ((found.low, 0.25), (found.high, 0.75)):
-        assert estimate.low <= np.quantile(accuracies, probability) <= estimate.high
-        assert estimate.high - estimate.low < 0.1
+        truth = np.quantile(accuracies, probability)
+        assert estimate.low <= truth <= estimate.high
+        assert estimate.high - estimate.low < 0.15
     (entry,) = ledger.entries("people")
     assert from_json(entry.event) == found.event
     assert found.guarantee.epsilon <= 2.0
     by_accuracy(found.low.value, found.high.value)
     ledger.set_budget("people", epsilon=2.5, delta=1e-6)
     with pytest.raises(BudgetExceeded):
-        measuring.thresholds(accuracies, epsilon=2.0, delta=1e-6, population="people", ledger=ledger, key=KEY)
-    with pytest.raises(InvalidInput, match="two shares"):
-        measuring.thresholds(
-            accuracies, epsilon=1, delta=1e-6, population="p", ledger=ledger, key=KEY, probabilities=(0.8, 0.2)
-        )
+        measuring.thresholds(backend, key=KEY, **about)
+    with pytest.raises(InvalidInput, match="two shares of the clients in order"):
+        measuring.thresholds(backend, key=KEY, probabilities=(0.8, 0.2), **about)
+
+
+@pytest.mark.parametrize("right", [[], [0], [1], [1, 0, 1], [1] * 9 + [0]])
+def test_the_cell_of_an_accuracy_is_that_of_the_quantile(right):
+    examples = Examples.of({"is_correct": np.array(right, bool)})
+    sent = np.asarray(measuring._accuracy_cells(jnp.zeros(()), examples, jax.random.key(0)))
+    poll = quantile(0.5, low=0.0, high=1.0, mechanism=gaussian(1.0), levels=8)
+    expected = poll.parts(np.array([np.mean(right)]))[0] if right else np.zeros(510)
+    np.testing.assert_array_equal(sent, expected)
+    assert np.linalg.norm(sent) <= poll.l2_bound

@@ -31,27 +31,33 @@ from blindsight.mechanisms.release import marked
 from blindsight.participation import full
 from blindsight.selection import ASSUMED, FORMINGS, Arms, Forming
 
-__all__ = ["Measured", "Measurement", "Part", "Thresholds", "measure", "noise_for", "thresholds"]
+__all__ = ["CELLS", "LEVELS", "Measured", "Measurement", "Part", "Priced", "Thresholds", "measure"]
+__all__ += ["noise_for", "thresholds"]
 
-_LEVELS = 8  # thresholds to within 1/256
+LEVELS = 8  # thresholds to within 1/256
+CELLS = 2 ** (LEVELS + 1) - 2  # the numbers that both are read off
 
 
-class Part(Protocol):
-    """One thing to measure; hashable, because the round is compiled once for each combination of parts."""
+class Priced(Protocol):
+    """Whatever takes a share of the precision."""
 
     @property
     def name(self) -> str:
-        """What the part is called in the update and in reports."""
-        ...
-
-    @property
-    def bound(self) -> float:
-        """The L2 norm that no client's part exceeds, over all arms together."""
+        """What it is called in the update and in reports."""
         ...
 
     @property
     def coordinates(self) -> int:
-        """The length of the part."""
+        """How many numbers are released."""
+        ...
+
+
+class Part(Priced, Protocol):
+    """One thing to measure; hashable, because the round is compiled once for each combination of parts."""
+
+    @property
+    def bound(self) -> float:
+        """The L2 norm that no client's part exceeds, over all arms together."""
         ...
 
     def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
@@ -97,7 +103,7 @@ class Measurement:
 
 
 def noise_for(
-    parts: Sequence[Part],
+    parts: Sequence[Priced],
     *,
     epsilon: float,
     delta: float,
@@ -201,8 +207,9 @@ class Thresholds:
 
 
 def thresholds(
-    accuracies: np.ndarray,
+    backend: Backend,
     *,
+    clients: int,
     epsilon: float,
     delta: float,
     population: str,
@@ -212,27 +219,38 @@ def thresholds(
     sampler: Sampler = "exact",
     run: str = "",
 ) -> Thresholds:
-    """The quantiles of clients' accuracies (the papers': 25th and 75th percentile) for `selection.by_accuracy`.
+    """Two quantiles of clients' accuracies (the papers': 25th and 75th percentile) for `selection.by_accuracy`.
 
-    Both are read off one release of cumulative counts, which the ledger records first. `accuracies` has one number for
-    each client, which stays there; a client without examples says 1, which is in nobody's arm of failures.
+    Both are read off one release of cumulative counts, which the ledger records first. Clients need `is_correct`; one
+    without examples adds nothing.
     """
-    if not (np.ndim(accuracies) == 1 and len(accuracies) and 0 < probabilities[0] <= probabilities[1] < 1):
-        raise InvalidInput(f"thresholds need one accuracy for each client and two shares, got {probabilities}")
-    cells = 2 ** (_LEVELS + 1) - 2
-    noise = solve_noise(lambda z: gaussian(z, sampler=sampler).event_for(cells), epsilon=epsilon, delta=delta)
-    mechanism = gaussian(noise, sampler=sampler)
-    lower, upper = (quantile(p, low=0.0, high=1.0, mechanism=mechanism, levels=_LEVELS) for p in probabilities)
-    total = lower.count(lower.parts(accuracies), n_expected=len(accuracies))
-    noise_key, participation = key.derive("thresholds"), full(len(accuracies))
+    if not 0 < probabilities[0] <= probabilities[1] < 1:
+        raise InvalidInput(f"thresholds are two shares of the clients in order, got {probabilities}")
+    noise = solve_noise(lambda z: gaussian(z, sampler=sampler).event_for(CELLS), epsilon=epsilon, delta=delta)
+    mechanism, participation = gaussian(noise, sampler=sampler), full(clients)
+    low, high = (quantile(p, low=0.0, high=1.0, mechanism=mechanism, levels=LEVELS) for p in probabilities)
+    cohort = backend.cohort(participation.draw(), n_expected=participation.n_expected, key=key.derive("clients"))
+    total = cohort.sum(_accuracy_cells, jnp.zeros(()), l2_bound=low.l2_bound, grid=mechanism.grid(low.l2_bound))
+    noise_key = key.derive("thresholds")
     about: dict[str, Any] = {"ledger": ledger, "population": population, "run": run, "note": "thresholds of accuracy"}
-    release = publish(lower, total, key=noise_key, participation=participation, **about)
+    release = publish(low, total, key=noise_key, participation=participation, **about)
     # the same noise on the same sum, read at another share: no second release
-    other = upper.release(total, key=noise_key)
+    other = high.release(total, key=noise_key)
     return Thresholds(release.value, other.value, release.event, certify(release.event, delta=delta))
 
 
-def _shares(parts: Sequence[Part], shares: Mapping[str, float] | None) -> dict[str, float]:
+def _accuracy_cells(broadcast: Any, examples: Examples, key: jax.Array) -> jax.Array:
+    """The cell of the client's accuracy in histograms of 2, 4, ... cells, one after the other: see `quantile`."""
+    del broadcast, key
+    everything = max(examples.capacity, 1)
+    batch = examples.batch(examples.order(everything, key=None), 0, everything)
+    accuracy = batch.mean(batch["is_correct"].astype(jnp.float32))
+    finest = jnp.clip(jnp.floor(accuracy * 2**LEVELS), 0, 2**LEVELS - 1).astype(jnp.int32)
+    rows = [jax.nn.one_hot(finest >> (LEVELS - level), 2**level) for level in range(1, LEVELS + 1)]
+    return jnp.concatenate(rows) * (jnp.sum(batch.weight) > 0).astype(jnp.float32)
+
+
+def _shares(parts: Sequence[Priced], shares: Mapping[str, float] | None) -> dict[str, float]:
     names = [part.name for part in parts]
     given = dict(shares or dict.fromkeys(names, 1.0))
     if not names or set(given) != set(names) or len(set(names)) < len(names):
