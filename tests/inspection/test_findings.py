@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from blindsight.errors import InvalidInput
 from blindsight.inspection.cues import ArmCues, Cues
 from blindsight.inspection.diagnosis import ArmVotes
-from blindsight.inspection.findings import compare_cues, diagnose, holm, share_of_clients
+from blindsight.inspection.findings import compare_cues, diagnose, holm, share_of_clients, usual_votes
 from blindsight.inspection.measuring import Measured
 
 NAMES = tuple("abcdef")
@@ -177,6 +177,14 @@ def test_intervals_of_votes_cover_and_healthy_arms_are_seldom_accused():
         accused += diagnose(ballot(healthy), epsilon=1.0, background={"invert": 0.02, "flip": 0.05})[0].fault != "none"
     assert 0.92 <= covered / 400 <= 0.98
     assert accused / 400 <= 0.05 + 3 * (0.05 * 0.95 / 400) ** 0.5
+
+
+def test_public_votes_are_the_background_and_a_sample_themselves():
+    usual = usual_votes(ballot([10, 0, 390], 0.0))
+    assert usual["flip"] == 0
+    assert 0.025 < usual["invert"] == pytest.approx(0.025 + 1.64 * (0.025 * 0.975 / 400) ** 0.5)
+    few = ballot([3, 0, 997], 0.5)
+    assert diagnose(few, epsilon=1.0, background={"invert": 0.0, "flip": 0.0})[0].fault == "none"
 
 
 def test_only_candidates_have_shares():

@@ -29,11 +29,15 @@ if TYPE_CHECKING:  # a report is read without JAX
     from blindsight.inspection.cues import ArmCues
     from blindsight.inspection.diagnosis import ArmVotes
 
-__all__ = ["ALPHA", "POWER", "Diagnosis", "Finding", "compare_cues", "diagnose", "holm", "share_of_clients"]
+__all__ = ["ALPHA", "LUCK", "POWER", "Diagnosis", "Finding", "compare_cues", "diagnose", "difference_of_cues"]
+__all__ += ["holm", "share_of_clients", "usual_votes"]
 
 ALPHA, POWER = 0.05, 0.9
 NONE = "none"  # the last label of every ballot
 _BACKGROUND = 0.05  # of an arm's clients: handwriting that is off centre is read better once it is shifted
+LUCK = 0.003
+"""The share of an arm's clients that may vote for anything, whatever public data say."""
+
 _WIDE = float(stats.norm.isf(0.025))  # 95 % intervals
 
 Verdict = Literal["found", "not found"]
@@ -90,23 +94,19 @@ def compare_cues(
     disjoint_by_client: bool = True,
     expected: tuple["ArmCues", "ArmCues"] | None = None,
     shifts: Mapping[str, float] | None = None,
+    looks: int = 1,
 ) -> list[Finding]:
     """One finding for each cue on the difference first - second, the most significant first.
 
     `expected` are the same two arms of public data (`Cues.exact`). `shifts` says how far a suspected fault moves a
-    cue, for `smallest`; without it the farthest that any fault could is taken.
+    cue, for `smallest`; without it the farthest that any fault could is taken. Of several `looks` at a population (pairs
+    of arms, and votes) each has its part of the 5 %.
     """
-    if first.names != second.names:
-        raise InvalidInput("two arms can be compared by the same cues only: measure both in one round")
-    difference = first.mean - second.mean
-    variance = _variance(first, second, disjoint_by_client)
-    if expected is not None:
-        difference = difference - (expected[0].mean - expected[1].mean)
-        variance = variance + _variance(*expected, disjoint_by_client)
-    error = np.sqrt(np.maximum(variance, 1e-18))
+    difference, error = difference_of_cues(first, second, disjoint_by_client, expected)
     is_measurable = first.is_measurable and second.is_measurable
     raw = 2 * stats.norm.sf(np.abs(difference) / error) if is_measurable else np.ones(len(error))
-    p_values, needed = holm(raw), float(stats.norm.isf(ALPHA / 2 / len(raw)) + stats.norm.isf(1 - POWER))
+    p_values = np.minimum(looks * holm(raw), 1.0)
+    needed = float(stats.norm.isf(ALPHA / 2 / (looks * len(raw))) + stats.norm.isf(1 - POWER))
     findings = list[Finding]()
     for j, name in enumerate(first.names):
         low, high = difference[j] - _WIDE * error[j], difference[j] + _WIDE * error[j]
@@ -133,26 +133,41 @@ def compare_cues(
     return [findings[j] for j in order]
 
 
+def difference_of_cues(
+    first: "ArmCues", second: "ArmCues", disjoint_by_client: bool, expected: tuple["ArmCues", "ArmCues"] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The difference of two arms in each cue, less the expected one, and its standard deviation."""
+    if first.names != second.names:
+        raise InvalidInput("two arms can be compared by the same cues only: measure both in one round")
+    difference = first.mean - second.mean
+    variance = _variance(first, second, disjoint_by_client)
+    if expected is not None:
+        difference = difference - (expected[0].mean - expected[1].mean)
+        variance = variance + _variance(*expected, disjoint_by_client)
+    return difference, np.sqrt(np.maximum(variance, 1e-18))
+
+
 def diagnose(
     votes: "ArmVotes",
     *,
     epsilon: float,
     background: Mapping[str, float] | None = None,
+    looks: int = 1,
 ) -> tuple[Diagnosis, list[Finding]]:
     """The arm's diagnosis, and a finding for each candidate, the most significant first.
 
     A candidate is named if its share is beyond its `background`, the share of clients that vote for it where nothing is
-    wrong: as measured on public data, or 5 % where there are none. Tests are one-sided and Holm-corrected; of
+    wrong: as measured on public data (`usual_votes`), or 5 % where there are none. Tests are one-sided and Holm-corrected; of
     several candidates beyond their background the most voted one is named, else "none".
     """
     labels = votes.labels[:-1]
-    expected = np.array([max(0.0, (background or {}).get(label, _BACKGROUND)) for label in labels])
+    expected = np.array([max(0.0, (background or {}).get(label, _BACKGROUND)) + LUCK for label in labels])
     shares = votes.shares[:-1]
     raw = stats.norm.sf((shares - expected) / votes.error(expected)) if votes.is_measurable else np.ones(len(labels))
-    p_values = holm(raw)
+    p_values = np.minimum(looks * holm(raw), 1.0)
     named = [j for j in range(len(labels)) if p_values[j] <= ALPHA]
     winner = max(named, key=lambda j: shares[j]) if named else None
-    needed = float(stats.norm.isf(ALPHA / len(labels)) + stats.norm.isf(1 - POWER))
+    needed = float(stats.norm.isf(ALPHA / (looks * len(labels))) + stats.norm.isf(1 - POWER))
     findings = list[Finding]()
     for j, label in enumerate(labels):
         share, low, high = share_of_clients(votes, label)
@@ -181,6 +196,17 @@ def diagnose(
         )
     order = np.lexsort((-shares, p_values))
     return _diagnosis(votes, winner), [findings[j] for j in order]
+
+
+def usual_votes(reference: "ArmVotes") -> dict[str, float]:
+    """The background of each candidate from an arm of public clients: the share that votes for it, and a bit more.
+
+    Public clients are a sample too: 1.64 deviations are added, so that too little is expected once in twenty times.
+    """
+    voters = max(reference.voters, 1.0)
+    shares = np.clip(reference.shares, 0.0, 1.0)
+    upper = shares + 1.64 * np.sqrt(shares * (1 - shares) / voters)
+    return dict(zip(reference.labels, np.minimum(upper, 1.0).tolist(), strict=True))
 
 
 def share_of_clients(votes: "ArmVotes", label: str) -> tuple[float, float, float]:
