@@ -99,8 +99,8 @@ def compare_cues(
     """One finding for each cue on the difference first - second, the most significant first.
 
     `expected` are the same two arms of public data (`Cues.exact`). `shifts` says how far a suspected fault moves a
-    cue, for `smallest`; without it the farthest that any fault could is taken. Of several `looks` at a population (pairs
-    of arms, and votes) each has its part of the 5 %.
+    cue, for `smallest`; without it the farthest that any fault could is taken. Of several `looks` at a population
+    (pairs of arms, and votes) each has its part of the 5 %.
     """
     difference, error = difference_of_cues(first, second, disjoint_by_client, expected)
     is_measurable = first.is_measurable and second.is_measurable
@@ -157,8 +157,8 @@ def diagnose(
     """The arm's diagnosis, and a finding for each candidate, the most significant first.
 
     A candidate is named if its share is beyond its `background`, the share of clients that vote for it where nothing is
-    wrong: as measured on public data (`usual_votes`), or 5 % where there are none. Tests are one-sided and Holm-corrected; of
-    several candidates beyond their background the most voted one is named, else "none".
+    wrong: as measured on public data (`usual_votes`), or 5 % where there are none. Tests are one-sided and
+    Holm-corrected; of several candidates beyond their background the most voted one is named, else "none".
     """
     labels = votes.labels[:-1]
     expected = np.array([max(0.0, (background or {}).get(label, _BACKGROUND)) + LUCK for label in labels])
