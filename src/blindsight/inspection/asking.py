@@ -1,0 +1,130 @@
+"""What an inspection asks for: the clients after they have looked at their own data, and what is measured on them."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+from blindsight.algorithms import moments
+from blindsight.algorithms.moments import MomentsPart
+from blindsight.data.population import TEXT, Population
+from blindsight.errors import InvalidInput
+from blindsight.inspection import cues, diagnosis, measuring
+from blindsight.inspection.measuring import Part, Priced
+from blindsight.mechanisms import GaussianMechanism
+from blindsight.models import features
+from blindsight.models.coding import Category, Number
+from blindsight.models.features import Features
+from blindsight.models.primary import Primary
+from blindsight.selection import Forming
+from blindsight.selection import observe as observe_primary
+
+__all__ = ["SHARES", "Asked", "observe", "parts_of"]
+
+SHARES = {"thresholds": 0.1, "moments": 0.5, "cues": 0.2, "votes": 0.2}
+"""How the precision of an inspection is divided among what it asks for."""
+
+_ENOUGH = 5000  # public images tell how strong each frequency is
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What an inspection is about: the clients after they have looked at their own data, and the settings."""
+
+    clients: Population
+    reference: Population | None
+    inputs: str | Sequence[str]
+    label: str
+    ranges: Mapping[str, tuple[float, float]]
+    epsilon: float
+    delta: float
+    forming: Forming
+    shares: Mapping[str, float] | None
+
+    @property
+    def fields(self) -> list[str]:
+        """What the primary model reads."""
+        return [self.inputs] if isinstance(self.inputs, str) else list(self.inputs)
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The names of the classes, where there are labels."""
+        return self.clients.classes.get(self.label) if self.label in self.clients.fields else None
+
+    def mechanisms(self, parts: Sequence[Priced], *, with_thresholds: bool) -> dict[str, GaussianMechanism]:
+        """The noise of each part, and of the thresholds, so that everything together costs (epsilon, delta)."""
+        asked = [*([_Quantiles()] if with_thresholds else []), *parts]
+        given = {**SHARES, **(self.shares or {})}
+        unknown = sorted(set(given) - set(SHARES))
+        if unknown:
+            raise InvalidInput(f"precision is shared among {', '.join(SHARES)}, not {', '.join(unknown)}")
+        shares = {part.name: given[part.name] for part in asked}
+        return measuring.noise_for(asked, epsilon=self.epsilon, delta=self.delta, shares=shares)
+
+
+def observe(
+    population: Population,
+    *,
+    model: Primary | None,
+    inputs: str | Sequence[str],
+    label: str,
+    suspects: Sequence[str] | None,
+) -> Population:
+    """The population after every client has run the model, undone every suspect, and looked at its own examples."""
+    looked = [inputs] if isinstance(inputs, str) else list(inputs)
+    if model is not None:
+        population = observe_primary(population, model, inputs=inputs, label=label)
+        if label in population.fields:
+            faults = suspects or diagnosis.candidates(population, inputs, label)
+            population = diagnosis.observe(population, model, faults, inputs=inputs, label=label)
+    elif suspects:
+        raise InvalidInput("nobody can vote for a fault without a primary model that it could repair: name the model")
+    return cues.observe(population, tuple(looked))
+
+
+def parts_of(population: Population, asked: Asked, arms: tuple[str, ...], *, disjoint_by_client: bool) -> list[Part]:
+    """What is measured: cues always, votes with a model and labels, moments of images and of rows."""
+    parts: list[Part] = [cues.cues_part(population, arms, disjoint_by_client=disjoint_by_client)]
+    if diagnosis.FIELD in population.fields:
+        parts.append(diagnosis.votes_part(population, arms, disjoint_by_client=disjoint_by_client))
+    chosen = _features(population, asked, len(arms))
+    if chosen is not None:
+        label = asked.label if asked.classes else None
+        per_client = 1 if disjoint_by_client else len(arms)
+        parts.append(MomentsPart(chosen, arms, asked.classes or ("all",), label, per_client))
+    return parts
+
+
+def _features(population: Population, asked: Asked, arms: int) -> Features | None:
+    """Features of the images, or of the rows whose public ranges are known; texts are compared by cues alone."""
+    shape = population.fields[asked.fields[0]][1]
+    if len(shape) >= 2:
+        noise = _usual_noise(asked.epsilon, asked.delta)
+        classes = len(asked.classes or ("all",))
+        frequencies = moments.frequencies_for(noise, clients=asked.clients.size, classes=classes, arms=arms)
+        public = None if asked.reference is None else asked.reference.columns[asked.fields[0]][:_ENOUGH]
+        return features.images(shape, frequencies=frequencies, reference=public, field=asked.fields[0])
+    columns = list[Number | Category]()
+    for field in asked.fields:
+        dtype, shape = population.fields[field]
+        if field in population.classes:
+            columns.append(Category(field, len(population.classes[field])))
+        elif field in asked.ranges and dtype != TEXT and not shape:
+            columns.append(Number(field, *asked.ranges[field], can_miss=dtype.kind == "f", whole=dtype.kind in "iu"))
+        else:
+            return None
+    return features.rows(columns)
+
+
+@functools.cache
+def _usual_noise(epsilon: float, delta: float) -> float:
+    """The noise multiplier of moments when everything is measured: public, so it may decide what is."""
+    parts = [_Quantiles(1, name) for name in SHARES]
+    return measuring.noise_for(parts, epsilon=epsilon, delta=delta, shares=SHARES)["moments"].noise_multiplier
+
+
+@dataclasses.dataclass(frozen=True)
+class _Quantiles:
+    """Thresholds as one of the things that precision is divided among."""
+
+    coordinates: int = measuring.CELLS
+    name: str = "thresholds"

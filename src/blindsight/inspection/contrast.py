@@ -1,0 +1,223 @@
+"""`contrast`: what differs between arms of clients whose data nobody may look at, and which fault explains it.
+
+Two releases at most. If arms are quarters of clients by accuracy, where the quarters begin is released first. Then one
+round over all clients measures every arm at once: moments, from which synthetic samples are made; cues, whose
+differences are tested; votes for the fault that repairs the primary model. All of it together costs (epsilon, delta).
+Every release is written into the run directory as it is made, so that an inspection which a spent budget or a crash
+has stopped goes on from there, and nothing is paid for twice.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blindsight import checkpoints, keys, runs
+from blindsight.accounting.events import Composed, Event, from_json, to_json
+from blindsight.accounting.guarantee import certify
+from blindsight.accounting.ledger import Ledger
+from blindsight.backends import Backend, Simulation
+from blindsight.data.population import Population
+from blindsight.errors import InvalidInput
+from blindsight.inspection import measuring
+from blindsight.inspection.asking import Asked, observe, parts_of
+from blindsight.inspection.measuring import Measured, Measurement
+from blindsight.inspection.reading import notes, read, views
+from blindsight.inspection.report import Report
+from blindsight.keys import Key
+from blindsight.models.primary import Primary, primary
+from blindsight.runs import Run
+from blindsight.selection import ASSUMED, FORMINGS, Arms, Criterion, Forming, by_accuracy
+
+__all__ = ["Quarters", "contrast"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Quarters:
+    """Clients below the `low` and above the `high` quantile of accuracy (T4); where these lie is found with privacy."""
+
+    low: float = 0.25
+    high: float = 0.75
+
+
+def contrast(
+    clients: Population,
+    arms: Arms | Mapping[str, Criterion] | Quarters,
+    *,
+    epsilon: float,
+    delta: float,
+    model: Any = None,
+    reference: Population | None = None,
+    inputs: str | Sequence[str] = "image",
+    label: str = "label",
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    suspects: Sequence[str] | None = None,
+    shares: Mapping[str, float] | None = None,
+    forming: Forming = "zero_fill",
+    per_class: int = 8,
+    task: str = "contrast",
+    title: str = "What differs",
+    question: str = "",
+    population: str | None = None,
+    backend: Callable[[Population], Backend] = Simulation,
+    ledger: Ledger | None = None,
+    key: Key | None = None,
+    out: str | Path | None = None,
+    progress: Callable[[str, int, int], None] = lambda doing, done, total: None,
+) -> Report:
+    """Measure every arm in one private round, compare them, name the fault that explains the first, show samples.
+
+    `model` is the primary model: a function, a classifier, an ONNX file or a `Primary`; without one, nobody can vote.
+    `reference` are public data of the same kind, in which nothing is wrong: what arms look like there is expected.
+    `ranges` are the public ranges of the numbers among `inputs`, without which no rows are made. `suspects` are the
+    faults to vote on, all that fit if left out. `population` is the clients' name in the ledger.
+
+    **Guarantee**: everything in the report, and in the run directory `out`, is (epsilon, delta)-DP for each client.
+    """
+    run = _begin(out, clients, arms, epsilon, delta, forming, model, suspects, task)
+    with run.alone():
+        root, ledger = key or keys.root(), ledger or Ledger()
+        progress("running the model on every client's examples", 0, 4)
+        checked = None if model is None else model if isinstance(model, Primary) else primary(model)
+        look = functools.partial(observe, model=checked, inputs=inputs, label=label, suspects=suspects)
+        observed = look(clients)
+        normal = None if reference is None else look(reference)
+        asked = Asked(observed, normal, inputs, label, ranges or {}, epsilon, delta, forming, shares)
+        paying: dict[str, Any] = {"population": population or clients.name, "ledger": ledger}
+        paying["run"] = f"{run.path.name} {run.read('run.json')['id']}"
+        spent = list[Event]()
+        releases = list[Mapping[str, Any]]()
+        if isinstance(arms, Quarters):
+            progress("finding where the quarters begin", 1, 4)
+            found, event, row = _thresholds(run, asked, arms, backend, root, paying)
+            spent.append(event)
+            releases.append(row)
+            arms = by_accuracy(*found)
+        fitted = (arms if isinstance(arms, Arms) else Arms(arms)).fit(observed)
+        progress("measuring everyone in one round", 2, 4)
+        measured, parts = _measure(run, asked, fitted, bool(spent), backend, root, paying)
+        spent.append(measured.event)
+        releases.extend(measured.releases)
+        guarantee = certify(
+            spent[0] if len(spent) == 1 else Composed(tuple(spent)),
+            delta=delta,
+            participation=f"full: all {clients.size:,}, {FORMINGS[forming]}",
+            assumptions=(ASSUMED,) if forming == "eligible" else (),
+        )
+        run.write("guarantee.json", guarantee.to_dict())
+        shown = views(measured, parts, per_class, root, functools.partial(progress, "fitting the generator"))
+        listed, diagnoses = read(measured, parts, fitted, normal)
+        report = Report(
+            title=title,
+            task=task,
+            question=question or f"What differs between {' and '.join(fitted)}?",
+            arms=shown,
+            findings=tuple(listed),
+            diagnoses=tuple(diagnoses),
+            guarantee=guarantee,
+            releases=tuple(releases),
+            population={"name": clients.name, "clients": clients.size, "classes": list(clients.classes.get(label, ()))},
+            notes=notes(fitted, guarantee, normal),
+        )
+        report.save(run.path / "report.html")
+        report.save_json(run.path / "report.json")
+        if any(view.samples is not None or view.rows is not None for view in shown):
+            report.save_samples(run.path / "samples")
+        return report
+
+
+def _begin(
+    out: str | Path | None,
+    clients: Population,
+    arms: Any,
+    epsilon: float,
+    delta: float,
+    forming: Forming,
+    model: Any,
+    suspects: Sequence[str] | None,
+    task: str,
+) -> Run:
+    """The run directory; one that another inspection has begun is refused."""
+    rule = f"{arms}" if isinstance(arms, Quarters) else (arms if isinstance(arms, Arms) else Arms(arms)).rule
+    named = None if model is None else model.name if isinstance(model, Primary) else str(getattr(model, "name", model))
+    settings = {"task": task, "population": clients.name, "clients": clients.size, "arms": rule, "epsilon": epsilon}
+    settings |= {"delta": delta, "forming": forming, "suspects": list(suspects) if suspects else None}
+    settings |= {"model": named if named is None or isinstance(model, str | Path | Primary) else type(model).__name__}
+    return runs.create(task, settings) if out is None else runs.begin(out, task, settings)
+
+
+def _thresholds(
+    run: Run,
+    asked: Asked,
+    arms: Quarters,
+    backend: Callable[[Population], Backend],
+    root: Key,
+    paying: Mapping[str, Any],
+) -> tuple[tuple[float, float], Event, Mapping[str, Any]]:
+    """Where the quarters begin: released now, or as this run has released it before."""
+    if not (run.path / "thresholds.json").exists():
+        population = asked.clients
+        if "is_correct" not in population.fields:
+            raise InvalidInput(
+                f"quarters of accuracy need a primary model and labels: {population.name} has no {asked.label!r}, or "
+                f"no model was named"
+            )
+        everything = parts_of(population, asked, ("failing", "healthy"), disjoint_by_client=True)
+        mechanism = asked.mechanisms(everything, with_thresholds=True)["thresholds"]
+        found = measuring.thresholds(
+            backend(population),
+            clients=population.size,
+            epsilon=certify(mechanism.event_for(measuring.CELLS), delta=asked.delta).epsilon,
+            delta=asked.delta,
+            key=root,
+            probabilities=(arms.low, arms.high),
+            **paying,
+        )
+        low, high = found.low.value, max(found.low.value, found.high.value)
+        row = {"what": "thresholds", "epsilon": found.guarantee.epsilon, "coordinates": measuring.CELLS}
+        row["noise_std"] = mechanism.noise_multiplier * np.sqrt(measuring.LEVELS)
+        run.write("thresholds.json", {"low": low, "high": high, "event": to_json(found.event), "release": row})
+    kept = run.read("thresholds.json")
+    return (kept["low"], kept["high"]), from_json(kept["event"]), kept["release"]
+
+
+def _measure(
+    run: Run,
+    asked: Asked,
+    arms: Arms,
+    with_thresholds: bool,
+    backend: Callable[[Population], Backend],
+    root: Key,
+    paying: Mapping[str, Any],
+) -> tuple[Measurement, dict[str, Any]]:
+    """The one round, made now, or as this run has made it before."""
+    population = asked.clients if asked.forming == "zero_fill" else arms.eligible(asked.clients)
+    parts = parts_of(population, asked, tuple(arms), disjoint_by_client=arms.disjoint_by_client)
+    by_name = {part.name: part for part in parts}
+    like = {part.name: np.zeros(part.coordinates) for part in parts}
+    if (path := checkpoints.newest(run.path)) is not None:
+        kept = checkpoints.load(path, like)
+        released = {name: Measured(np.array(kept.tree[name]), **kept.facts["parts"][name]) for name in like}
+        event = from_json(kept.facts["event"])
+        again = Measurement(released, tuple(arms), kept.facts["clients"], event, certify(event, delta=asked.delta))
+        return again, by_name
+    mechanisms = asked.mechanisms(parts, with_thresholds=with_thresholds)
+    measured = measuring.measure(
+        backend(population),
+        arms,
+        parts,
+        {name: mechanism for name, mechanism in mechanisms.items() if name in by_name},
+        clients=population.size,
+        delta=asked.delta,
+        key=root.derive("measure"),
+        forming=asked.forming,
+        note=arms.rule,
+        **paying,
+    )
+    facts: dict[str, Any] = {"clients": measured.clients, "event": to_json(measured.event)}
+    facts["parts"] = {name: {"noise_std": m.noise_std, "epsilon": m.epsilon} for name, m in measured.parts.items()}
+    checkpoints.write(run.path, 1, {name: part.sums for name, part in measured.parts.items()}, facts)
+    return measured, by_name

@@ -1,0 +1,124 @@
+"""From noisy sums to words and pictures: what is shown of every arm, what was found, and what it rests on.
+
+Nothing here sees a client: everything is computed from releases, or from public data.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from blindsight.accounting.guarantee import Guarantee
+from blindsight.algorithms import moments
+from blindsight.algorithms.moments import MomentsPart
+from blindsight.data.population import Population
+from blindsight.inspection import findings, power
+from blindsight.inspection.cues import ArmCues
+from blindsight.inspection.findings import Diagnosis, Finding
+from blindsight.inspection.measuring import Measured, Measurement
+from blindsight.inspection.report import ArmView
+from blindsight.keys import Key
+from blindsight.models import generators
+from blindsight.selection import Arms
+
+__all__ = ["notes", "read", "views"]
+
+_WIDE = 1.96  # 95 % intervals
+_REFERENCE = "reference"
+
+
+def views(
+    measured: Measurement,
+    parts: Mapping[str, Any],
+    per_class: int,
+    root: Key,
+    progress: Callable[[int, int], None],
+) -> tuple[ArmView, ...]:
+    """Each arm as it is shown, the one in question last: how many clients it has, and synthetic samples of it."""
+    counted = parts["cues"].read(measured["cues"])
+    made: Sequence[Mapping[str, np.ndarray]] = [{} for _ in measured.arms]
+    labels = None
+    if "moments" in parts:
+        part: MomentsPart = parts["moments"]
+        released = part.read(measured["moments"].sums, measured["moments"].noise_std)
+        generator = moments.fit(released, key=root.derive("generator"), progress=progress)
+        made, labels = generators.draw(generator, per_class, key=root.derive("samples"))
+        labels = labels if part.label else None
+    shown = [
+        _view(counted[arm], measured.clients, columns, labels) for arm, columns in zip(measured.arms, made, strict=True)
+    ]
+    return (*shown[1:], shown[0])
+
+
+def _view(arm: ArmCues, clients: int, columns: Mapping[str, np.ndarray], labels: np.ndarray | None) -> ArmView:
+    share, error = arm.counted / clients, _WIDE * arm.noise_std / clients
+    low, high = (min(max(share + way * error, 0.0), 1.0) for way in (-1, 1))
+    images = [values for values in columns.values() if values.ndim >= 3]
+    return ArmView(
+        arm.arm,
+        min(max(share, 0.0), 1.0),
+        low,
+        high,
+        samples=images[0] if images else None,
+        rows=columns if columns and not images else None,
+        labels=labels if columns else None,
+    )
+
+
+def read(
+    measured: Measurement, parts: Mapping[str, Any], arms: Arms, reference: Population | None
+) -> tuple[list[Finding], list[Diagnosis]]:
+    """What the sums say: the first arm against every other one, or against the reference, and the votes of all."""
+    seen = parts["cues"].read(measured["cues"])
+    normal = _expected(parts, arms, reference)
+    first, *others = arms
+    compared = [(seen[first], seen[other]) for other in others]
+    if not others and normal is not None:
+        compared = [(seen[first], dataclasses.replace(normal["cues"][first], arm=_REFERENCE))]
+    looks = len(compared) + (len(arms) if "votes" in parts else 0)
+    listed, diagnoses = list[Finding](), list[Diagnosis]()
+    for one, other in compared:
+        public = [normal["cues"][arm.arm] for arm in (one, other)] if others and normal is not None else []
+        listed += findings.compare_cues(
+            one,
+            other,
+            epsilon=measured["cues"].epsilon,
+            disjoint_by_client=arms.disjoint_by_client,
+            expected=(public[0], public[1]) if public and all(arm.is_measurable for arm in public) else None,
+            looks=looks,
+        )
+    if "votes" in parts:
+        for arm, votes in parts["votes"].read(measured["votes"]).items():
+            usual = None
+            if normal is not None and normal["votes"][arm].is_measurable:
+                usual = dict(zip(votes.labels, normal["votes"][arm].shares.tolist(), strict=True))
+            found, voted = findings.diagnose(votes, epsilon=measured["votes"].epsilon, background=usual, looks=looks)
+            diagnoses.append(found)
+            listed += voted
+    return listed, diagnoses
+
+
+def _expected(parts: Mapping[str, Any], arms: Arms, reference: Population | None) -> dict[str, dict[str, Any]] | None:
+    """What the same arms of the public reference say, in which nothing is wrong; no noise, for it is public."""
+    if reference is None:
+        return None
+    asked_for = [parts[name] for name in ("cues", "votes") if name in parts]
+    sent = power.client_vectors(reference, arms, asked_for)
+    return {part.name: part.read(Measured(sent[part.name].sum(axis=0), 0.0, 0.0)) for part in asked_for}
+
+
+def notes(arms: Arms, guarantee: Guarantee, reference: Population | None) -> tuple[str, ...]:
+    """What a reader should know beside the findings."""
+    said = [
+        f"Arms: {arms.rule}.",
+        "Samples are synthetic: a generator was fitted to noisy moments of all clients together, and nobody's example "
+        "is among them. They inherit the guarantee, because computing on a release costs nothing.",
+        "Tests are on the released sums, whose noise is known, never on samples.",
+    ]
+    if reference is None:
+        said.append(
+            "Clients on which a model fails differ from others even where nothing is broken. Name public data as the "
+            "reference to test for what goes beyond that."
+        )
+    return (*said, *(f"Assumed: {words}." for words in guarantee.assumptions))

@@ -1,0 +1,202 @@
+"""Laws of `contrast`: it costs what was asked for, nothing is paid for twice, and it finds what is there."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from blindsight import data, keys, selection
+from blindsight.accounting.accountants import epsilon as epsilon_of
+from blindsight.accounting.events import Composed, from_json
+from blindsight.accounting.ledger import Ledger
+from blindsight.data import Population, faults
+from blindsight.errors import BudgetExceeded, InvalidInput
+from blindsight.inspection import contrast as module
+from blindsight.inspection.contrast import Quarters, contrast
+from blindsight.inspection.report import Report
+from blindsight.models.primary import primary
+
+KEY = keys.reproducible(7)
+
+
+def brightness(images: np.ndarray) -> np.ndarray:
+    """A model that knows two classes by which half is brighter: dark above is 0, dark below is 1."""
+    numbers = images.astype(np.float32) / 255
+    return np.stack([numbers[:, 4:].mean(axis=(1, 2)), numbers[:, :4].mean(axis=(1, 2))], axis=1)
+
+
+def halves(clients: int = 300, examples: int = 12, seed: int = 0, name: str = "halves") -> Population:
+    """Images of 8 x 8 whose bright half says the class."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 2, clients * examples).astype(np.int32)
+    images = random.integers(0, 60, (clients * examples, 8, 8)).astype(np.uint8)
+    for label, half in ((0, slice(4, 8)), (1, slice(0, 4))):
+        images[labels == label, half] += 150
+    columns = {"image": images, "label": labels}
+    sizes = np.full(clients, examples)
+    return Population(columns, sizes=sizes, name=name, classes={"label": ("below", "above")}, synthetic=True)
+
+
+MODEL = primary(brightness, name="brightness", shape=(8, 8))
+SUSPECTS = ("invert", "flip", "byte_swap")
+
+
+def inspect(tmp_path: Path, people: Population, arms: Any = None, **more: Any) -> Report:
+    about: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "model": MODEL, "suspects": SUSPECTS, "per_class": 2}
+    about |= {"ledger": Ledger(tmp_path / "ledger.db"), "key": KEY, "out": tmp_path / "run"} | more
+    return contrast(people, Quarters(0.1, 0.9) if arms is None else arms, **about)
+
+
+def entries(tmp_path: Path, population: str) -> list[Any]:
+    return [entry for entry in Ledger(tmp_path / "ledger.db").entries(population) if entry.kind == "release"]
+
+
+@pytest.mark.parametrize("fault", ["invert:0.4", "flip:0.4:axis=vertical"])
+def test_it_names_the_fault_and_how_many_it_hits(tmp_path, fault):
+    people = faults.apply(halves(), fault)
+    name = str(dataclasses.replace(faults.parse(fault)[0], fraction=1.0))
+    # inverting and turning upside down do the same to this model: only one of them is suspected at a time
+    report = inspect(tmp_path, people, selection.by_accuracy(0.5, 0.9), suspects=(name, "flip", "byte_swap"))
+    assert {found.arm: found.fault for found in report.diagnoses} == {"failing": name, "healthy": "none"}
+    shares = {view.name: view for view in report.arms}
+    truth = faults.affected(people, fault).mean()
+    assert shares["failing"].share_low <= truth <= shares["failing"].share_high
+    assert [view.name for view in report.arms] == ["healthy", "failing"]  # what is in question comes last
+
+
+def test_where_nothing_is_wrong_nothing_is_named(tmp_path):
+    report = inspect(tmp_path, halves(), {"all": selection.everything()}, reference=halves(seed=5))
+    assert {found.fault for found in report.diagnoses} == {"none"}
+    assert not [found for found in report.findings if found.verdict == "found"]
+
+
+def test_all_releases_together_cost_what_was_asked_for_and_the_ledger_has_them(tmp_path):
+    people = faults.apply(halves(), "invert:0.4")
+    report = inspect(tmp_path, people)
+    paid = [from_json(entry.event) for entry in entries(tmp_path, people.name)]
+    assert len(paid) == 2 == report.guarantee.releases
+    spent = epsilon_of(Composed(tuple(paid)), 1e-6).epsilon
+    assert spent == pytest.approx(report.guarantee.epsilon)
+    assert 0.999 * 4.0 <= spent <= 4.0
+    assert {row["what"] for row in report.releases} == {"thresholds", "cues", "votes", "moments"}
+
+
+def test_a_budget_that_ends_half_way_stops_it_and_a_raised_one_lets_it_go_on_without_paying_again(tmp_path):
+    people = faults.apply(halves(), "invert:0.4")
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.set_budget(people.name, epsilon=2.0, delta=1e-6)
+    with pytest.raises(BudgetExceeded):
+        inspect(tmp_path, people)
+    assert len(entries(tmp_path, people.name)) == 1  # the thresholds
+    before = json.loads((tmp_path / "run" / "thresholds.json").read_text())
+    ledger.set_budget(people.name, epsilon=4.0, delta=1e-6)
+    first = inspect(tmp_path, people, key=keys.root())
+    assert json.loads((tmp_path / "run" / "thresholds.json").read_text()) == before
+    assert len(entries(tmp_path, people.name)) == 2
+    again = inspect(tmp_path, people, key=keys.root())  # a finished one is only read again
+    assert len(entries(tmp_path, people.name)) == 2
+    assert [f.effect for f in again.findings] == [f.effect for f in first.findings]
+
+
+def test_a_measurement_that_was_paid_for_but_lost_is_paid_for_again(tmp_path, monkeypatch):
+    people = halves()
+    arms = selection.by_accuracy(0.5, 0.9)
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(module.checkpoints, "write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            inspect(tmp_path, people, arms)
+    assert len(entries(tmp_path, people.name)) == 1
+    inspect(tmp_path, people, arms)
+    assert len(entries(tmp_path, people.name)) == 2
+
+
+def test_what_is_saved_holds_no_clients_data_and_is_the_report(tmp_path):
+    people = faults.apply(halves(), "invert:0.4")
+    report = inspect(tmp_path, people, selection.by_accuracy(0.5, 0.9))
+    folder = tmp_path / "run"
+    files = {path.name for path in folder.iterdir()}
+    assert files == {
+        "checkpoint-00000001.safetensors",
+        "guarantee.json",
+        "lock",
+        "report.html",
+        "report.json",
+        "run.json",
+        "samples",
+    }
+    assert Report.from_dict(json.loads((folder / "report.json").read_text())).verdict == report.verdict
+    assert json.loads((folder / "guarantee.json").read_text())["epsilon"] == report.guarantee.epsilon
+
+
+def test_another_inspection_in_the_same_folder_is_refused(tmp_path):
+    people = halves(clients=50)
+    inspect(tmp_path, people, selection.by_accuracy(0.5, 0.9))
+    with pytest.raises(InvalidInput, match="other settings"):
+        inspect(tmp_path, people, selection.by_accuracy(0.4, 0.9))
+
+
+def test_eligible_takes_who_is_in_an_arm_for_public_and_says_so(tmp_path):
+    people = faults.apply(halves(), "invert:0.4")
+    report = inspect(tmp_path, people, selection.by_accuracy(0.5, 0.9), forming="eligible")
+    assert any("public" in words for words in report.guarantee.assumptions)
+    assert any("Assumed" in note and "eligible" in note for note in report.notes)
+
+
+def test_rows_are_compared_and_made_where_their_ranges_are_public(tmp_path):
+    people = data.embedded("tabular", clients=400)
+    numbers = [f for f, (d, s) in people.fields.items() if not s and d.kind in "iuf" and f not in people.classes][:2]
+    ranges = dict.fromkeys(numbers, (0.0, 100.0))
+    arms = {"all": selection.everything()}
+    about = {"model": None, "suspects": None, "inputs": numbers, "label": "income"}
+    report = inspect(
+        tmp_path, people, arms, ranges=ranges, reference=data.embedded("tabular", clients=100, seed=3), **about
+    )
+    assert set(report.arms[0].rows or {}) == set(numbers)
+    assert not report.diagnoses
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "wrong shape": ({"model": primary(brightness, shape=(9, 9))}, "shape"),
+    "wrong range": ({"model": primary(brightness, shape=(8, 8), dtype=np.float32, value_range=(0, 1))}, "uint8"),
+    "unknown fault": ({"suspects": ("inverse",)}, "no fault 'inverse'"),
+    "an arm nobody can be in": (
+        {"arms": {"all": selection.everything(), "none": selection.correct()}},
+        "nobody can be",
+    ),
+    "votes without a model": ({"model": None, "arms": {"all": selection.everything()}}, "without a primary model"),
+    "quarters without a model": ({"model": None, "suspects": None}, "need a primary model"),
+    "a share of nothing": ({"shares": {"luck": 1.0}}, "not luck"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence_and_nothing_is_spent(tmp_path, case):
+    given, words = BAD[case]
+    people = halves(clients=20)
+    given = dict(given)
+    with pytest.raises(InvalidInput, match=words) as refused:
+        inspect(tmp_path, people, given.pop("arms", None), **given)
+    assert "\n" not in str(refused.value)
+    assert not entries(tmp_path, people.name)
+
+
+def test_mistakes_need_labels(tmp_path):
+    people = halves(clients=20)
+    blank = people.replace({"image": people.columns["image"]})
+    with pytest.raises(InvalidInput, match="labels"):
+        inspect(tmp_path, blank, selection.by_correctness(), suspects=None)
+
+
+def test_noise_is_in_what_is_kept(tmp_path):
+    """Two keys, two measurements: whatever the run directory holds has noise in it."""
+    people, arms = halves(clients=100), selection.by_accuracy(0.5, 0.9)
+    one = inspect(tmp_path / "a", people, arms)
+    other = inspect(tmp_path / "b", people, arms, key=keys.reproducible(8))
+    assert all(f.effect != g.effect for f, g in zip(one.findings[:5], other.findings[:5], strict=True))
