@@ -67,8 +67,9 @@ def critic_loss(gan: GAN, critic: Any, batch: Any, key: jax.Array, penalty: floa
     between = real + jnp.broadcast_to(share, real.shape) * (fake - real)
     slopes = jax.grad(lambda x: jnp.sum(critic(x, labels, weight) * weight))(between)
     lengths = jnp.sqrt(jnp.sum(jnp.square(slopes), axis=tuple(range(1, real.ndim))) + 1e-10)
-    scores = critic(fake, labels, weight) - critic(real, labels, weight)
-    return batch.mean(scores + penalty * jnp.square(lengths - 1))
+    # side by side, so that its weights are read once for both; each is a batch of its own to its norms
+    scores = jax.vmap(lambda x: critic(x, labels, weight))(jnp.stack([fake, real]))
+    return batch.mean(scores[0] - scores[1] + penalty * jnp.square(lengths - 1))
 
 
 def generator_loss(gan: GAN, generator: Any, key: jax.Array, count: int) -> jax.Array:
