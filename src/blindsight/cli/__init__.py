@@ -85,7 +85,9 @@ WholeNumber = Annotated[int | None, typer.Option(parser=whole_number, metavar="N
 )
 def plan(
     population: Annotated[int, typer.Option(parser=whole_number, help="Clients in all (250000, 250k, 4M).")],
-    cohort: Annotated[int, typer.Option(parser=whole_number, help="Clients per round, expected or exact.")],
+    cohort: Annotated[
+        int | None, typer.Option(parser=whole_number, help="Clients per round, expected or exact.")
+    ] = None,
     delta: Annotated[str, typer.Option(help="Failure probability: a number, 1/N or N^-1.1.")] = "N^-1.1",
     noise_multiplier: Annotated[float | None, typer.Option(help="Noise over clip; leave out to solve for it.")] = None,
     rounds: Annotated[
@@ -102,12 +104,20 @@ def plan(
         bool, typer.Option("--adaptive-clipping", help="How to split the noise with the clip's own estimate.")
     ] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Say in plain words what is promised.")] = False,
+    detect: Annotated[str | None, typer.Option(help="A fault: would one inspection at --epsilon find it?")] = None,
+    fraction: Annotated[float, typer.Option(help="The share of clients that the fault hits (--detect).")] = 0.05,
     as_json: AsJson = False,
 ) -> None:
     """Privacy arithmetic: epsilon from noise and rounds, noise from epsilon, rounds from epsilon.
 
-    Give two of --noise-multiplier, --rounds and --epsilon; the third is solved for.
+    Give two of --noise-multiplier, --rounds and --epsilon; the third is solved for. With --detect FAULT: whether an
+    inspection of all clients at --epsilon could show that fault, before anything is spent.
     """
+    if detect is not None:
+        _print_prediction(detect, fraction, population, epsilon, delta_value(delta, population), as_json)
+        return
+    if cohort is None:
+        raise InvalidInput("say how many clients take part in a round with --cohort")
     given = [value is not None for value in (noise_multiplier, rounds, epsilon)]
     if sum(given) != 2:
         raise InvalidInput("give exactly two of --noise-multiplier, --rounds and --epsilon; the third is solved for")
@@ -136,6 +146,20 @@ def plan(
         print_json(found.to_dict() | adaptive)
     else:
         _print_plan(found, epsilon, split, explain)
+
+
+def _print_prediction(
+    fault: str, fraction: float, population: int, epsilon: float | None, delta: float, as_json: bool
+) -> None:
+    from blindsight.inspection.power import embedded_yardstick, predict
+
+    if epsilon is None:
+        raise InvalidInput("say what the inspection may spend with --epsilon")
+    found = predict(embedded_yardstick(), fault, fraction, clients=population, epsilon=epsilon, delta=delta)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        Console(highlight=False).print(found)
 
 
 def _print_plan(found: "Plan", target: float | None, split: tuple[float, float] | None, explain: bool) -> None:

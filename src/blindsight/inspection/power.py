@@ -222,18 +222,14 @@ class Prediction:
         table = Table(box=None, pad_edge=False)
         for heading in ("how", "found in", "9 times in 10 from"):
             table.add_column(heading)
-        where = f"everyone's cues against public ones, most of all {escape(self.cue)}"
-        table.add_row(where, _rate(self.by_sanity), _least(self.smallest_by_sanity))
-        table.add_row(
-            "cues of failing clients against healthy ones", _rate(self.by_cues), _least(self.smallest_by_cues)
-        )
-        if self.named is None:
-            table.add_row("votes: nobody can vote for it, because it cannot be undone", "", "")
-        else:
-            words = f"votes of failing clients, for {escape(self.named)}"
-            table.add_row(words, _rate(self.by_votes), _least(self.smallest_by_votes))
+        table.add_row("everyone's cues against public ones", _rate(self.by_sanity), _least(self.smallest_by_sanity))
+        table.add_row("failing clients' against healthy ones'", _rate(self.by_cues), _least(self.smallest_by_cues))
+        if self.named is not None:
+            table.add_row("failing clients' votes", _rate(self.by_votes), _least(self.smallest_by_votes))
         yield table
-        yield f"[dim]As measured on {escape(self.about)}; other data, other shifts.[/]"
+        voted = "nobody can vote for it: it cannot be undone" if self.named is None else f"voted for as {self.named}"
+        yield f"It shows most in {escape(self.cue)}; {escape(voted)}."
+        yield f"[dim]Measured on {escape(self.about)}.[/]"
 
 
 def predict(
@@ -262,15 +258,16 @@ def predict(
 
     def sanity(share: float) -> np.ndarray:
         sums = _expected(yardstick, fault, share, clients, "cues")
-        everyone = yardstick.cues.everyone(Measured(sums, stds["cues"] / math.sqrt(len(yardstick.cues.arms)), math.inf))
-        return _cue_power(everyone, yardstick.reference)
+        std = stds["cues"] / math.sqrt(len(yardstick.cues.arms))  # of a round with one arm, not of all arms added up
+        seen, true = (yardstick.cues.everyone(Measured(sums, noise, math.inf)) for noise in (std, 0.0))
+        return _cue_power((seen, yardstick.reference), (true.spread, yardstick.reference.spread))
 
     def contrast(share: float) -> np.ndarray:
-        arms = yardstick.cues.read(
-            Measured(_expected(yardstick, fault, share, clients, "cues"), stds["cues"], math.inf)
-        )
-        first, second, *_ = (arms[name] for name in yardstick.cues.arms)
-        return _cue_power(first, second, yardstick.expected)
+        sums = _expected(yardstick, fault, share, clients, "cues")
+        seen, true = (yardstick.cues.read(Measured(sums, noise, math.inf)) for noise in (stds["cues"], 0.0))
+        first, second, *_ = yardstick.cues.arms
+        spreads = true[first].spread, true[second].spread
+        return _cue_power((seen[first], seen[second]), spreads, yardstick.expected)
 
     def votes(share: float) -> float:
         return _vote_power(yardstick, fault, share, clients, stds["votes"])
@@ -294,12 +291,22 @@ def predict(
     )
 
 
-def _cue_power(first: ArmCues, second: ArmCues, expected: tuple[ArmCues, ArmCues] | None = None) -> np.ndarray:
-    """For each cue, the probability that its difference between two arms is beyond its threshold."""
-    difference, error = difference_of_cues(first, second, True, expected)
-    threshold, beyond = stats.norm.isf(ALPHA / 2 / len(first.names)), np.abs(difference) / error
-    powers = stats.norm.sf(threshold - beyond) + stats.norm.sf(threshold + beyond)
-    enough = [stats.norm.cdf((arm.counted - 5 * arm.noise_std) / max(arm.noise_std, 1e-9)) for arm in (first, second)]
+def _cue_power(
+    arms: tuple[ArmCues, ArmCues],
+    spreads: tuple[np.ndarray, np.ndarray],
+    expected: tuple[ArmCues, ArmCues] | None = None,
+) -> np.ndarray:
+    """For each cue, the probability that its difference between two arms is beyond its threshold.
+
+    What a finding takes for the error is a little more than the truth, because it cannot know how much clients differ;
+    `spreads` are the truth.
+    """
+    difference, stated = difference_of_cues(*arms, True, expected)
+    first, second = (dataclasses.replace(arm, spread=spread) for arm, spread in zip(arms, spreads, strict=True))
+    true = difference_of_cues(first, second, True, expected)[1]
+    threshold = stats.norm.isf(ALPHA / 2 / len(first.names)) * stated
+    powers = stats.norm.sf((threshold - difference) / true) + stats.norm.sf((threshold + difference) / true)
+    enough = [stats.norm.cdf((arm.counted - 5 * arm.noise_std) / max(arm.noise_std, 1e-9)) for arm in arms]
     return powers * float(np.prod(enough))
 
 
