@@ -239,3 +239,16 @@ def test_a_generator_of_images_comes_nearer_to_the_moments():
 
     begun, trained = (fit(found, key=KEY, steps=steps, batch=16) for steps in (0, 150))
     assert distance(trained) < 0.5 * distance(begun)
+
+
+def test_arms_that_nobody_is_in_are_known_and_do_not_spoil_the_others():
+    """Their moments are noise divided by noise."""
+    data = population([8] * 60)
+    arms = Arms({"all": where("phone", 7), "rest": everything()})
+    found = measure(data, FEATURES, arms, epsilon=8.0, delta=1e-5, key=KEY, ledger=Ledger())
+    assert not found.is_seen[0].any()
+    assert found.is_seen[1].all()
+    made = fit(found, key=KEY, steps=20, batch=4)
+    (nobody, rest), _ = draw(made, 50, key=KEY)
+    assert nobody["image"].shape == rest["image"].shape
+    assert abs(rest["image"].mean() - data.columns["image"].mean()) < 15

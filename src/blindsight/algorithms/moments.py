@@ -133,6 +133,11 @@ class Moments:
         return np.maximum(self.sums[..., 0], max(2 * self.noise_std, 1e-6)) / _COUNT
 
     @property
+    def is_seen(self) -> np.ndarray:
+        """Whether there is more of an arm and class than noise would show of none, (arms, classes)."""
+        return self.sums[..., 0] > 3 * self.noise_std
+
+    @property
     def means(self) -> np.ndarray:
         """The mean features of every arm and class, (arms, classes, dimension), noisy."""
         return self.sums[..., 1:] / self.counts[..., None]
@@ -230,33 +235,35 @@ def fit(
     generator = generator_for(features, mean, covariance, key=root.derive("start").jax())
     released = {name: jnp.asarray(part, jnp.float32) for name, part in features.unpack(moments.means).items()}
     target = {name: jnp.asarray(part, jnp.float32) for name, part in target.items()}
-    floor = features.dimension * float(np.mean(np.square(moments.noise)))
+    seen = moments.is_seen.astype(np.float32)  # who is not there must not bend what everyone shares
+    trust = seen * np.square(moments.noise.min() / np.maximum(moments.noise, 1e-30))  # in what was released
+    floor = features.dimension * float(np.mean(trust * np.square(moments.noise)))
     params, static = eqx.partition(generator, eqx.is_inexact_array)
     optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, max(steps, 1)))
 
-    def distance(params: Any, towards: dict[str, jax.Array], key: jax.Array) -> jax.Array:
+    def distance(params: Any, towards: dict[str, jax.Array], weight: Any, key: jax.Array) -> jax.Array:
         """The squared distance of the mean features, without bias: two independent halves are multiplied."""
         made = eqx.combine(params, static)
         halves = jax.random.normal(key, (2, batch, made.latent))
         one, other = (features.expected(made.encoded(latents)) for latents in halves)
-        parts = [
-            features.scales[name] ** 2 * jnp.mean(_inner(one[name] - towards[name], other[name] - towards[name]))
+        off = [
+            features.scales[name] ** 2 * _inner(one[name] - towards[name], other[name] - towards[name])
             for name in towards
         ]
-        return sum(parts, jnp.zeros(()))
+        return jnp.mean(jnp.asarray(weight, jnp.float32) * sum(off[1:], off[0]))
 
     @jax.jit
     def train(state: Any, keys: jax.Array) -> tuple[Any, jax.Array]:
         def step(state: Any, key: jax.Array) -> tuple[Any, None]:
             params, average, optimizer_state = state
-            gradient = jax.grad(distance)(params, target, key)
+            gradient = jax.grad(distance)(params, target, seen, key)
             updates, optimizer_state = optimizer.update(gradient, optimizer_state)
             params = optax.apply_updates(params, updates)
             return (params, optax.incremental_update(params, average, 0.02), optimizer_state), None
 
         state, _ = jax.lax.scan(step, state, keys)
         fresh = jax.random.split(jax.random.fold_in(keys[0], 1), 32)
-        return state, jnp.mean(jax.lax.map(lambda key: distance(state[1], released, key), fresh))
+        return state, jnp.mean(jax.lax.map(lambda key: distance(state[1], released, trust, key), fresh))
 
     chunk, before = 50, math.inf
     with jax.numpy_dtype_promotion("standard"):  # which Optax needs

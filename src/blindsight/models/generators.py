@@ -188,16 +188,19 @@ def generator_for(
     raise InvalidInput("features of images and of rows have generators; those of text can only be compared")
 
 
-def draw(generator: Any, per_class: int, *, key: Any) -> tuple[tuple[dict[str, np.ndarray], ...], np.ndarray]:
+def draw(
+    generator: Any, per_class: int, *, key: Any, spread: float = 1.0
+) -> tuple[tuple[dict[str, np.ndarray], ...], np.ndarray]:
     """`per_class` examples of every class for each arm, from the same latents, and their labels; class after class.
 
-    `key` is a `Key`; what is drawn is public, whatever key it is.
+    `key` is a `Key`; what is drawn is public, whatever key it is. A `spread` below 1 draws more typical examples than
+    there are, which is easier on the eye and hides what is rare.
     """
     if per_class < 1:
         raise InvalidInput(f"draw one example per class at least, got {per_class}")
     random = np.random.default_rng(np.frombuffer(key.derive("examples").secret, np.uint32))
     arms, classes = generator.groups
-    latents = random.normal(size=(per_class, generator.latent)).astype(np.float32)
+    latents = (spread * random.normal(size=(per_class, generator.latent))).astype(np.float32)
     columns = len(generator.marginals.columns) if isinstance(generator, RowGenerator) else 0
     found = generator.examples(latents, random.random((per_class, 2 * columns)))
     flat = {field: values.reshape(arms, classes * per_class, *values.shape[3:]) for field, values in found.items()}
