@@ -155,7 +155,7 @@ def observe(
     *,
     inputs: str | Sequence[str] = "image",
     label: str = "label",
-    most: int = 16,
+    most: int = 8,
 ) -> Population:
     """The population with `repaired`: whether each candidate would have put each failing example right.
 

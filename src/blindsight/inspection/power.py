@@ -113,15 +113,17 @@ class Yardstick:
         return self.votes.labels[max(fitting, key=lambda k: shares[k])] if fitting else None
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON."""
-        means = {
-            name: {part: [round(float(value), 6) for value in vector] for part, vector in parts.items()}
+        """Write it as JSON, a line for each fault."""
+        about = {"about": self.about, "clients": self.clients, "arms": list(self.cues.arms)}
+        about |= {"disjoint_by_client": self.cues.disjoint_by_client, "cues": list(self.cues.names)}
+        about |= {"labels": list(self.votes.labels), "margin": self.votes.margin}
+        lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in about.items()]
+        means = [
+            f"{json.dumps(name)}: {json.dumps({part: np.round(v, 6).tolist() for part, v in parts.items()})}"
             for name, parts in self.means.items()
-        }
-        found = {"about": self.about, "clients": self.clients, "arms": list(self.cues.arms)}
-        found |= {"disjoint_by_client": self.cues.disjoint_by_client, "cues": list(self.cues.names)}
-        found |= {"labels": list(self.votes.labels), "margin": self.votes.margin, "means": means}
-        Path(path).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        ]
+        lines.append('"means": {\n' + ",\n".join(means) + "\n}")
+        Path(path).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: Any) -> "Yardstick":
@@ -150,7 +152,7 @@ def measure_yardstick(
     *,
     inputs: str | Sequence[str] = "image",
     label: str = "label",
-    most: int = 16,
+    most: int = 8,
     about: str = "",
 ) -> Yardstick:
     """A yardstick from public data on which the primary model makes its mistakes: not those it was trained on.
