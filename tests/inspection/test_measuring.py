@@ -64,12 +64,12 @@ def test_no_client_can_make_a_part_longer_than_its_bound(arms):
         for size in (1, 2, 9):
             right = np.arange(size) % 3 == 0
             fields = {
-                "cues": np.full((size + 2, 4), value, np.float32),
-                "is_correct": np.pad(right, (0, 2)),
-                "repaired": np.ones((size + 2, 2), bool) & np.array([True, size > 1]),
-                "tried": np.ones(size + 2, bool),
+                "cues": np.full((10, 4), value, np.float32),
+                "is_correct": np.pad(right, (0, 10 - size)),
+                "repaired": np.ones((10, 2), bool) & np.array([True, size > 1]),
+                "tried": np.ones(10, bool),
             }
-            weight = np.pad(np.ones(size, np.float32), (0, 2))
+            weight = np.pad(np.ones(size, np.float32), (0, 10 - size))
             batch = Batch({name: jnp.asarray(field) for name, field in fields.items()}, jnp.asarray(weight))
             for part in parts_for(arms):
                 sent = np.asarray(part.client_part(batch, arms.masks(batch), jax.random.key(0)), np.float64)
