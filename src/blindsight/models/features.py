@@ -118,7 +118,7 @@ def images(
     field: str = "image",
     seed: int = 0,
 ) -> Features:
-    """Features of images of that shape: (height, width), or with channels last.
+    """Features of images of that shape, (height, width) or with channels last: their lowest frequencies, or all.
 
     `reference` are public images, (n, *shape), that look a little like the clients': how strong a frequency is in them
     weighs it. Without them strength falls with frequency, as it does in photographs.
@@ -126,9 +126,13 @@ def images(
     >>> images((28, 28), frequencies=49).dimension
     1274
     """
-    if len(shape) not in (2, 3) or not 1 <= frequencies * channels_of(shape) <= math.prod(shape):
-        raise InvalidInput(f"images of shape {tuple(shape)} have no {frequencies} frequencies: ask for fewer")
+    if len(shape) not in (2, 3) or not min(*shape, frequencies) >= 1:
+        raise InvalidInput(
+            f"images are (height, width) or with channels last, and have one frequency at least: "
+            f"got {tuple(shape)} and {frequencies}"
+        )
     height, width, channels = shape[0], shape[1], channels_of(shape)
+    frequencies = min(frequencies, height * width)
     down, across = np.meshgrid(np.arange(height), np.arange(width), indexing="ij")
     pitch = np.hypot(down / height, across / width).ravel() * max(height, width)
     lowest = np.argsort(pitch, kind="stable")[:frequencies]
