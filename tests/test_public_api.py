@@ -6,8 +6,8 @@ import pkgutil
 import blindsight
 
 PINNED = {
-    "blindsight": "Guarantee Ledger Plan Privacy accounting algorithms backends config data errors evaluation jobs "
-    "keys mechanisms models participation plan runs training trees",
+    "blindsight": "Guarantee Ledger Plan Privacy accounting algorithms backends config data errors evaluation fidelity "
+    "inspect inspection jobs keys mechanisms models participation plan runs selection training trees",
     "blindsight.accounting": "Bound Event Guarantee Relation Unit certify delta epsilon group_privacy rounds_for "
     "solve_noise split_noise",
     "blindsight.algorithms": "AdaptiveClip Algorithm State dp_fedavg",
@@ -19,7 +19,8 @@ PINNED = {
     "blindsight.errors": "BlindsightError BudgetExceeded InvalidInput LedgerCorrupted LedgerError LedgerFromTheFuture "
     "LedgerTampered PrivacyError RelationMismatch UnboundedContribution UnknownEvent",
     "blindsight.evaluation": "evaluator",
-    "blindsight.jobs": "run_training",
+    "blindsight.inspection": "Diagnosis Finding Quarters Report contrast mistakes sanity slices",
+    "blindsight.jobs": "load_model run_inspection run_training",
     "blindsight.keys": "Key Stream reproducible root",
     "blindsight.mechanisms": "GaussianMechanism LaplaceMechanism Mechanism Quantile QuantileEstimate Release Tally "
     "Votes WithoutNoise gaussian laplace publish quantile votes without_noise",
@@ -28,6 +29,8 @@ PINNED = {
     "poisson unproven",
     "blindsight.privacy": "Plan Privacy plan",
     "blindsight.runs": "Run begin create find open_run",
+    "blindsight.selection": "ASSUMED Arms Criterion FORMINGS Forming Of accuracies by_accuracy by_correctness correct "
+    "everything mistakes observe where",
     "blindsight.training": "Trained machine train",
     "blindsight.trees": "BoundedSum add clip norm scale size sub sum_clients to_grid zeros_like",
 }
