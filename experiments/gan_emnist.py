@@ -1,6 +1,6 @@
 """The experiment of Augenstein et al. 2020 (arXiv:1911.06679, Section 6 and Appendix C), with their settings (Table 9).
 
-    python experiments/gan_emnist.py [--population femnist] [--rounds 1000] [--clients 3400] [--out experiments/results]
+    python experiments/gan_emnist.py [--population femnist] [--clients 3400] [--only-sizes] [--out experiments/results]
 
 A primary model reads handwriting; on half of the clients pixels come in inverted, or on none. Two federated GANs learn
 what it does badly and what it does well: by client (Figures 3 and 6) and by example (Figures 7 and 8). Their grids of
@@ -10,13 +10,12 @@ noise of 0.01 times the clip: this protects nobody, and the table beside the gri
 What differs from the paper: `femnist` are 541 writers of LEAF, not the 3,400 of TFF's EMNIST; `handwriting` are 3,400
 synthetic writers. Thresholds are the paper's quantiles (the quarters of clients) of our own primary model's accuracies,
 not its 0.882 and 0.939. Who is eligible is read off the data, as theirs was: all numbers here are `simulation_only`.
-Writes gan_emnist_POPULATION.json and .png.
+Writes gan_emnist_POPULATION.json, .png and .npz (the samples), after every arm; arms that are there are not done again.
 """
 
 import argparse
 import dataclasses
 import json
-import platform
 import tempfile
 import time
 from pathlib import Path
@@ -279,46 +278,69 @@ def draw(grids: dict[str, np.ndarray], path: Path) -> None:
 
 
 def main() -> None:
-    """Run everything, print as it goes, write the results."""
+    """Run what is missing, print as it goes, write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--population", choices=["femnist", "handwriting"], default="femnist")
     parser.add_argument("--clients", type=int, default=3400)
     parser.add_argument("--rounds", type=int, default=SETTINGS["rounds"])
+    parser.add_argument("--only-sizes", action="store_true", help="no GANs: who is in which arm, and what is promised")
     parser.add_argument("--out", type=Path, default=Path("experiments/results"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     settings = {**SETTINGS, "rounds": options.rounds}
-    began = time.monotonic()
+    path = options.out / f"gan_emnist_{options.population}"
+    rows, grids = done(path, settings)
     whole, model = people(options.population, options.clients)
     right = is_correct(model, whole)
     accuracy = per_client(whole, right) / np.maximum(whole.sizes, 1)
     low, high = (float(np.quantile(accuracy, q)) for q in (0.25, 0.75))
     print(f"primary model: accuracy {right.mean():.3f}, quarters of clients at {low:.3f} and {high:.3f}", flush=True)
-    shared, rows, grids = algorithm(settings), {}, {}
-    for bug in ("bug", "none"):
-        population = faults.apply(whole, BUG) if bug == "bug" else whole
-        seen = is_correct(model, population)
-        for arm, mask in arms(population, seen, low, high).items():
-            row = grow(shared, population, mask, settings)
-            grids[f"{bug}, {arm}"] = row.pop("images")
-            rows[f"{bug}, {arm}"] = row
-            print(f"{bug}, {arm}: {row}", flush=True)
+    populations = {"bug": faults.apply(whole, BUG), "none": whole}
+    masks = {
+        f"{bug}, {arm}": mask
+        for bug, population in populations.items()
+        for arm, mask in arms(population, is_correct(model, population), low, high).items()
+    }
+    sizes = {name: int(np.count_nonzero(per_client(whole, mask))) for name, mask in masks.items()}
+    print(f"clients in the arms: {sizes}", flush=True)
     result = {
-        "command": f"python experiments/gan_emnist.py --population {options.population} --rounds {options.rounds}",
-        "hardware": f"{jax.devices()[0].device_kind}, {platform.processor() or platform.machine()}",
-        "versions": {"jax": jax.__version__, "python": platform.python_version()},
+        "command": f"python experiments/gan_emnist.py --population {options.population}",
         "clients": whole.size,
         "settings": settings,
         "simulation_only": "accuracies, thresholds, sizes and shares are read off the data without noise",
         "accuracy": {"all": float(right.mean()), "25th percentile": low, "75th percentile": high},
+        "sizes": sizes,
         "published": PUBLISHED,
-        "arms": rows,
-        "privacy": promises({name: row["clients"] for name, row in rows.items()}, whole.size, settings),
-        "seconds": round(time.monotonic() - began, 1),
+        "privacy": promises(sizes, whole.size, settings),
     }
-    path = options.out / f"gan_emnist_{options.population}"
-    path.with_suffix(".json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    draw(grids, path.with_suffix(".png"))
+    write(path, result, rows, grids)
+    shared = algorithm(settings)
+    for name, mask in masks.items():
+        if name not in rows and not options.only_sizes:
+            row = grow(shared, populations[name.split(", ")[0]], mask, settings)
+            grids[name] = row.pop("images")
+            rows[name] = {**row, "hardware": jax.devices()[0].device_kind, "jax": jax.__version__}
+            print(f"{name}: {rows[name]}", flush=True)
+            write(path, result, rows, grids)
+
+
+def done(path: Path, settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The arms that earlier runs with the same settings finished, and their samples."""
+    if not (path.with_suffix(".json").exists() and path.with_suffix(".npz").exists()):
+        return {}, {}
+    found = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    if found["settings"] != settings:
+        return {}, {}
+    with np.load(path.with_suffix(".npz")) as opened:
+        return found["arms"], {name: opened[name] for name in opened.files}
+
+
+def write(path: Path, result: dict[str, Any], rows: dict[str, Any], grids: dict[str, np.ndarray]) -> None:
+    """Everything that is known so far."""
+    path.with_suffix(".json").write_text(json.dumps({**result, "arms": rows}, indent=2) + "\n", encoding="utf-8")
+    if grids:
+        np.savez_compressed(path.with_suffix(".npz"), allow_pickle=False, **grids)
+        draw(grids, path.with_suffix(".png"))
 
 
 if __name__ == "__main__":
