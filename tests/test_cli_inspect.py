@@ -1,0 +1,78 @@
+"""`blindsight inspect` as a new user would try it, wrong input included."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from blindsight import cli, jobs
+from blindsight.accounting.ledger import Ledger
+from blindsight.config import parse
+from blindsight.data import source
+from blindsight.errors import InvalidInput
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, what was printed, and the refusal, if there was one."""
+    done = CliRunner().invoke(cli.app, list(arguments))
+    refusal = str(done.exception) if isinstance(done.exception, InvalidInput) else ""
+    return (2 if refusal else done.exit_code), done.stdout, refusal or done.stderr
+
+
+def test_it_finds_who_fails_and_why_and_pays_for_it(tmp_path):
+    about = ["--clients", "120", "--fault", "invert:0.5", "--low", "0.5", "--high", "0.9", "--suspect", "invert"]
+    about += ["--suspect", "flip", "--out", str(tmp_path / "run"), "--ledger", str(tmp_path / "ledger.db")]
+    code, printed, _ = run("inspect", "slices", "handwriting", *about, "--population", "phones")
+    assert code == 0
+    assert "of failing clients" in printed
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert {found["arm"]: found["fault"] for found in report["diagnoses"]} == {"failing": "invert", "healthy": "none"}
+    assert (tmp_path / "run" / "report.html").is_file()
+    assert 0 < Ledger(tmp_path / "ledger.db").spent("phones", delta=1e-6).epsilon <= 8.0
+
+
+def test_a_model_that_was_trained_here_can_be_inspected(tmp_path):
+    settings = {
+        "name": "small",
+        "data": {"population": "digits", "held_out": 0.1},
+        "model": {"kind": "logistic"},
+        "privacy": {"cohort": 50, "rounds": 3, "noise_multiplier": 1.0, "delta": 1e-5},
+    }
+    trained = jobs.run_training(parse(settings), out=tmp_path / "run", ledger=Ledger(tmp_path / "ledger.db"))
+    images = source("digits").columns["image"][:50]
+    found = jobs.load_model(tmp_path / "run")
+    np.testing.assert_allclose(found.scores(images), np.asarray(trained.model(images)), rtol=1e-5, atol=1e-5)
+    with pytest.raises(InvalidInput, match="not a run"):
+        jobs.load_model(tmp_path)
+
+
+BAD = {
+    "no such data": (["sanity", "nowhere"], "neither a file nor a population"),
+    "one threshold": (["slices", "digits", "--low", "0.5"], "both thresholds"),
+    "no such slices": (["slices", "digits", "--by", "weather"], "by accuracy or by a field"),
+    "no such fault": (["sanity", "digits", "--fault", "inverse"], "no fault 'inverse'"),
+    "no such model": (["sanity", "digits", "--model", "nothing.onnx"], "there is no model nothing.onnx"),
+    "no range": (["sanity", "digits", "--range", "age"], "age=0:100"),
+    "no such field": (["sanity", "digits", "--input", "photo"], "photo"),
+    "which field": (["sanity", "forum", "--reference", "digits"], "say which of"),
+    "votes for nobody": (["sanity", "digits", "--suspect", "invert"], "without a primary model"),
+    "mistakes of nobody": (["mistakes", "digits"], "needs labels and a primary model"),
+    "no privacy": (["sanity", "digits", "--epsilon", "0"], "epsilon"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence(case, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments, words = BAD[case]
+    code, _, refusal = run("inspect", *arguments)
+    assert code == 2
+    assert words in refusal
+    assert "\n" not in refusal.strip()
+
+
+def test_help_shows_an_example():
+    for task in ("sanity", "mistakes", "slices"):
+        assert "Example:" in run("inspect", task, "--help")[1]
