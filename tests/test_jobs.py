@@ -16,12 +16,13 @@ import numpy as np
 import optax
 import pytest
 
-from blindsight import cli, config, jobs
+from blindsight import cli, config
 from blindsight.accounting.events import Unit
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import AdaptiveClip, dp_fedavg
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
+from blindsight.jobs import train as jobs
 from blindsight.models import CNN, MLP, Logistic
 
 PRIVACY: dict[str, Any] = {"cohort": 5, "rounds": 2, "noise_multiplier": 1.0, "delta": 1e-3}

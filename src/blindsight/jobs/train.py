@@ -1,7 +1,6 @@
-"""What long commands do: a training run from its configuration, and an inspection from its options."""
+"""A training run from its configuration: what `blindsight train RUN.toml` does."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +8,23 @@ import jax
 import numpy as np
 import optax
 
-from blindsight import checkpoints, keys, runs, trees
+from blindsight import keys, runs, trees
 from blindsight.accounting.events import Event, Unit
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import AdaptiveClip, Algorithm, dp_fedavg
 from blindsight.backends import Simulation, placement, use_cores
-from blindsight.config import Config, ModelSettings, ServerSettings, parse
-from blindsight.data import faults
-from blindsight.data.embedded import POPULATIONS
+from blindsight.config import Config, ModelSettings, ServerSettings
 from blindsight.data.population import Population
 from blindsight.data.sources import source
 from blindsight.errors import InvalidInput
 from blindsight.evaluation import evaluator
-from blindsight.inspection import tasks
-from blindsight.inspection.report import Report
 from blindsight.mechanisms import gaussian
 from blindsight.models.classifiers import CNN, MLP, Logistic, accuracy, cross_entropy
-from blindsight.models.primary import Primary, fit, gather, primary
 from blindsight.privacy import Privacy
 from blindsight.training import Trained, train
 
-__all__ = ["load_model", "run_inspection", "run_training"]
+__all__ = ["make_algorithm", "make_model", "make_privacy", "number_of_classes", "one_example_each"]
+__all__ += ["run_training", "split_clients"]
 
 _NO_PROMISE_DELTA = 1e-6  # an infinite epsilon is infinite at every delta
 _MOST_CLASSES = 1_000_000
@@ -76,117 +71,6 @@ def run_training(
             progress=progress,
             **dataclasses.asdict(config.training),
         )
-
-
-def run_inspection(
-    task: str,
-    data: str,
-    *,
-    model: str | Path | None = None,
-    reference: str | None = None,
-    clients: int | None = None,
-    client: str | None = None,
-    fault: str | None = None,
-    inputs: Sequence[str] | None = None,
-    label: str = "label",
-    ranges: Sequence[str] | None = None,
-    out: str | Path | None = None,
-    progress: Callable[[str, int, int], None] = lambda doing, done, total: None,
-    **settings: Any,
-) -> tuple[Report, Path]:
-    """Ask `task` (sanity, mistakes or slices) of the population `data`; the report, and the folder it lies in.
-
-    Without a model, a small one is trained on the reference, which is public. The reference of an embedded population
-    are other clients of it, unless another is named.
-    """
-    use_cores()
-    options: dict[str, Any] = {"clients": clients} if clients else {}
-    people = source(data, **options, **({"client": client} if client else {}))
-    people = people if fault is None else faults.apply(people, fault)
-    if reference is None:
-        public = source(data, **_PUBLIC) if data in POPULATIONS and data != "digits" else None
-    else:
-        public = source(reference, **(_PUBLIC if reference in POPULATIONS and reference != "digits" else {}))
-    read = list(inputs or [_input_of(people, label)])
-    one = read[0] if len(read) == 1 else read
-    judge = None if model is None else load_model(model) if Path(model).is_dir() else primary(Path(model))
-    if judge is None and public is not None and label in public.fields:
-        progress("training a model on the public reference", 0, 1)
-        judge = _public_model(public, read, label)
-    folder = Path(out) if out is not None else Path("runs") / f"{task}-{_file_name(people.name)}"
-    ask = {"sanity": tasks.sanity, "mistakes": tasks.mistakes, "slices": tasks.slices}[task]
-    report = ask(
-        people,
-        model=judge,
-        reference=public,
-        inputs=one,
-        label=label,
-        ranges=dict(_range(words) for words in ranges or ()),
-        out=folder,
-        progress=progress,
-        **settings,
-    )
-    return report, folder
-
-
-def load_model(folder: str | Path) -> Primary:
-    """The model that `blindsight train` left in `folder`, as the primary model of an inspection."""
-    run = runs.open_run(folder)
-    path = checkpoints.newest(run.path)
-    if path is None:
-        raise InvalidInput(f"{folder} has no checkpoint of a model yet: train it first")
-    config = parse(_said(run.read("run.json")["settings"]))
-    population = source(config.data.population, **config.data.options)
-    trained, _ = split_clients(population, config.data.held_out)
-    size = trained.n_examples if config.privacy.unit == "example" else trained.size
-    unprotected = Privacy.none(population=size, cohort=1, rounds=1)  # what was kept has the same shape
-    algorithm = make_algorithm(config, make_model(config.model, population), unprotected)
-    like = {"state": algorithm.init(), "participated": np.zeros(size, np.int32)}
-    model = algorithm.model(checkpoints.load(path, like).tree["state"])
-    shape = population.fields[config.model.inputs[0]][1] if len(config.model.inputs) == 1 else None
-    return primary(model, name=run.path.name, shape=shape)
-
-
-def _said(settings: Any) -> Any:
-    """Settings as a file would say them, which has no word for what was left out."""
-    if not isinstance(settings, dict):
-        return settings
-    return {key: _said(value) for key, value in settings.items() if value is not None}
-
-
-def _public_model(public: Population, inputs: Sequence[str], label: str) -> Primary:
-    """A small classifier of public data."""
-    dtype, shape = public.fields[inputs[0]]
-    if dtype.kind not in "biuf":
-        raise InvalidInput(f"{inputs[0]} of {public.name} is text, which no model here reads: name a model")
-    kind = "cnn" if len(shape) >= 2 else "mlp"
-    model = make_model(ModelSettings(kind=kind, inputs=tuple(inputs), label=label), public)
-    x, y = gather(public.columns, list(inputs)), public.columns[label]
-    trained = fit(model, x, y, key=jax.random.key(0))
-    return primary(trained, name=f"a {kind} trained on {public.name}", shape=x.shape[1:])
-
-
-def _input_of(population: Population, label: str) -> str:
-    """The image of a population; else the model's inputs have to be named."""
-    images = [field for field, (_, shape) in population.fields.items() if len(shape) >= 2]
-    if len(images) != 1:
-        known = ", ".join(field for field in population.fields if field != label)
-        raise InvalidInput(f"say which of {known} the model reads: --input FIELD, once for each")
-    return images[0]
-
-
-def _file_name(name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in ".-" else "-" for letter in name)
-
-
-def _range(words: str) -> tuple[str, tuple[float, float]]:
-    """`age=0:100` as a field and its ends."""
-    field, _, ends = words.partition("=")
-    try:
-        low, high = (float(end) for end in ends.split(":"))
-    except ValueError:
-        raise InvalidInput(f"a range is spelled age=0:100, got {words!r}") from None
-    return field, (low, high)
 
 
 def split_clients(population: Population, share: float) -> tuple[Population, Population | None]:
