@@ -1,62 +1,45 @@
-"""The demonstration: what it shows is true, and it leaves what it says it leaves."""
+"""The demonstration: what it says is true of what it leaves behind, and the fault that it plants is the one it names."""
 
-import numpy as np
+import json
+
 import pytest
-from PIL import Image
 from rich.console import Console
 
-from blindsight import data, mechanisms, runs
+from blindsight import runs
 from blindsight.accounting.ledger import Ledger
-from blindsight.demo import Pixels, demo, mean_digits
+from blindsight.demo import DELTA, EPSILON, demo
+from blindsight.inspection import Report
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     console = Console(width=100, record=True, color_system=None, file=open("/dev/null", "w"))  # noqa: SIM115
-    for part in demo(folder=folder):
+    steps: list[str] = []
+    for part in demo(folder=folder, clients=400, progress=lambda doing, done, total: steps.append(doing)):
         console.print(part)
     console.file.close()
-    return console.export_text(), runs.find(folder)[0]
+    return console.export_text(), runs.find(folder)[0], steps
 
 
-def test_it_plans_releases_and_refuses(shown):
-    text, run = shown
-    for words in ("1.033", "10.12 to 17.40", "2.38", "(1.000, 1e-05)-DP per client", "refused:", "intact"):
+def test_it_finds_the_fault_that_it_planted(shown):
+    text, run, steps = shown
+    report = Report.from_dict(json.loads((run.path / "who-fails" / "report.json").read_text()))
+    assert {found.arm: found.fault for found in report.diagnoses} == {"failing": "invert", "healthy": "none"}
+    for words in ("simulation_only", "invert, 9", f"({EPSILON:.3f}, 1e-06)-DP per client", "What now?", "report.html"):
         assert words in text, words
-    assert run.read("guarantee.json")["epsilon"] <= 1.0
+    assert len(set(steps)) >= 4
+
+
+def test_it_spends_the_budget_and_no_more(shown):
+    _, run, _ = shown
     ledger = Ledger(run.path / "ledger.db")
-    assert [entry.kind for entry in ledger.entries()] == ["budget", "release"]  # the refused one left nothing
-    assert ledger.spent("digits").epsilon <= 1.0
+    assert [entry.kind for entry in ledger.entries()] == ["budget", "release"]
+    assert 0.99 * EPSILON <= ledger.spent("phones").epsilon <= EPSILON
+    assert ledger.spent("phones").delta == DELTA
 
 
-def test_the_picture_has_the_digits_in_it(shown):
-    picture = np.asarray(Image.open(shown[1].path / "digits.png"), dtype=np.float64)
-    height, width = picture.shape
-    truth, released = picture[: height // 2], picture[height // 2 :]
-    assert width > height
-    assert np.corrcoef(truth.ravel(), released.ravel())[0, 1] > 0.85  # recognisable...
-    assert not np.array_equal(truth, released)  # ...and noised
-
-
-def test_one_client_moves_the_sum_by_at_most_its_bound():
-    images, labels = data.embedded("digits").columns.values()
-    mechanism = mechanisms.gaussian(4.0)
-    everyone = mean_digits(images, labels, mechanism)
-    without = mean_digits(images[1:], labels[1:], mechanism)
-    steps = (everyone.value - without.value).astype(object)  # Python integers: exact
-    assert everyone.grid is not None
-    assert 0 < sum(int(step) ** 2 for step in steps.ravel()) <= (everyone.l2_bound / everyone.grid) ** 2
-
-
-def test_pixels_are_drawn_with_and_without_colour():
-    image = np.linspace(0, 1, 16).reshape(4, 4)
-    plain, colour = (
-        Console(color_system=None, width=40),
-        Console(color_system="truecolor", width=40, force_terminal=True),
-    )
-    with plain.capture() as grey, colour.capture() as bright:
-        plain.print(Pixels(image))
-        colour.print(Pixels(image))
-    assert len(grey.get().splitlines()) == 4
-    assert bright.get().count("▀") == 16
+def test_nothing_it_leaves_was_read_off_data_without_noise(shown):
+    _, run, _ = shown
+    for path in (run.path / "who-fails").rglob("*.json"):
+        assert "simulation_only" not in path.read_text()

@@ -17,7 +17,7 @@ LAYERS = """
     studio  service
     inspection  audit
     training
-    algorithms  evaluation
+    algorithms  evaluation  fidelity
     backends
     privacy
     mechanisms  selection  participation

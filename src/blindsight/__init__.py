@@ -15,15 +15,19 @@ if TYPE_CHECKING:
         data,
         errors,
         evaluation,
+        fidelity,
+        inspection,
         jobs,
         keys,
         mechanisms,
         models,
         participation,
         runs,
+        selection,
         training,
         trees,
     )
+    from blindsight import inspection as inspect
     from blindsight.accounting.guarantee import Guarantee
     from blindsight.accounting.ledger import Ledger
     from blindsight.privacy import Plan, Privacy, plan
@@ -42,6 +46,9 @@ __all__ = [
     "data",
     "errors",
     "evaluation",
+    "fidelity",
+    "inspect",
+    "inspection",
     "jobs",
     "keys",
     "mechanisms",
@@ -49,6 +56,7 @@ __all__ = [
     "participation",
     "plan",
     "runs",
+    "selection",
     "training",
     "trees",
 ]
@@ -65,6 +73,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if name == "inspect":  # as one speaks: bs.inspect.contrast(...)
+        name = "inspection"
     if name in __all__:
         return importlib.import_module(f"blindsight.{name}")
     raise AttributeError(f"module 'blindsight' has no attribute {name!r}")

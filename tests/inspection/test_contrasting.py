@@ -14,8 +14,8 @@ from blindsight.accounting.events import Composed, from_json
 from blindsight.accounting.ledger import Ledger
 from blindsight.data import Population, faults
 from blindsight.errors import BudgetExceeded, InvalidInput
-from blindsight.inspection import contrast as module
-from blindsight.inspection.contrast import Quarters, contrast
+from blindsight.inspection import contrasting as module
+from blindsight.inspection.contrasting import Quarters, contrast
 from blindsight.inspection.report import Report
 from blindsight.models.primary import primary
 

@@ -12,7 +12,8 @@ from rich.markup import escape
 
 from blindsight import __version__
 from blindsight.cli.data import data_app
-from blindsight.cli.printing import AsJson, print_json, progress_bar, working
+from blindsight.cli.inspect import inspect_app
+from blindsight.cli.printing import AsJson, print_json, progress_bar, steps_bar, working
 from blindsight.cli.train import train
 from blindsight.errors import BlindsightError, InvalidInput
 
@@ -33,6 +34,7 @@ app = typer.Typer(
 ledger_app = typer.Typer(help="What has been spent, on whom, by which run.", no_args_is_help=True)
 budget_app = typer.Typer(help="Limits that no release may exceed.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+app.add_typer(inspect_app, name="inspect")
 app.add_typer(ledger_app, name="ledger")
 ledger_app.add_typer(budget_app, name="budget")
 app.command("train", epilog="Example:  blindsight train examples/quick.toml")(train)
@@ -207,12 +209,13 @@ def tables(
 def demo(
     folder: Annotated[Path, typer.Option(help="Where the run directory goes.")] = Path("runs"),
 ) -> None:
-    """The main job on embedded data: a plan, a private release, and a ledger that refuses the next one."""
+    """The main job on embedded data: find out what is wrong with data that nobody may look at."""
     from blindsight.demo import demo as show
 
     console = Console(highlight=False)
-    for part in show(folder=folder):
-        console.print(part)
+    with steps_bar(console) as progress:
+        for part in show(folder=folder, progress=progress):
+            console.print(part)
 
 
 # --- ledger

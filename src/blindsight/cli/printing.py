@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-__all__ = ["AsJson", "print_json", "progress_bar", "working"]
+__all__ = ["AsJson", "print_json", "progress_bar", "steps_bar", "working"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
@@ -37,6 +37,24 @@ class progress_bar:
     def __enter__(self) -> Callable[[int, int], None]:
         self._bar.start()
         return lambda done, total: self._bar.update(self._task, completed=done, total=total)
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+
+class steps_bar:
+    """A bar that says which step is being done, as a function `(doing, done, total)` to call."""
+
+    def __init__(self, console: Console, *, quiet: bool = False) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()]
+        self._bar = Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
+        self._task = self._bar.add_task("starting", total=None)
+
+    def __enter__(self) -> Callable[[str, int, int], None]:
+        self._bar.start()
+        return lambda doing, done, total: self._bar.update(self._task, description=doing, completed=done, total=total)
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()

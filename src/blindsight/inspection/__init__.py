@@ -2,12 +2,44 @@
 
 ::
 
+    tasks        sanity, mistakes, slices: the questions people ask
+    contrasting  arms measured, compared, diagnosed and shown, for one price
+    asking       what is measured, and how the precision is divided
     measuring    one round over all clients, every part noised, paid for before any noise is drawn
     cues         named bounded statistics, one block for each arm
     diagnosis    clients undo faults on their own failures and vote for the one that repairs them
     findings     effect, interval, verdict, and what could not have been seen
+    reading      from noisy sums to findings and samples
     power        what a population of that size could show, before anything is spent
     report       everything on one page
 
 Nothing is imported before it is used: a report is read without JAX.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from blindsight.inspection.contrasting import Quarters, contrast
+    from blindsight.inspection.findings import Diagnosis, Finding
+    from blindsight.inspection.report import Report
+    from blindsight.inspection.tasks import mistakes, sanity, slices
+
+__all__ = ["Diagnosis", "Finding", "Quarters", "Report", "contrast", "mistakes", "sanity", "slices"]
+
+_HOMES = {
+    "Diagnosis": "findings",
+    "Finding": "findings",
+    "Quarters": "contrasting",
+    "Report": "report",
+    "contrast": "contrasting",
+    "mistakes": "tasks",
+    "sanity": "tasks",
+    "slices": "tasks",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"blindsight.inspection.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'blindsight.inspection' has no attribute {name!r}")

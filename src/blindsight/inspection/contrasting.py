@@ -119,7 +119,7 @@ def contrast(
             diagnoses=tuple(diagnoses),
             guarantee=guarantee,
             releases=tuple(releases),
-            population={"name": clients.name, "clients": clients.size, "classes": list(clients.classes.get(label, ()))},
+            population=_public(population or clients.name, clients, label),
             notes=notes(fitted, guarantee, normal),
         )
         report.save(run.path / "report.html")
@@ -127,6 +127,11 @@ def contrast(
         if any(view.samples is not None or view.rows is not None for view in shown):
             report.save_samples(run.path / "samples")
         return report
+
+
+def _public(name: str, clients: Population, label: str) -> dict[str, Any]:
+    """What may be said of the clients without a release."""
+    return {"name": name, "clients": clients.size, "classes": list(clients.classes.get(label, ()))}
 
 
 def _begin(

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blindsight.data.population import TEXT, Population
 from blindsight.errors import InvalidInput
 
 __all__ = ["Category", "Coding", "Images", "Number", "Rows", "coding_of"]
@@ -174,8 +173,19 @@ class Rows:
         return numbers, flags, jnp.split(categories, edges, axis=1) if self.categories else []
 
 
+class _Described(Protocol):
+    """What is asked of a population: `data` stands beside `models`, not below."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def fields(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]: ...
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]: ...
+
+
 def coding_of(
-    population: Population,
+    population: _Described,
     *,
     label: str | None = "label",
     ranges: Mapping[str, tuple[float, float]] | None = None,
@@ -185,7 +195,7 @@ def coding_of(
 
     `ranges` are the public ranges of columns of numbers, all of which must be given. Text is left out.
     """
-    fields = {field: about for field, about in population.fields.items() if about[0] != TEXT and field != label}
+    fields = {field: about for field, about in population.fields.items() if about[0].kind in "biuf" and field != label}
     for field, (_, shape) in fields.items():
         if len(shape) in (2, 3):
             return Images(*shape, field=field) if len(shape) == 3 else Images(shape[0], shape[1], field=field)
