@@ -212,8 +212,8 @@ def test_a_generator_of_rows_learns_how_columns_hang_together():
     features = rows([Category("left", 2), Category("right", 2)])
     found = measure(data, features, BY_CLIENT, epsilon=8.0, delta=1e-5, key=KEY, ledger=Ledger(), label=None)
     steps: list[int] = []
-    made = [fit(found, key=KEY, steps=300, learning_rate=1e-2, progress=lambda done, total: steps.append(done))]
-    made.append(fit(found, key=KEY, steps=300, learning_rate=1e-2))
+    made = [fit(found, key=KEY, steps=300, progress=lambda done, total: steps.append(done))]
+    made.append(fit(found, key=KEY, steps=300))
     (old, new), _ = draw(made[0], 500, key=KEY)
     assert np.mean(old["left"] == old["right"]) > 0.85
     assert np.mean(new["left"] == new["right"]) < 0.15

@@ -221,7 +221,7 @@ def fit(
     key: Key,
     steps: int = 600,
     batch: int = 32,
-    learning_rate: float = 2e-3,
+    learning_rate: float | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ImageGenerator | RowGenerator:
     """A generator whose examples have these moments, less what is known to be noise: post-processing, free of cost.
@@ -241,7 +241,8 @@ def fit(
     trust = seen * np.square(moments.noise.min() / np.maximum(moments.noise, 1e-30))  # in what was released
     floor = features.dimension * float(np.mean(trust * np.square(moments.noise)))
     params, static = eqx.partition(generator, eqx.is_inexact_array)
-    optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, max(steps, 1)))
+    rate = learning_rate or (2e-3 if was_denoised else 1e-2)  # logits have further to go than pixels
+    optimizer = optax.adam(optax.cosine_decay_schedule(rate, max(steps, 1)))
 
     def distance(params: Any, towards: dict[str, jax.Array], weight: Any, key: jax.Array) -> jax.Array:
         """The squared distance of the mean features, without bias: two independent halves are multiplied."""
