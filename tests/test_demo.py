@@ -1,4 +1,4 @@
-"""The demonstration: what it says is true of what it leaves behind, and the fault that it plants is the one it names."""
+"""The demonstration: what it says is true of what it leaves, and the fault that it plants is the one it names."""
 
 import json
 
