@@ -17,7 +17,8 @@ from blindsight.data.population import Population
 from blindsight.errors import BudgetExceeded, InvalidInput
 from blindsight.mechanisms import GaussianMechanism
 from blindsight.models.coding import Category
-from blindsight.models.features import images, rows
+from blindsight.models.encodings import ngrams
+from blindsight.models.features import images, rows, text
 from blindsight.models.generators import draw
 from blindsight.selection import Arms, everything, where
 
@@ -68,6 +69,17 @@ def test_no_client_is_longer_than_its_bound(arms, size):
         if arms.disjoint_by_client:
             continue
         assert np.all(np.linalg.norm(vector, axis=(1, 2)) <= math.sqrt(0.5) + 1e-6)  # arms share a client's length
+
+
+def test_the_bound_holds_whatever_is_said_about_arms_and_masks():
+    """A wrong number of arms per client costs accuracy, never privacy; examples that fill up have no say in it."""
+    batch = batch_of(population([30]), 0, fill=9)
+    for masks in (ARMS.masks(batch), jnp.ones((2, 39))):
+        vector = moments_part(FEATURES, batch, masks, classes=3, label="label", arms_per_client=1)
+        assert np.linalg.norm(np.asarray(vector, np.float64)) <= 1
+    unfilled = batch_of(population([30]), 0)
+    expected = moments_part(FEATURES, unfilled, jnp.ones((2, 30)), classes=3, label="label", arms_per_client=1)
+    np.testing.assert_allclose(vector, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("sampler", ["exact", "float"])
@@ -142,6 +154,16 @@ def test_clipped_clients_keep_their_means():
     data = data.replace({**data.columns, "label": np.zeros(20, np.int32)})
     phi = np.asarray(FEATURES(batch_of(data, 0)))
     np.testing.assert_allclose(measured(data).means[0, 0], phi.mean(axis=0), atol=1e-4)
+
+
+def test_texts_are_measured_by_their_runs_of_characters():
+    texts = np.array(["good day", "good night", "bad day", "bad night"] * 5)
+    columns = {"ngrams": ngrams(texts, buckets=64), "phone": np.repeat([0, 1], 10).astype(np.int32)}
+    data = Population(columns, sizes=[5] * 4, name="texts")
+    found = measure(
+        data, text(buckets=64), BY_CLIENT, epsilon=math.inf, delta=1e-5, key=KEY, ledger=Ledger(), label=None
+    )
+    np.testing.assert_allclose(found.means[1, 0], columns["ngrams"][10:].mean(axis=0), atol=1e-5)
 
 
 def test_without_labels_there_is_one_class():
