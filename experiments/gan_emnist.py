@@ -72,8 +72,12 @@ PUBLISHED = {
     },
 }
 ARMS = {"by client": ("healthy", "failing"), "by example": ("correct", "mistakes")}
-FIGURES = {"bug, by client": "Figure 3", "none, by client": "Figure 6", "bug, by example": "Figure 7"}
-FIGURES["none, by example"] = "Figure 8"
+FIGURES = {
+    ("bug", "by client"): "Figure 3",
+    ("none", "by client"): "Figure 6",
+    ("bug", "by example"): "Figure 7",
+    ("none", "by example"): "Figure 8",
+}
 CLASSES = 36  # digits and letters, large and small alike, as the authors have it
 
 
@@ -262,18 +266,21 @@ def promises(sizes: dict[str, int], clients: int, settings: dict[str, Any]) -> d
 
 
 def draw(grids: dict[str, np.ndarray], path: Path) -> None:
-    """Grids of 36 samples, a row for each figure of the paper."""
+    """Grids of 36 samples, a row for each figure of the paper that is there."""
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(4, 2, figsize=(5.2, 10.8), layout="constrained")
-    for row, (about, name) in zip(axes, FIGURES.items(), strict=True):
-        bug, how = about.split(", ")
-        for place, arm in zip(row, ARMS[how], strict=True):
-            place.axis("off")
-            if f"{bug}, {arm}" in grids:
-                tiles = grids[f"{bug}, {arm}"].reshape(6, 6, 28, 28).swapaxes(1, 2).reshape(168, 168)
-                place.imshow(tiles, cmap="gray", vmin=0, vmax=255)
-            place.set_title(f"{name}: {arm}, {'inverted on 50 %' if bug == 'bug' else 'no bug'}", fontsize=8)
+    panels = {
+        f"{figure}: {arm}, {'inverted on 50 %' if bug == 'bug' else 'no bug'}": grids.get(f"{bug}, {arm}")
+        for (bug, how), figure in FIGURES.items()
+        for arm in ARMS[how]
+    }
+    shown = {title: grid for title, grid in panels.items() if grid is not None}
+    figure, axes = pyplot.subplots(-(-len(shown) // 2), 2, figsize=(5.2, 1.4 * len(shown)), layout="constrained")
+    for place in axes.flat:
+        place.axis("off")
+    for place, (title, grid) in zip(axes.flat, shown.items(), strict=False):
+        place.imshow(grid.reshape(6, 6, 28, 28).swapaxes(1, 2).reshape(168, 168), cmap="gray", vmin=0, vmax=255)
+        place.set_title(title, fontsize=8)
     figure.savefig(path, dpi=90)
 
 

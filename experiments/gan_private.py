@@ -139,6 +139,12 @@ def reader(teachers: Population, *, epochs: int = 5, batch_size: int = 64) -> CN
     return carry[0]
 
 
+def some(population: Population, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """So many examples of everyone's, and their labels."""
+    rows = np.random.default_rng(0).permutation(population.n_examples)[:count]
+    return population.columns["image"][rows], population.columns["label"][rows]
+
+
 def draw(grids: dict[str, np.ndarray], path: Path) -> None:
     """Four samples of every digit, a column for each epsilon, all from the same latents."""
     from matplotlib import pyplot
@@ -167,17 +173,17 @@ def main() -> None:
         for clients, seed in ((options.clients, 0), (100, 2), (200, 1))
     )
     population = population.replace(population.columns)
-    eyes, real = reader(teachers), (others.columns["image"][:2000], others.columns["label"][:2000])
-    training = population.columns["image"][:5000]
+    eyes, real = reader(teachers), some(others, 2000)
+    training = some(population, 5000)
     grids = {"real": np.concatenate([real[0][real[1] == digit][:4] for digit in range(10)])}
     grids["real"] = grids["real"].reshape(10, 4, 28, 28).swapaxes(0, 1).reshape(40, 28, 28)
-    rows = {"real": fidelity((training[:2000], population.columns["label"][:2000]), real, training, eyes).to_dict()}
+    rows = {"real": fidelity(some(teachers, 2000), real, training[0], eyes).to_dict()}
     print(f"real: {rows['real']}", flush=True)
     for epsilon in EPSILONS:
         gan, about = grow(epsilon, population, settings, options.seed)
         made = samples(gan, 2000)
         grids[f"{epsilon:g}"] = made[0][:40]
-        rows[f"{epsilon:g}"] = {**about, **fidelity(made, real, training, eyes).to_dict()}
+        rows[f"{epsilon:g}"] = {**about, **fidelity(made, real, training[0], eyes).to_dict()}
         print(f"epsilon {epsilon:g}: {rows[f'{epsilon:g}']}", flush=True)
         result = {
             "command": f"python experiments/gan_private.py --clients {options.clients} --rounds {options.rounds}",
