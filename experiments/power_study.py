@@ -230,10 +230,10 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    model, public = train_primary(), writers(600, seed=100)
+    model, public = train_primary(), writers(options.writers, seed=100)
     arms = quarters(public, model)
-    about = f"embedded handwriting ({public.size} public writers, a small CNN)"
-    yardstick = power.measure_yardstick(public, model, arms, FAULTS, about=about)
+    about = f"embedded handwriting ({public.size:,} public writers, a small CNN)"
+    yardstick = power.measure_yardstick(public, model, arms, FAULTS, hit=HIT, about=about)
     yardstick.save(options.out / "power_yardstick.json")
     print(f"yardstick after {time.monotonic() - began:.0f} s: {arms.rule}", flush=True)
     others = ("others", selection.everything())

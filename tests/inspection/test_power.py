@@ -63,7 +63,7 @@ def test_less_noise_more_clients_and_more_of_them_hit_are_easier_to_see():
         assert easier.by_cues > base.by_cues
         assert easier.by_sanity > base.by_sanity
     assert predict(stick, "invert", 1e-6, clients=3400, **ABOUT).by_cues < 0.1
-    assert predict(stick, "invert", 0.5, clients=12, **ABOUT).by_votes == 0
+    assert predict(stick, "invert", 0.5, clients=12, **ABOUT).by_votes < 0.01
 
 
 def test_the_smallest_fraction_is_where_power_passes_nine_in_ten():

@@ -51,8 +51,13 @@ class ArmVotes:
 
     @property
     def is_measurable(self) -> bool:
-        """Whether enough clients voted for shares to mean anything."""
-        return self.voters >= 5 * self.noise_std * math.sqrt(len(self.labels)) and self.voters >= 2
+        """Whether enough clients voted for shares to mean anything: four deviations of their noisy number."""
+        return self.voters >= 4 * self.voters_std and self.voters >= 2
+
+    @property
+    def voters_std(self) -> float:
+        """The standard deviation of the noise in the number of voters, which is a sum of noisy counts."""
+        return self.noise_std * math.sqrt(len(self.labels))
 
     @property
     def shares(self) -> np.ndarray:

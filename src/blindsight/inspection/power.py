@@ -153,11 +153,13 @@ def measure_yardstick(
     inputs: str | Sequence[str] = "image",
     label: str = "label",
     most: int = 8,
+    hit: int | None = None,
     about: str = "",
 ) -> Yardstick:
     """A yardstick from public data on which the primary model makes its mistakes: not those it was trained on.
 
-    `arms` are two, of whole clients; who is in neither becomes a third, so that together they are everyone.
+    `arms` are two, of whole clients; who is in neither becomes a third, so that together they are everyone. Faults are
+    planted in the first `hit` clients, all of them if left out.
     """
     if len(arms) != 2 or not arms.disjoint_by_client:
         raise InvalidInput("a yardstick compares two arms of whole clients: use selection.by_accuracy, for example")
@@ -167,8 +169,10 @@ def measure_yardstick(
     means: dict[str, dict[str, np.ndarray]] = {}
     parts: Any = ()
     for name in (HEALTHY, *spellings):
-        hit = population if name == HEALTHY else faults.apply(population, name)
-        seen = observe_primary(hit, primary, inputs=inputs, label=label)
+        damaged = (
+            population if name == HEALTHY else faults.apply(population.select(np.arange(population.size)[:hit]), name)
+        )
+        seen = observe_primary(damaged, primary, inputs=inputs, label=label)
         seen = diagnosis.observe(seen, primary, suspects, inputs=inputs, label=label, most=most)
         seen = cues.observe(seen, chosen)
         parts = (
@@ -319,11 +323,12 @@ def _vote_power(yardstick: Yardstick, fault: str, fraction: float, clients: int,
         return 0.0
     sums = _expected(yardstick, fault, fraction, clients, part.name)
     votes = part.read(Measured(sums, noise_std, math.inf))[part.arms[0]]
-    if not votes.is_measurable:
+    if votes.voters <= 0:
         return 0.0
+    enough = float(stats.norm.cdf(votes.voters / votes.voters_std - 4))
     share, usual = float(votes.shares[part.labels.index(answer)]), yardstick.background[answer] + LUCK
     threshold = usual + float(stats.norm.isf(ALPHA / (len(part.labels) - 1))) * float(votes.error(usual))
-    return float(stats.norm.cdf((share - threshold) / float(votes.error(share))))
+    return enough * float(stats.norm.cdf((share - threshold) / float(votes.error(share))))
 
 
 def _expected(yardstick: Yardstick, fault: str, fraction: float, clients: int, part: str) -> np.ndarray:
