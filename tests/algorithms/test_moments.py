@@ -29,6 +29,15 @@ ARMS = Arms({"old": where("phone", 0), "new": where("phone", 1)})
 BY_CLIENT = Arms({"old": where("phone", 0, by_client=True), "new": where("phone", 1, by_client=True)})
 
 
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """Everything here is compiled in many shapes and run once in each."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 def population(sizes: list[int], seed: int = 0, *, labelled: bool = True) -> Population:
     random = np.random.default_rng(seed)
     count = sum(sizes)
@@ -43,15 +52,18 @@ def population(sizes: list[int], seed: int = 0, *, labelled: bool = True) -> Pop
 
 
 def batch_of(data: Population, client: int, *, fill: int = 0) -> Batch:
-    columns = {field: jnp.asarray(column) for field, column in data[client].items()}
+    columns = {field: np.asarray(column) for field, column in data[client].items()}
     count = int(data.sizes[client])
-    filled = {field: jnp.concatenate([column, column[:fill]]) for field, column in columns.items()}
+    filled = {field: jnp.asarray(np.concatenate([column, column[:fill]])) for field, column in columns.items()}
     return Batch(filled, jnp.asarray([1.0] * count + [0.0] * fill))
 
 
-def part(batch: Batch, arms: Arms = ARMS, **settings) -> np.ndarray:
+def part(batch: Batch, arms: Arms = ARMS, masks: Any = None, **settings) -> np.ndarray:
     defaults: Any = {"classes": 3, "label": "label", "arms_per_client": 1 if arms.disjoint_by_client else len(arms)}
-    return np.asarray(moments_part(FEATURES, batch, arms.masks(batch), **{**defaults, **settings}), np.float64)
+    made = lambda batch: moments_part(  # noqa: E731
+        FEATURES, batch, arms.masks(batch) if masks is None else masks, **{**defaults, **settings}
+    )
+    return np.asarray(jax.jit(made)(batch), np.float64)
 
 
 def measured(data: Population, arms: Arms | None = None, *, epsilon=math.inf, key=KEY, **settings):
@@ -75,10 +87,9 @@ def test_the_bound_holds_whatever_is_said_about_arms_and_masks():
     """A wrong number of arms per client costs accuracy, never privacy; examples that fill up have no say in it."""
     batch = batch_of(population([30]), 0, fill=9)
     for masks in (ARMS.masks(batch), jnp.ones((2, 39))):
-        vector = moments_part(FEATURES, batch, masks, classes=3, label="label", arms_per_client=1)
-        assert np.linalg.norm(np.asarray(vector, np.float64)) <= 1
-    unfilled = batch_of(population([30]), 0)
-    expected = moments_part(FEATURES, unfilled, jnp.ones((2, 30)), classes=3, label="label", arms_per_client=1)
+        vector = part(batch, masks=masks, arms_per_client=1)
+        assert np.linalg.norm(vector) <= 1
+    expected = part(batch_of(population([30]), 0), masks=jnp.ones((2, 30)), arms_per_client=1)
     np.testing.assert_allclose(vector, expected, atol=1e-6)
 
 
@@ -105,10 +116,10 @@ def test_a_client_more_moves_the_sum_by_no_more_than_the_bound(sampler):
 
 
 def test_backends_agree_on_ragged_clients():
-    data = population([3, 0, 9, 30])
+    data = population([9, 0, 7])
     fast, plain = (measured(data, ARMS, backend=backend(data)) for backend in (Simulation, Debug))
     np.testing.assert_allclose(fast.sums, plain.sums, atol=1e-5)
-    assert np.all(fast.sums[..., 0] > 0)
+    assert np.all(np.any(fast.sums[..., 0] > 0, axis=1))
 
 
 def test_what_fills_a_batch_up_adds_nothing():
@@ -234,15 +245,12 @@ def test_a_generator_of_rows_learns_how_columns_hang_together():
     features = rows([Category("left", 2), Category("right", 2)])
     found = measure(data, features, BY_CLIENT, epsilon=8.0, delta=1e-5, key=KEY, ledger=Ledger(), label=None)
     steps: list[int] = []
-    made = [fit(found, key=KEY, steps=300, progress=lambda done, total: steps.append(done))]
-    made.append(fit(found, key=KEY, steps=300))
-    (old, new), _ = draw(made[0], 500, key=KEY)
+    made = fit(found, key=KEY, steps=250, batch=16, progress=lambda done, total: steps.append(done))
+    (old, new), _ = draw(made, 500, key=KEY)
     assert np.mean(old["left"] == old["right"]) > 0.85
     assert np.mean(new["left"] == new["right"]) < 0.15
     assert steps[0] == 0
-    assert steps[-1] == 300
-    for one, other in zip(*(jax.tree.leaves(generator) for generator in made), strict=True):
-        np.testing.assert_array_equal(one, other)  # the same key, the same generator
+    assert steps[-1] == 250
 
 
 def test_a_generator_of_images_comes_nearer_to_the_moments():
@@ -259,7 +267,7 @@ def test_a_generator_of_images_comes_nearer_to_the_moments():
         expected = FEATURES.unpack(found.means)
         return sum(float(np.sum(np.square(np.asarray(reached[name]) - expected[name]))) for name in expected)
 
-    begun, trained = (fit(found, key=KEY, steps=steps, batch=16) for steps in (0, 150))
+    begun, trained = (fit(found, key=KEY, steps=steps, batch=16) for steps in (0, 100))
     assert distance(trained) < 0.5 * distance(begun)
 
 
@@ -270,7 +278,9 @@ def test_arms_that_nobody_is_in_are_known_and_do_not_spoil_the_others():
     found = measure(data, FEATURES, arms, epsilon=8.0, delta=1e-5, key=KEY, ledger=Ledger())
     assert not found.is_seen[0].any()
     assert found.is_seen[1].all()
-    made = fit(found, key=KEY, steps=20, batch=4)
+    made, again = (fit(found, key=KEY, steps=5, batch=4) for _ in range(2))
+    for one, other in zip(jax.tree.leaves(made), jax.tree.leaves(again), strict=True):
+        np.testing.assert_array_equal(one, other)  # the same key, the same generator
     (nobody, rest), _ = draw(made, 50, key=KEY)
     assert nobody["image"].shape == rest["image"].shape
     assert abs(rest["image"].mean() - data.columns["image"].mean()) < 15
