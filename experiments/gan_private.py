@@ -150,8 +150,8 @@ def draw(grids: dict[str, np.ndarray], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, len(grids), figsize=(1.6 * len(grids), 3.9), layout="constrained", squeeze=False)
-    for place, (name, image) in zip(axes[0], grids.items(), strict=True):
-        tiles = image[:40].reshape(4, 10, 28, 28).transpose(1, 2, 0, 3).reshape(280, 112)
+    for place, name in zip(axes[0], sorted(grids, key=lambda name: 0 if name == "real" else float(name)), strict=True):
+        tiles = grids[name].reshape(4, 10, 28, 28).transpose(1, 2, 0, 3).reshape(280, 112)
         place.imshow(tiles, cmap="gray", vmin=0, vmax=255)
         place.set_title("no noise" if name == "inf" else name if name == "real" else f"epsilon {name}", fontsize=9)
         place.axis("off")
