@@ -12,7 +12,7 @@ them is hit, and the noise of one round at (epsilon, 1e-6) with cues and votes a
 is found *by a sanity check* (T1) if a cue of everyone differs from public writers', *by cues* if one differs between
 the arms beyond what public writers show, *by votes* if the failing arm names any fault; it is *named* if that is the
 right one. Runs with nothing wrong have no fault; `halves` divides their writers by a coin.
-Writes power.json, power.png and power_yardstick.json.
+Writes power.json, power.png and power_yardstick.json, of which the package holds a copy (inspection/yardstick.json).
 """
 
 import argparse
