@@ -19,7 +19,7 @@ PINNED = {
     "blindsight.errors": "BlindsightError BudgetExceeded InvalidInput LedgerCorrupted LedgerError LedgerFromTheFuture "
     "LedgerTampered PrivacyError RelationMismatch UnboundedContribution UnknownEvent",
     "blindsight.evaluation": "evaluator",
-    "blindsight.inspection": "Diagnosis Finding Quarters Report contrast mistakes sanity slices",
+    "blindsight.inspection": "Diagnosis Finding Quarters Report Training contrast mistakes sanity slices",
     "blindsight.jobs": "load_model run_inspection run_training",
     "blindsight.keys": "Key Stream reproducible root",
     "blindsight.mechanisms": "GaussianMechanism LaplaceMechanism Mechanism Quantile QuantileEstimate Release Tally "

@@ -306,6 +306,15 @@ class Arms(Mapping[str, Criterion]):
         """What the criteria read."""
         return tuple(dict.fromkeys(field for criterion in self.values() for field in criterion.fields))
 
+    def alone(self, name: str) -> Criterion:
+        """What puts an example into that arm and into none before it."""
+        criterion = self[name]
+        for earlier, taken in self.criteria:
+            if earlier == name:
+                break
+            criterion = criterion & ~taken
+        return criterion
+
     def fit(self, population: Population) -> "Arms":
         """The arms with names of classes turned into their numbers; what `population` cannot answer is refused."""
         return Arms([(name, criterion.fit(population)) for name, criterion in self.criteria])

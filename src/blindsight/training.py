@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from blindsight import __version__, checkpoints
+from blindsight.accounting.composition import Split
 from blindsight.accounting.events import Event, to_json
 from blindsight.accounting.guarantee import Guarantee, round_up
 from blindsight.accounting.ledger import Ledger
@@ -74,6 +75,8 @@ def train(
     evaluate_every: int = 0,
     checkpoint_every: int = 50,
     checkpoint_seconds: float = 300.0,
+    split: Split | None = None,
+    arm: str = "",
     progress: bool = False,
 ) -> Trained:
     """Train for `privacy.rounds` rounds, or until the budget of `population` in the ledger is spent; resumes `run`.
@@ -82,10 +85,11 @@ def train(
     and for every checkpoint, provided that the run was not repeated with another ledger. A reproducible run must be
     resumed with the data, model and optimisers that it began with: the noise of the rounds it repeats is the same, and
     two different sums under one noise give their difference away. (`jobs` sees to it: a run's settings are compared.)
+    With `split` and `arm` only clients of that arm may contribute anything but zeros: arms are paid for in parallel.
     """
     if checkpoint_every < 1:
         raise InvalidInput(f"checkpoint_every must be at least 1 round, got {checkpoint_every}")
-    loop = _Loop(algorithm, backend, privacy, population, delta, key, run, ledger)
+    loop = _Loop(algorithm, backend, privacy, population, delta, key, run, ledger, {"split": split, "arm": arm})
     loop.restore()
     run.write("guarantee.json", privacy.guarantee(delta=delta, release=loop.event).to_dict())
     with _progress(privacy.rounds, loop.round, shown=progress) as show:
@@ -131,7 +135,9 @@ class _Loop:
         key: Key,
         run: Run,
         ledger: Ledger,
+        where: dict[str, Any],
     ) -> None:
+        self.where = where
         self.algorithm, self.backend, self.privacy = algorithm, backend, privacy
         self.population, self.delta, self.key, self.run, self.ledger = population, delta, key, run, ledger
         self.sampling = privacy.sampling
@@ -166,6 +172,7 @@ class _Loop:
                     relation=self.sampling.relation,
                     run=self.run_id,
                     note=f"rounds {first} to {last}",
+                    **self.where,
                 )
                 self.head = entry.hash
                 return last

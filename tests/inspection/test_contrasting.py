@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -12,9 +13,11 @@ from blindsight import data, keys, selection
 from blindsight.accounting.accountants import epsilon as epsilon_of
 from blindsight.accounting.events import Composed, from_json
 from blindsight.accounting.ledger import Ledger
+from blindsight.backends import Batch
 from blindsight.data import Population, faults
-from blindsight.errors import BudgetExceeded, InvalidInput
+from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
 from blindsight.inspection import contrasting as module
+from blindsight.inspection.asking import Training
 from blindsight.inspection.contrasting import Quarters, contrast
 from blindsight.inspection.report import Report
 from blindsight.models.primary import primary
@@ -200,3 +203,51 @@ def test_noise_is_in_what_is_kept(tmp_path):
     one = inspect(tmp_path / "a", people, arms)
     other = inspect(tmp_path / "b", people, arms, key=keys.reproducible(8))
     assert all(f.effect != g.effect for f, g in zip(one.findings[:5], other.findings[:5], strict=True))
+
+
+TRAINING = Training(rounds=4, cohort=40, batch_size=8, generator_steps=1)
+
+
+@jax.numpy_dtype_promotion("standard")  # which Optax needs
+@pytest.mark.parametrize("forming", ["zero_fill", "eligible"])
+def test_generators_can_be_trained_on_clients_for_the_same_price(tmp_path, forming):
+    """Arms that share no client are paid for once; all of it stays within what was asked for, the ledger agrees."""
+    people, arms = faults.apply(halves(clients=200), "invert:0.5"), selection.by_accuracy(0.5, 0.9)
+    report = inspect(tmp_path, people, arms, training=TRAINING, forming=forming, per_class=3)
+    assert 0.98 * 4.0 <= report.guarantee.epsilon <= 4.0
+    spent = Ledger(tmp_path / "ledger.db").spent(people.name, delta=1e-6).epsilon
+    assert spent == pytest.approx(report.guarantee.epsilon, rel=0.01)
+    assert {view.samples.shape for view in report.arms} == {(6, 8, 8)}
+    assert "moments" not in {row["what"] for row in report.releases}
+    paid = len(entries(tmp_path, people.name))
+    inspect(tmp_path, people, arms, training=TRAINING, forming=forming, per_class=3)
+    assert len(entries(tmp_path, people.name)) == paid  # it was only read
+
+
+@jax.numpy_dtype_promotion("standard")
+def test_arms_that_share_clients_are_trained_for_the_price_of_both(tmp_path):
+    people = faults.apply(halves(clients=200), "invert:0.5:by=example")
+    report = inspect(tmp_path, people, selection.by_correctness(1), training=TRAINING, per_class=2)
+    assert report.guarantee.epsilon <= 4.0
+    assert report.guarantee.releases == 1 + 2 * TRAINING.rounds
+
+
+@jax.numpy_dtype_promotion("standard")
+def test_a_budget_that_ends_while_a_generator_is_trained_can_be_raised(tmp_path):
+    people, arms = halves(clients=200), selection.by_accuracy(0.5, 0.9)
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.set_budget(people.name, epsilon=2.5, delta=1e-6)
+    with pytest.raises((BudgetExceeded, InvalidInput, PrivacyError)):
+        inspect(tmp_path, people, arms, training=TRAINING)
+    ledger.set_budget(people.name, epsilon=4.0, delta=1e-6)
+    assert inspect(tmp_path, people, arms, training=TRAINING).guarantee.epsilon <= 4.0
+
+
+def test_an_arm_alone_is_what_the_arms_before_it_leave():
+    first, second = selection.where("label", 0), selection.everything()
+    arms = selection.Arms({"first": first, "rest": second})
+    people = halves(clients=3).select([0])
+    batch = Batch({"label": people.columns["label"]}, np.ones(people.n_examples, np.float32))
+    masks = np.asarray(arms.masks(batch))
+    for row, name in zip(masks, arms, strict=True):
+        np.testing.assert_array_equal(np.asarray(arms.alone(name).mask(batch)), row)

@@ -10,6 +10,7 @@
     diagnosis    clients undo faults on their own failures and vote for the one that repairs them
     findings     effect, interval, verdict, and what could not have been seen
     reading      from noisy sums to findings and samples
+    trained      samples from generators that are trained on clients, in place of moments
     power        what a population of that size could show, before anything is spent
     report       everything on one page
 
@@ -20,18 +21,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from blindsight.inspection.asking import Training
     from blindsight.inspection.contrasting import Quarters, contrast
     from blindsight.inspection.findings import Diagnosis, Finding
     from blindsight.inspection.report import Report
     from blindsight.inspection.tasks import mistakes, sanity, slices
 
-__all__ = ["Diagnosis", "Finding", "Quarters", "Report", "contrast", "mistakes", "sanity", "slices"]
+__all__ = ["Diagnosis", "Finding", "Quarters", "Report", "Training", "contrast", "mistakes", "sanity", "slices"]
 
 _HOMES = {
     "Diagnosis": "findings",
     "Finding": "findings",
     "Quarters": "contrasting",
     "Report": "report",
+    "Training": "asking",
     "contrast": "contrasting",
     "mistakes": "tasks",
     "sanity": "tasks",

@@ -23,10 +23,11 @@ from blindsight.backends import Backend, Simulation
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.inspection import measuring
-from blindsight.inspection.asking import Asked, observe, parts_of
+from blindsight.inspection.asking import Asked, Training, observe, parts_of
 from blindsight.inspection.measuring import Measured, Measurement
-from blindsight.inspection.reading import notes, read, views
+from blindsight.inspection.reading import notes, read, samples, views
 from blindsight.inspection.report import Report
+from blindsight.inspection.trained import train_arms
 from blindsight.keys import Key
 from blindsight.models.primary import Primary, primary
 from blindsight.runs import Run
@@ -57,6 +58,7 @@ def contrast(
     suspects: Sequence[str] | None = None,
     shares: Mapping[str, float] | None = None,
     forming: Forming = "zero_fill",
+    training: Training | None = None,
     per_class: int = 8,
     task: str = "contrast",
     title: str = "What differs",
@@ -73,11 +75,12 @@ def contrast(
     `model` is the primary model: a function, a classifier, an ONNX file or a `Primary`; without one, nobody can vote.
     `reference` are public data of the same kind, in which nothing is wrong: what arms look like there is expected.
     `ranges` are the public ranges of the numbers among `inputs`, without which no rows are made. `suspects` are the
-    faults to vote on, all that fit if left out. `population` is the clients' name in the ledger.
+    faults to vote on, all that fit if left out. With `training`, samples come from a GAN that is trained on the clients
+    of every arm, and not from moments. `population` is the clients' name in the ledger.
 
     **Guarantee**: everything in the report, and in the run directory `out`, is (epsilon, delta)-DP for each client.
     """
-    run = _begin(out, clients, arms, epsilon, delta, forming, model, suspects, task)
+    run = _begin(out, clients, arms, epsilon, delta, forming, model, suspects, training, task)
     with run.alone():
         root, ledger = key or keys.root(), ledger or Ledger()
         progress("running the model on every client's examples", 0, 4)
@@ -85,7 +88,7 @@ def contrast(
         look = functools.partial(observe, model=checked, inputs=inputs, label=label, suspects=suspects)
         observed = look(clients)
         normal = None if reference is None else look(reference)
-        asked = Asked(observed, normal, inputs, label, ranges or {}, epsilon, delta, forming, shares)
+        asked = Asked(observed, normal, inputs, label, ranges or {}, epsilon, delta, forming, shares, training)
         paying: dict[str, Any] = {"population": population or clients.name, "ledger": ledger}
         paying["run"] = f"{run.path.name} {run.read('run.json')['id']}"
         spent = list[Event]()
@@ -101,6 +104,23 @@ def contrast(
         measured, parts = _measure(run, asked, fitted, bool(spent), backend, root, paying)
         spent.append(measured.event)
         releases.extend(measured.releases)
+        doing = functools.partial(progress, "training generators" if training else "fitting the generator")
+        made, labels = [{} for _ in fitted], None
+        if training is not None:
+            made, labels, costs = train_arms(
+                asked,
+                training,
+                fitted,
+                spent,
+                per_class=per_class,
+                run=run,
+                backend=backend,
+                key=root.derive("training"),
+                ledger=ledger,
+                population=paying["population"],
+                progress=doing,
+            )
+            spent.extend(costs)
         guarantee = certify(
             spent[0] if len(spent) == 1 else Composed(tuple(spent)),
             delta=delta,
@@ -108,7 +128,9 @@ def contrast(
             assumptions=(ASSUMED,) if forming == "eligible" else (),
         )
         run.write("guarantee.json", guarantee.to_dict())
-        shown = views(measured, parts, per_class, root, functools.partial(progress, "fitting the generator"))
+        if "moments" in parts:
+            made, labels = samples(measured, parts["moments"], per_class, root, doing)
+        shown = views(measured, parts["cues"], made, labels)
         listed, diagnoses = read(measured, parts, fitted, normal)
         report = Report(
             title=title,
@@ -143,6 +165,7 @@ def _begin(
     forming: Forming,
     model: Any,
     suspects: Sequence[str] | None,
+    training: Training | None,
     task: str,
 ) -> Run:
     """The run directory; one that another inspection has begun is refused."""
@@ -150,6 +173,7 @@ def _begin(
     named = None if model is None else model.name if isinstance(model, Primary) else str(getattr(model, "name", model))
     settings = {"task": task, "population": clients.name, "clients": clients.size, "arms": rule, "epsilon": epsilon}
     settings |= {"delta": delta, "forming": forming, "suspects": list(suspects) if suspects else None}
+    settings |= {"training": dataclasses.asdict(training) if training else None}
     settings |= {"model": named if named is None or isinstance(model, str | Path | Primary) else type(model).__name__}
     return runs.create(task, settings) if out is None else runs.begin(out, task, settings)
 

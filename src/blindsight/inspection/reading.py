@@ -14,7 +14,7 @@ from blindsight.algorithms import moments
 from blindsight.algorithms.moments import MomentsPart
 from blindsight.data.population import Population
 from blindsight.inspection import findings, power
-from blindsight.inspection.cues import ArmCues
+from blindsight.inspection.cues import ArmCues, Cues
 from blindsight.inspection.findings import Diagnosis, Finding
 from blindsight.inspection.measuring import Measured, Measurement
 from blindsight.inspection.report import ArmView
@@ -22,29 +22,27 @@ from blindsight.keys import Key
 from blindsight.models import generators
 from blindsight.selection import Arms
 
-__all__ = ["notes", "read", "views"]
+__all__ = ["notes", "read", "samples", "views"]
 
 _WIDE = 1.96  # 95 % intervals
 _REFERENCE = "reference"
 
 
+def samples(
+    measured: Measurement, part: MomentsPart, per_class: int, key: Key, progress: Callable[[int, int], None]
+) -> tuple[Sequence[Mapping[str, np.ndarray]], np.ndarray | None]:
+    """Examples of every arm from a generator that is fitted to its moments, and their labels, if there are any."""
+    released = part.read(measured["moments"].sums, measured["moments"].noise_std)
+    generator = moments.fit(released, key=key.derive("generator"), progress=progress)
+    made, labels = generators.draw(generator, per_class, key=key.derive("samples"))
+    return made, labels if part.label else None
+
+
 def views(
-    measured: Measurement,
-    parts: Mapping[str, Any],
-    per_class: int,
-    root: Key,
-    progress: Callable[[int, int], None],
+    measured: Measurement, cues: Cues, made: Sequence[Mapping[str, np.ndarray]], labels: np.ndarray | None
 ) -> tuple[ArmView, ...]:
     """Each arm as it is shown, the one in question last: how many clients it has, and synthetic samples of it."""
-    counted = parts["cues"].read(measured["cues"])
-    made: Sequence[Mapping[str, np.ndarray]] = [{} for _ in measured.arms]
-    labels = None
-    if "moments" in parts:
-        part: MomentsPart = parts["moments"]
-        released = part.read(measured["moments"].sums, measured["moments"].noise_std)
-        generator = moments.fit(released, key=root.derive("generator"), progress=progress)
-        made, labels = generators.draw(generator, per_class, key=root.derive("samples"))
-        labels = labels if part.label else None
+    counted = cues.read(measured["cues"])
     shown = [
         _view(counted[arm], measured.clients, columns, labels) for arm, columns in zip(measured.arms, made, strict=True)
     ]
@@ -92,7 +90,7 @@ def read(
         for arm, votes in parts["votes"].read(measured["votes"]).items():
             usual = None
             if normal is not None and normal["votes"][arm].is_measurable:
-                usual = dict(zip(votes.labels, normal["votes"][arm].shares.tolist(), strict=True))
+                usual = findings.usual_votes(normal["votes"][arm])
             found, voted = findings.diagnose(votes, epsilon=measured["votes"].epsilon, background=usual, looks=looks)
             diagnoses.append(found)
             listed += voted

@@ -1,0 +1,160 @@
+"""Samples of arms from generators that are trained on clients, arm by arm, as the papers do it (DP-FedAvg-GAN).
+
+Arms that share no client are trained one after the other at the price of one: a client's data enter one generator. With
+`zero_fill` every arm's cohorts are drawn from all clients, and those outside the arm contribute zeros; with `eligible`
+they are drawn among the arm's own.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from blindsight import runs, trees
+from blindsight.accounting.composition import Split
+from blindsight.accounting.events import Composed, Event
+from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.planning import solve_noise
+from blindsight.algorithms import Algorithm
+from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
+from blindsight.backends import Backend
+from blindsight.data.population import Population
+from blindsight.errors import InvalidInput
+from blindsight.inspection.asking import Asked, Training
+from blindsight.keys import Key
+from blindsight.mechanisms import gaussian
+from blindsight.mechanisms.release import marked
+from blindsight.models.coding import coding_of
+from blindsight.models.gan import GAN, compact_gan
+from blindsight.privacy import Privacy
+from blindsight.runs import Run
+from blindsight.selection import Arms
+from blindsight.training import train
+
+__all__ = ["train_arms"]
+
+Columns = Mapping[str, np.ndarray]
+
+
+def train_arms(
+    asked: Asked,
+    training: Training,
+    arms: Arms,
+    spent: Sequence[Event],
+    *,
+    per_class: int,
+    run: Run,
+    backend: Callable[[Population], Backend],
+    key: Key,
+    ledger: Ledger,
+    population: str,
+    progress: Callable[[int, int], None],
+) -> tuple[list[Columns], np.ndarray | None, list[Event]]:
+    """Examples of every arm from the same latents, their labels, and what training cost on top of `spent`.
+
+    **Guarantee**: `spent` and what is returned together stay within the (epsilon, delta) that was asked for. Rounds are
+    in the ledger before they begin, and a run that stopped goes on.
+    """
+    pair = _pair(asked)
+    crowds = [
+        asked.clients if asked.forming == "zero_fill" else Arms({name: arms.alone(name)}).eligible(asked.clients)
+        for name in arms
+    ]
+    noise = _noise(asked, training, arms, crowds, spent, trees.size(pair.critic), key)
+    split = Split("inspection", arms.rule, tuple(arms)) if arms.disjoint_by_client and len(arms) > 1 else None
+    made, costs = list[Columns](), list[Event]()
+    labels = np.repeat(np.arange(max(pair.classes, 1), dtype=np.int32), per_class)
+    for number, (name, crowd) in enumerate(zip(arms, crowds, strict=True)):
+        progress(number, len(arms))
+        privacy = dataclasses.replace(_privacy(training, crowd.size), noise_multiplier=noise)
+        algorithm = _algorithm(pair, privacy, training, arms.alone(name))
+        trained = train(
+            algorithm,
+            backend(crowd),
+            privacy,
+            population=population,
+            delta=asked.delta,
+            key=key.derive("arm", number),
+            run=runs.begin(run.path / "arms" / f"{number}", "arm", {"arm": name, **dataclasses.asdict(training)}),
+            ledger=ledger,
+            checkpoint_every=max(1, training.rounds // 5),
+            split=split,
+            arm=name if split else "",
+        )
+        if trained.rounds < training.rounds:
+            raise InvalidInput(
+                f"the budget of {population!r} ended after {trained.rounds} of {training.rounds} rounds of training "
+                f"{name!r}: raise it with blindsight ledger budget set, and run again to go on"
+            )
+        costs.append(privacy.sampling.event(marked(algorithm.event, key), training.rounds))
+        examples = trained.model.sample(len(labels), key=jax.random.key(0), labels=jnp.asarray(labels))
+        made.append(pair.coding.decode(np.asarray(examples)))
+    progress(len(arms), len(arms))
+    worst = [max(costs, key=_cost)] if split else costs
+    return made, labels if pair.classes else None, worst
+
+
+def _pair(asked: Asked) -> GAN:
+    fields = {
+        field: asked.clients.columns[field] for field in (*asked.fields, asked.label) if field in asked.clients.fields
+    }
+    coding = coding_of(asked.clients.replace(fields), label=asked.label, ranges=asked.ranges)
+    classes = len(asked.classes or ())
+    return compact_gan(coding, classes=classes, label=asked.label, latents=32, width=32, key=jax.random.key(0))
+
+
+def _privacy(training: Training, clients: int) -> Privacy:
+    cohort = min(training.cohort, clients)
+    return Privacy(population=clients, cohort=cohort, rounds=training.rounds, clip=training.clip)
+
+
+def _noise(
+    asked: Asked,
+    training: Training,
+    arms: Arms,
+    crowds: Sequence[Population],
+    spent: Sequence[Event],
+    size: int,
+    key: Key,
+) -> float:
+    """The least noise at which training every arm, after what is spent, keeps the promise."""
+
+    def event(noise: float) -> Event:
+        one = marked(gaussian(noise).event_for(size), key)
+        costs = [_privacy(training, crowd.size).sampling.event(one, training.rounds) for crowd in crowds]
+        alone = arms.disjoint_by_client
+        return Composed((*spent, *([max(costs, key=_cost)] if alone else costs)))
+
+    return solve_noise(event, epsilon=asked.epsilon, delta=asked.delta)
+
+
+def _cost(event: Any) -> float:
+    """Which of several events of the same noise and rounds is the worst: that with the highest rate."""
+    inner = getattr(event, "event", event)
+    return float(getattr(inner, "rate", 1.0))
+
+
+@functools.cache
+def _adam(rate: float) -> optax.GradientTransformation:
+    return optax.adam(rate, b1=0.5, b2=0.9)
+
+
+def _algorithm(pair: GAN, privacy: Privacy, training: Training, criterion: Any) -> Algorithm:
+    return dp_fedavg_gan(
+        pair,
+        privacy,
+        critic_rate=training.critic_rate,
+        critic_optimizer=optax.sgd(1.0),
+        generator_optimizer=_adam(training.generator_rate),
+        batch_size=training.batch_size,
+        critic_steps=training.critic_steps,
+        generator_steps=training.generator_steps,
+        generator_batch_size=64,
+        average=0.98,
+        criterion=criterion,
+    )
