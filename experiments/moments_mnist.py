@@ -204,7 +204,8 @@ def write(rows: list[dict[str, Any]], options: argparse.Namespace, path: Path) -
             of_kind = summary.setdefault(epsilon, {})
             of_kind[kind] = [round(float(pick(shares)), 2) for pick in (np.mean, np.min, np.max)]
     result = {
-        "command": f"python experiments/moments_mnist.py --data {options.data} --seeds {options.seeds}",
+        "command": f"python experiments/moments_mnist.py --data {options.data} --seeds {options.seeds} --epsilons "
+        + " ".join(summary),
         "hardware": f"{jax.devices()[0].device_kind}, {platform.processor() or platform.machine()}",
         "versions": {"jax": jax.__version__, "python": platform.python_version()},
         "clients": CLIENTS,
