@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -209,7 +210,7 @@ TRAINING = Training(rounds=4, cohort=40, batch_size=8, generator_steps=1)
 
 
 @jax.numpy_dtype_promotion("standard")  # which Optax needs
-@pytest.mark.parametrize("forming", ["zero_fill", "eligible"])
+@pytest.mark.parametrize("forming", ["zero_fill", pytest.param("eligible", marks=pytest.mark.slow)])
 def test_generators_can_be_trained_on_clients_for_the_same_price(tmp_path, forming):
     """Arms that share no client are paid for once; all of it stays within what was asked for, the ledger agrees."""
     people, arms = faults.apply(halves(clients=200), "invert:0.5"), selection.by_accuracy(0.5, 0.9)
@@ -217,13 +218,14 @@ def test_generators_can_be_trained_on_clients_for_the_same_price(tmp_path, formi
     assert 0.98 * 4.0 <= report.guarantee.epsilon <= 4.0
     spent = Ledger(tmp_path / "ledger.db").spent(people.name, delta=1e-6).epsilon
     assert spent == pytest.approx(report.guarantee.epsilon, rel=0.01)
-    assert {view.samples.shape for view in report.arms} == {(6, 8, 8)}
+    assert [None if view.samples is None else view.samples.shape for view in report.arms] == [(6, 8, 8)] * 2
     assert "moments" not in {row["what"] for row in report.releases}
     paid = len(entries(tmp_path, people.name))
     inspect(tmp_path, people, arms, training=TRAINING, forming=forming, per_class=3)
     assert len(entries(tmp_path, people.name)) == paid  # it was only read
 
 
+@pytest.mark.slow
 @jax.numpy_dtype_promotion("standard")
 def test_arms_that_share_clients_are_trained_for_the_price_of_both(tmp_path):
     people = faults.apply(halves(clients=200), "invert:0.5:by=example")
@@ -247,7 +249,7 @@ def test_an_arm_alone_is_what_the_arms_before_it_leave():
     first, second = selection.where("label", 0), selection.everything()
     arms = selection.Arms({"first": first, "rest": second})
     people = halves(clients=3).select([0])
-    batch = Batch({"label": people.columns["label"]}, np.ones(people.n_examples, np.float32))
+    batch = Batch({"label": jnp.asarray(people.columns["label"])}, jnp.ones(people.n_examples))
     masks = np.asarray(arms.masks(batch))
     for row, name in zip(masks, arms, strict=True):
         np.testing.assert_array_equal(np.asarray(arms.alone(name).mask(batch)), row)

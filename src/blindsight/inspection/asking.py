@@ -124,7 +124,10 @@ def _features(population: Population, asked: Asked, arms: int) -> Features | Non
     if len(shape) >= 2:
         noise = _usual_noise(asked.epsilon, asked.delta)
         classes = len(asked.classes or ("all",))
-        frequencies = moments.frequencies_for(noise, clients=asked.clients.size, classes=classes, arms=arms)
+        channels = shape[2] if len(shape) == 3 else 1
+        frequencies = moments.frequencies_for(
+            noise, clients=asked.clients.size, classes=classes, arms=arms, channels=channels
+        )
         public = None if asked.reference is None else asked.reference.columns[asked.fields[0]][:_ENOUGH]
         return features.images(shape, frequencies=frequencies, reference=public, field=asked.fields[0])
     columns = list[Number | Category]()

@@ -25,6 +25,7 @@ from blindsight.selection import Arms
 __all__ = ["notes", "read", "samples", "views"]
 
 _WIDE = 1.96  # 95 % intervals
+_SPREAD = 0.75  # of latents: nearer to what is typical, where pictures have less speckle
 _REFERENCE = "reference"
 
 
@@ -34,8 +35,11 @@ def samples(
     """Examples of every arm from a generator that is fitted to its moments, and their labels, if there are any."""
     released = part.read(measured["moments"].sums, measured["moments"].noise_std)
     generator = moments.fit(released, key=key.derive("generator"), progress=progress)
-    made, labels = generators.draw(generator, per_class, key=key.derive("samples"))
-    return made, labels if part.label else None
+    made, labels = generators.draw(generator, per_class, key=key.derive("samples"), spread=_SPREAD)
+    seen: list[bool] = np.any(
+        released.is_seen, axis=1
+    ).tolist()  # of an arm without clients there would be a picture of the noise
+    return [columns if one else {} for columns, one in zip(made, seen, strict=True)], labels if part.label else None
 
 
 def views(
@@ -110,8 +114,9 @@ def notes(arms: Arms, guarantee: Guarantee, reference: Population | None) -> tup
     """What a reader should know beside the findings."""
     said = [
         f"Arms: {arms.rule}.",
-        "Samples are synthetic: a generator was fitted to noisy moments of all clients together, and nobody's example "
-        "is among them. They inherit the guarantee, because computing on a release costs nothing.",
+        "Samples are synthetic: they come from a generator that knows clients only by what was released, and nobody's "
+        "example is among them. They inherit the guarantee, because computing on a release costs nothing.",
+        "Samples from moments are drawn near what is typical: rare cases are rarer among them than among clients.",
         "Tests are on the released sums, whose noise is known, never on samples.",
     ]
     if reference is None:
