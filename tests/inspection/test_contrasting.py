@@ -1,6 +1,7 @@
 """Laws of `contrast`: it costs what was asked for, nothing is paid for twice, and it finds what is there."""
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from blindsight import data, keys, selection
 from blindsight.accounting.accountants import epsilon as epsilon_of
 from blindsight.accounting.events import Composed, from_json
 from blindsight.accounting.ledger import Ledger
+from blindsight.algorithms import moments
 from blindsight.backends import Batch
 from blindsight.data import Population, faults
 from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
 from blindsight.inspection import contrasting as module
+from blindsight.inspection import reading, tasks
 from blindsight.inspection.asking import Training
 from blindsight.inspection.contrasting import Quarters, contrast
 from blindsight.inspection.report import Report
@@ -52,6 +55,12 @@ def inspect(tmp_path: Path, people: Population, arms: Any = None, **more: Any) -
     about: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "model": MODEL, "suspects": SUSPECTS, "per_class": 2}
     about |= {"ledger": Ledger(tmp_path / "ledger.db"), "key": KEY, "out": tmp_path / "run"} | more
     return contrast(people, Quarters(0.1, 0.9) if arms is None else arms, **about)
+
+
+@pytest.fixture(autouse=True)
+def _few_steps(monkeypatch):
+    """How good samples look is measured elsewhere: here a generator is fitted in a few steps."""
+    monkeypatch.setattr(reading.moments, "fit", functools.partial(moments.fit, steps=50))
 
 
 def entries(tmp_path: Path, population: str) -> list[Any]:
@@ -253,3 +262,15 @@ def test_an_arm_alone_is_what_the_arms_before_it_leave():
     masks = np.asarray(arms.masks(batch))
     for row, name in zip(masks, arms, strict=True):
         np.testing.assert_array_equal(np.asarray(arms.alone(name).mask(batch)), row)
+
+
+def test_mistakes_and_slices_are_contrasts_of_their_arms(tmp_path):
+    people = faults.apply(halves(clients=200), "invert:0.5:by=example")
+    about: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "model": MODEL, "suspects": SUSPECTS, "per_class": 2}
+    about |= {"ledger": Ledger(tmp_path / "ledger.db"), "key": KEY}
+    wrong = tasks.mistakes(people, minimum=2, out=tmp_path / "mistakes", **about)
+    assert {found.arm: found.fault for found in wrong.diagnoses} == {"mistakes": "invert", "correct": "none"}
+    by_label = tasks.slices(people, by="label", out=tmp_path / "label", **about)
+    assert {view.name for view in by_label.arms} == {"below", "above"}
+    with pytest.raises(InvalidInput, match="2 to 12 named classes"):
+        tasks.slices(people, by="weather", **about)

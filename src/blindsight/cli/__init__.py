@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from blindsight import __version__
 from blindsight.cli.data import data_app
-from blindsight.cli.inspect import inspect_app
+from blindsight.cli.inspect import inspect
 from blindsight.cli.printing import AsJson, print_json, progress_bar, steps_bar, working
 from blindsight.cli.train import train
 from blindsight.errors import BlindsightError, InvalidInput
@@ -34,9 +34,11 @@ app = typer.Typer(
 ledger_app = typer.Typer(help="What has been spent, on whom, by which run.", no_args_is_help=True)
 budget_app = typer.Typer(help="Limits that no release may exceed.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-app.add_typer(inspect_app, name="inspect")
 app.add_typer(ledger_app, name="ledger")
 ledger_app.add_typer(budget_app, name="budget")
+app.command(
+    "inspect", epilog="Example:  blindsight inspect slices handwriting --fault invert:0.5 --low 0.5 --high 0.9"
+)(inspect)
 app.command("train", epilog="Example:  blindsight train examples/quick.toml")(train)
 
 

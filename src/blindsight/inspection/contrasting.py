@@ -169,6 +169,8 @@ def _begin(
     task: str,
 ) -> Run:
     """The run directory; one that another inspection has begun is refused."""
+    if forming not in FORMINGS:
+        raise InvalidInput(f"arms are formed by {' or '.join(FORMINGS)}, got {forming!r}")
     rule = f"{arms}" if isinstance(arms, Quarters) else (arms if isinstance(arms, Arms) else Arms(arms)).rule
     named = None if model is None else model.name if isinstance(model, Primary) else str(getattr(model, "name", model))
     settings = {"task": task, "population": clients.name, "clients": clients.size, "arms": rule, "epsilon": epsilon}

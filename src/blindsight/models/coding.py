@@ -15,7 +15,7 @@ import numpy as np
 
 from blindsight.errors import InvalidInput
 
-__all__ = ["Category", "Coding", "Images", "Number", "Rows", "coding_of"]
+__all__ = ["Category", "Coding", "Described", "Images", "Number", "Rows", "coding_of"]
 
 
 class Coding(Protocol):
@@ -173,7 +173,7 @@ class Rows:
         return numbers, flags, jnp.split(categories, edges, axis=1) if self.categories else []
 
 
-class _Described(Protocol):
+class Described(Protocol):
     """What is asked of a population: `data` stands beside `models`, not below."""
 
     @property
@@ -185,7 +185,7 @@ class _Described(Protocol):
 
 
 def coding_of(
-    population: _Described,
+    population: Described,
     *,
     label: str | None = "label",
     ranges: Mapping[str, tuple[float, float]] | None = None,

@@ -19,6 +19,7 @@ import numpy as np
 import optax
 
 from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.models.coding import Described
 from blindsight.models.layers import softmax_cross_entropy
 
 __all__ = ["Primary", "fit", "gather", "primary"]
@@ -27,15 +28,9 @@ Scores = Callable[[np.ndarray], Any]
 """(examples, ...) to one score for each class: (examples, classes), the highest wins."""
 
 
-class _Population(Protocol):
-    """What is asked of a population: `data` stands beside `models`, not below."""
+class _Population(Described, Protocol):
+    """A population whose first client may be looked at, in a simulation."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def fields(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]: ...
-    @property
-    def classes(self) -> dict[str, tuple[str, ...]]: ...
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]: ...
 
 
