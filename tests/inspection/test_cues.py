@@ -155,3 +155,13 @@ def test_the_share_of_clients_in_an_arm_has_an_interval_within_0_and_1():
     arms = part.read(Measured(np.array([3.0, 2.0, 250.0, 0.0, 0.0, -4.0]), 10.0, 1.0))
     assert arms["some"].share(1000) == pytest.approx((0.25, 0.2304, 0.2696))
     assert arms["none"].share(1000) == pytest.approx((0.0, 0.0, 0.0156))
+
+
+def test_numbers_with_a_public_range_are_looked_at_within_it():
+    ages = np.array([20.0, 50.0, 5000.0, np.nan])
+    people = Population({"age": ages}, sizes=[4], name="rows")
+    seen = cues.observe(people, ("age",), {"age": (0.0, 100.0)})
+    found = dict(zip(seen.classes["cues"], seen.columns["cues"].T.tolist(), strict=True))
+    assert found["beyond its range"] == [0, 0, 1, 0]
+    assert found["place in its range"] == pytest.approx([0.2, 0.5, 1.0, 0.5])
+    assert found["missing"] == [0, 0, 0, 1]

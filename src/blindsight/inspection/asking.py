@@ -92,6 +92,7 @@ def observe(
     inputs: str | Sequence[str],
     label: str,
     suspects: Sequence[str] | None,
+    ranges: Mapping[str, tuple[float, float]],
 ) -> Population:
     """The population after every client has run the model, undone every suspect, and looked at its own examples."""
     looked = [inputs] if isinstance(inputs, str) else list(inputs)
@@ -102,7 +103,7 @@ def observe(
             population = diagnosis.observe(population, model, faults, inputs=inputs, label=label)
     elif suspects:
         raise InvalidInput("nobody can vote for a fault without a primary model that it could repair: name the model")
-    return cues.observe(population, tuple(looked))
+    return cues.observe(population, tuple(looked), ranges)
 
 
 def parts_of(population: Population, asked: Asked, arms: tuple[str, ...], *, disjoint_by_client: bool) -> list[Part]:

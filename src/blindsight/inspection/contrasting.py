@@ -85,7 +85,9 @@ def contrast(
         root, ledger = key or keys.root(), ledger or Ledger()
         progress("running the model on every client's examples", 0, 4)
         checked = None if model is None else model if isinstance(model, Primary) else primary(model)
-        look = functools.partial(observe, model=checked, inputs=inputs, label=label, suspects=suspects)
+        look = functools.partial(
+            observe, model=checked, inputs=inputs, label=label, suspects=suspects, ranges=ranges or {}
+        )
         observed = look(clients)
         normal = None if reference is None else look(reference)
         asked = Asked(observed, normal, inputs, label, ranges or {}, epsilon, delta, forming, shares, training)

@@ -12,7 +12,7 @@ there so that how much clients differ from each other is known from the release 
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -157,10 +157,15 @@ def cues_part(population: Population, arms: tuple[str, ...], *, disjoint_by_clie
     return Cues(population.classes[FIELD], tuple(arms), disjoint_by_client)
 
 
-def observe(population: Population, inputs: tuple[str, ...] | None = None) -> Population:
+def observe(
+    population: Population,
+    inputs: tuple[str, ...] | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+) -> Population:
     """The population with the field `cues`: one number between 0 and 1 for each example and each cue.
 
-    `inputs` names the fields to look at; all of them but derived ones if left out. The cues' names are the classes of
+    `inputs` names the fields to look at; all of them but derived ones if left out. Numbers whose public range is known
+    (`ranges`) are looked at within it. The cues' names are the classes of
     the field `cues`.
     """
     columns = dict(population.columns)
@@ -169,7 +174,9 @@ def observe(population: Population, inputs: tuple[str, ...] | None = None) -> Po
     for field in chosen:
         if field not in columns:
             raise InvalidInput(f"cues of {field!r} were asked for, but {population.name} has {', '.join(columns)}")
-        for name, value in _cues_of(field, columns[field], population.classes.get(field)).items():
+        for name, value in _cues_of(
+            field, columns[field], population.classes.get(field), (ranges or {}).get(field)
+        ).items():
             names.append(name if len(chosen) == 1 or columns[field].ndim >= 3 else f"{field}: {name}")
             values.append(value)
     if not names:
@@ -182,7 +189,9 @@ def observe(population: Population, inputs: tuple[str, ...] | None = None) -> Po
 _DERIVED = ("predicted", "confidence", "is_correct", "repaired", "tried", FIELD)
 
 
-def _cues_of(field: str, column: np.ndarray, classes: tuple[str, ...] | None) -> dict[str, np.ndarray]:
+def _cues_of(
+    field: str, column: np.ndarray, classes: tuple[str, ...] | None, ends: tuple[float, float] | None
+) -> dict[str, np.ndarray]:
     if column.dtype == TEXT:
         return _text_cues(column)
     if classes is not None:
@@ -190,18 +199,27 @@ def _cues_of(field: str, column: np.ndarray, classes: tuple[str, ...] | None) ->
     if column.ndim >= 3:
         return _image_cues(column)
     if column.ndim == 1:
-        return _number_cues(column)
+        return _number_cues(column, ends)
     raise InvalidInput(f"cues are read from images, single numbers and text, but {field!r} holds vectors")
 
 
 # --- numbers and text
 
 
-def _number_cues(column: np.ndarray) -> dict[str, np.ndarray]:
+def _number_cues(column: np.ndarray, ends: tuple[float, float] | None) -> dict[str, np.ndarray]:
     """Of single numbers: a change of units moves the magnitude, a filled gap the shares of odd values."""
     values = column.astype(np.float64)
     missing = ~np.isfinite(values)
     size = np.abs(np.where(missing, 0.0, values))
+    if ends is not None:  # everyone knows where such numbers lie, so that little is much
+        place = (np.where(missing, sum(ends) / 2, values) - ends[0]) / (ends[1] - ends[0])
+        return {
+            "missing": missing,
+            "zero": size == 0,
+            "beyond its range": (place < 0) | (place > 1),
+            "place in its range": np.clip(place, 0, 1),
+            "last digit": np.where(missing, 0.5, np.mod(size, 10) / 10),
+        }
     return {
         "missing": missing,
         "negative": ~missing & (values < 0),

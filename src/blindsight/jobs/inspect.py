@@ -110,8 +110,17 @@ def _public_model(public: Population, inputs: Sequence[str], label: str) -> Prim
     kind = "cnn" if len(shape) >= 2 else "mlp"
     model = make_model(ModelSettings(kind=kind, inputs=tuple(inputs), label=label), public)
     x, y = gather(public.columns, list(inputs)), public.columns[label]
-    trained = fit(model, x, y, key=jax.random.key(0))
-    return primary(trained, name=f"a {kind} trained on {public.name}", shape=x.shape[1:])
+    if kind == "cnn":
+        return primary(
+            fit(model, x, y, key=jax.random.key(0)), name=f"a cnn trained on {public.name}", shape=x.shape[1:]
+        )
+    # numbers of all sizes side by side: each is brought to the spread that it has in public
+    middle, spread = x.mean(axis=0), x.std(axis=0) + 1e-6
+    trained = fit(model, ((x - middle) / spread).astype(np.float32), y, epochs=10, key=jax.random.key(0))
+    scores = primary(trained).scores
+    return primary(
+        lambda z: scores(((z - middle) / spread).astype(np.float32)), name=f"an mlp trained on {public.name}"
+    )
 
 
 def _input_of(population: Population, label: str) -> str:
