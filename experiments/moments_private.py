@@ -97,7 +97,7 @@ def main() -> None:
         both = Image.new("RGB", (max(part.width for part in parts), sum(part.height for part in parts)), "white")
         both.paste(parts[0], (0, 0))
         both.paste(parts[1], (0, parts[0].height))
-        both.save(path)
+        both.convert("L").quantize(32).save(path, optimize=True)  # small: it goes into the repository
 
 
 def _four_of_each(images: np.ndarray, labels: np.ndarray) -> np.ndarray:

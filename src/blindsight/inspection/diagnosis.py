@@ -127,7 +127,8 @@ def candidates(
     """The faults that fit what the primary model reads and that can be undone, at least nearly.
 
     Images: invert, three turns, two flips, four shifts, byte swap, two gammas. Numbers: factors of 100 and 1000 both
-    ways in each input. Labels: the first two classes swapped.
+    ways in each input. Labels, if there are
+    more than two classes: the first two swapped.
     """
     fields = (inputs,) if isinstance(inputs, str) else tuple(inputs)
     found = list[str]()
@@ -146,7 +147,7 @@ def candidates(
         elif dtype.kind in "iuf" and not shape and field not in population.classes:
             factors = _FACTORS if dtype.kind == "f" else [factor for factor in _FACTORS if factor >= 1]
             found += [f"unit_change:field={field}:factor={factor:g}" for factor in factors]
-    if len(population.classes.get(label, ())) > 1:
+    if len(population.classes.get(label, ())) > 2:  # of two, a swap undoes every mistake, whatever made it
         found.append("label_swap" if label == "label" else f"label_swap:field={label}")
     if not found:
         raise InvalidInput(f"no fault that can be undone fits {', '.join(fields)} of {population.name}: use cues")
