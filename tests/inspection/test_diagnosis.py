@@ -157,3 +157,11 @@ def test_what_cannot_be_voted_on_is_refused(people, model):
         diagnosis.votes_part(seen, ("all",), disjoint_by_client=True)
     with pytest.raises(InvalidInput, match="margin of a vote"):
         Votes(("a", "none"), ("all",), True, 0.0)
+
+
+def test_of_two_classes_no_swap_is_suspected_for_it_would_undo_every_mistake():
+    three = embedded("handwriting", clients=2)
+    assert "label_swap" in map(str, diagnosis.candidates(three))
+    two = three.replace(three.columns)
+    two.classes["label"] = ("one", "other")
+    assert "label_swap" not in map(str, diagnosis.candidates(two))
