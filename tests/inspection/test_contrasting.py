@@ -13,18 +13,19 @@ import pytest
 
 from blindsight import data, keys, selection
 from blindsight.accounting.accountants import epsilon as epsilon_of
-from blindsight.accounting.events import Composed, from_json
+from blindsight.accounting.events import Composed, Gaussian, from_json
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import moments
 from blindsight.backends import Batch
 from blindsight.data import Population, faults
 from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
 from blindsight.inspection import contrasting as module
-from blindsight.inspection import reading, tasks
+from blindsight.inspection import reading, tasks, trained
 from blindsight.inspection.asking import Training
 from blindsight.inspection.contrasting import Quarters, contrast
 from blindsight.inspection.report import Report
 from blindsight.models.primary import primary
+from blindsight.privacy import Privacy
 
 KEY = keys.reproducible(7)
 
@@ -274,3 +275,17 @@ def test_mistakes_and_slices_are_contrasts_of_their_arms(tmp_path):
     assert {view.name for view in by_label.arms} == {"below", "above"}
     with pytest.raises(InvalidInput, match="2 to 12 named classes"):
         tasks.slices(people, by="weather", **about)
+
+
+def test_of_arms_trained_at_different_rates_the_dearest_is_paid_for():
+    """With one round too, where nothing says "repeated" around the event."""
+    arms = selection.by_accuracy(0.5, 0.9)
+    for rounds in (1, 3):
+        cheap, dear = (
+            Privacy(population=size, cohort=20, rounds=rounds).sampling.event(Gaussian(1.0), rounds)
+            for size in (2000, 40)
+        )
+        for order in ([cheap, dear], [dear, cheap]):
+            assert trained._together(order, [Gaussian(5.0)], arms, 1e-6) == [dear]
+    both = [cheap, dear]
+    assert trained._together(both, [], selection.by_correctness(), 1e-6) == both

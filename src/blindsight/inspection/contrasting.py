@@ -17,7 +17,7 @@ import numpy as np
 
 from blindsight import checkpoints, keys, runs
 from blindsight.accounting.events import Composed, Event, from_json, to_json
-from blindsight.accounting.guarantee import certify
+from blindsight.accounting.guarantee import Guarantee, certify
 from blindsight.accounting.ledger import Ledger
 from blindsight.backends import Backend, Simulation
 from blindsight.data.population import Population
@@ -78,7 +78,8 @@ def contrast(
     faults to vote on, all that fit if left out. With `training`, samples come from a GAN that is trained on the clients
     of every arm, and not from moments. `population` is the clients' name in the ledger.
 
-    **Guarantee**: everything in the report, and in the run directory `out`, is (epsilon, delta)-DP for each client.
+    **Guarantee**: everything in the report, and in the run directory `out` less what is marked `simulation_only`, is
+    (epsilon, delta)-DP for each client.
     """
     run = _begin(out, clients, arms, epsilon, delta, forming, model, suspects, training, task)
     with run.alone():
@@ -123,12 +124,7 @@ def contrast(
                 progress=doing,
             )
             spent.extend(costs)
-        guarantee = certify(
-            spent[0] if len(spent) == 1 else Composed(tuple(spent)),
-            delta=delta,
-            participation=f"full: all {clients.size:,}, {FORMINGS[forming]}",
-            assumptions=(ASSUMED,) if forming == "eligible" else (),
-        )
+        guarantee = _promise(asked, spent)
         run.write("guarantee.json", guarantee.to_dict())
         if "moments" in parts:
             made, labels = samples(measured, parts["moments"], per_class, root, doing)
@@ -146,11 +142,28 @@ def contrast(
             population=_public(population or clients.name, clients, label),
             notes=notes(fitted, guarantee, normal),
         )
-        report.save(run.path / "report.html")
-        report.save_json(run.path / "report.json")
-        if any(view.samples is not None or view.rows is not None for view in shown):
-            report.save_samples(run.path / "samples")
+        _save(report, run)
         return report
+
+
+def _promise(asked: Asked, spent: Sequence[Event]) -> Guarantee:
+    """What everything that was spent amounts to, with who took part in words."""
+    words = f"full: all {asked.clients.size:,}, {FORMINGS[asked.forming]}"
+    if asked.training is not None:
+        words += f"; training: poisson, {asked.training.cohort:,.0f} expected in a round"
+    return certify(
+        spent[0] if len(spent) == 1 else Composed(tuple(spent)),
+        delta=asked.delta,
+        participation=words,
+        assumptions=(ASSUMED,) if asked.forming == "eligible" else (),
+    )
+
+
+def _save(report: Report, run: Run) -> None:
+    report.save(run.path / "report.html")
+    report.save_json(run.path / "report.json")
+    if any(view.samples is not None or view.rows is not None for view in report.arms):
+        report.save_samples(run.path / "samples")
 
 
 def _public(name: str, clients: Population, label: str) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from blindsight.selection import Arms
 
 __all__ = ["notes", "read", "samples", "views"]
 
-_WIDE = 1.96  # 95 % intervals
 _SPREAD = 0.75  # of latents: nearer to what is typical, where pictures have less speckle
 _REFERENCE = "reference"
 
@@ -54,14 +53,10 @@ def views(
 
 
 def _view(arm: ArmCues, clients: int, columns: Mapping[str, np.ndarray], labels: np.ndarray | None) -> ArmView:
-    share, error = arm.counted / clients, _WIDE * arm.noise_std / clients
-    low, high = (min(max(share + way * error, 0.0), 1.0) for way in (-1, 1))
     images = [values for values in columns.values() if values.ndim >= 3]
     return ArmView(
         arm.arm,
-        min(max(share, 0.0), 1.0),
-        low,
-        high,
+        *arm.share(clients),
         samples=images[0] if images else None,
         rows=columns if columns and not images else None,
         labels=labels if columns else None,

@@ -16,6 +16,7 @@ import numpy as np
 import optax
 
 from blindsight import runs, trees
+from blindsight.accounting.accountants import epsilon as epsilon_of
 from blindsight.accounting.composition import Split
 from blindsight.accounting.events import Composed, Event
 from blindsight.accounting.ledger import Ledger
@@ -95,8 +96,7 @@ def train_arms(
         examples = trained.model.sample(len(labels), key=jax.random.key(0), labels=jnp.asarray(labels))
         made.append(pair.coding.decode(np.asarray(examples)))
     progress(len(arms), len(arms))
-    worst = [max(costs, key=_cost)] if split else costs
-    return made, labels if pair.classes else None, worst
+    return made, labels if pair.classes else None, _together(costs, spent, arms, asked.delta)
 
 
 def _pair(asked: Asked) -> GAN:
@@ -127,16 +127,19 @@ def _noise(
     def event(noise: float) -> Event:
         one = marked(gaussian(noise).event_for(size), key)
         costs = [_privacy(training, crowd.size).sampling.event(one, training.rounds) for crowd in crowds]
-        alone = arms.disjoint_by_client
-        return Composed((*spent, *([max(costs, key=_cost)] if alone else costs)))
+        return Composed((*spent, *_together(costs, spent, arms, asked.delta)))
 
     return solve_noise(event, epsilon=asked.epsilon, delta=asked.delta)
 
 
-def _cost(event: Any) -> float:
-    """Which of several events of the same noise and rounds is the worst: that with the highest rate."""
-    inner = getattr(event, "event", event)
-    return float(getattr(inner, "rate", 1.0))
+def _together(costs: Sequence[Event], spent: Sequence[Event], arms: Arms, delta: float) -> list[Event]:
+    """What training all arms costs: the dearest one where a client is in one arm only, else every one."""
+    different = list(dict.fromkeys(costs))
+    if not arms.disjoint_by_client:
+        return list(costs)
+    if len(different) == 1:
+        return different
+    return [max(different, key=lambda cost: epsilon_of(Composed((*spent, cost)), delta).epsilon)]
 
 
 @functools.cache
