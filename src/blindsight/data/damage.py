@@ -115,6 +115,7 @@ def _each(text: np.ndarray, change: Callable[[str], str]) -> np.ndarray:
 
 
 def _token_join(text: np.ndarray, where: str, glue: str) -> np.ndarray:
+    glue = "\u00a0" if glue == "space" else glue  # no-break: two words stay two, and are one token
     first_gap = re.compile(r"(^|[.!?]\s+|\n)([^\s.!?]+)[^\S\n]+(?=\w)")
     if where == "all":
         return _each(text, lambda one: re.sub(r"(?<=\w)[^\S\n]+(?=\w)", lambda _: glue, one))
@@ -225,7 +226,7 @@ FAULTS: dict[str, Damage] = {
     ),
     "token_join": Damage(
         "text",
-        "words run together: the first two of each sentence (where=first) or all of them, with glue between",
+        "words run together: the first two of each sentence (where=first) or all; glue=space keeps a space in it",
         _token_join,
         lost="where words ended is gone",
         parameters={"where": ("first", "all"), "glue": ""},
