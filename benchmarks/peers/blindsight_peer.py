@@ -19,13 +19,8 @@ from blindsight import keys
 from blindsight.algorithms import Algorithm, dp_fedavg
 from blindsight.backends import Batch, Simulation, use_cores
 from blindsight.data import Population
-from blindsight.models.layers import (
-    Conv,
-    Dense,
-    Embedding,
-    max_pool,
-    softmax_cross_entropy,
-)
+from blindsight.models.cifg_lstm import LanguageModel
+from blindsight.models.layers import Conv, Dense, Embedding, max_pool, softmax_cross_entropy
 from blindsight.models.recurrent import CIFG, LSTM
 from blindsight.privacy import Privacy
 from peers.contest import Run, limit_jax_threads
@@ -52,18 +47,10 @@ class Cnn(eqx.Module):
         return self.output(jax.nn.relu(self.dense(hidden.reshape(len(images), -1))))
 
 
-class LanguageModel(eqx.Module):
+def language_model(layer: type[LSTM] | type[CIFG], *, key: jax.Array) -> LanguageModel:
     """An embedding that is also the output, around one recurrent layer."""
-
-    embedding: Embedding
-    recurrent: LSTM | CIFG
-
-    def __init__(self, layer: type[LSTM] | type[CIFG], *, key: jax.Array) -> None:
-        self.embedding = Embedding(tasks.VOCABULARY, tasks.EMBEDDING, key=key)
-        self.recurrent = layer(tasks.EMBEDDING, tasks.CELLS, tasks.EMBEDDING, key=key)
-
-    def __call__(self, words: jax.Array) -> jax.Array:
-        return self.embedding.logits(self.recurrent(self.embedding(words)))
+    recurrent = layer(tasks.EMBEDDING, tasks.CELLS, tasks.EMBEDDING, key=key)
+    return LanguageModel(Embedding(tasks.VOCABULARY, tasks.EMBEDDING, key=key), [recurrent])
 
 
 def leaves(model: Cnn | LanguageModel) -> dict[str, jax.Array]:
@@ -72,7 +59,7 @@ def leaves(model: Cnn | LanguageModel) -> dict[str, jax.Array]:
         layers = {name: getattr(model, name) for name in ("conv1", "conv2", "dense", "output")}
         weights = {name: layer.weight for name, layer in layers.items()}
         return weights | {f"{name}_bias": layer.bias for name, layer in layers.items()}
-    layer = model.recurrent
+    (layer,) = model.layers
     return {
         "embedding": model.embedding.table,
         "weight": layer.weight,
@@ -85,8 +72,8 @@ def build(task: tasks.Task, variant: str) -> Cnn | LanguageModel:
     """The task's model with the task's first parameters; the CIFG-LSTM has its own."""
     key = jax.random.key(tasks.SEED)
     if variant == "cifg":
-        return LanguageModel(CIFG, key=key)
-    model = Cnn(key=key) if task.name == "cnn" else LanguageModel(LSTM, key=key)
+        return language_model(CIFG, key=key)
+    model = Cnn(key=key) if task.name == "cnn" else language_model(LSTM, key=key)
     values = tasks.parameters(task)
     if task.name == "lm":
         values["weight"] = np.concatenate([values["input"].T, values["recurrent"].T])

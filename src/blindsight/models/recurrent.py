@@ -10,12 +10,16 @@ import jax.numpy as jnp
 
 from blindsight.models.layers import add_bias, glorot
 
-__all__ = ["CIFG", "LSTM"]
+__all__ = ["CIFG", "LSTM", "State"]
+
+State = tuple[jax.Array, jax.Array]
+"""The cell, (batch, cells) in float32, and the last output, (batch, outputs)."""
 
 Mix = Callable[..., tuple[jax.Array, jax.Array]]
 """(cell, *gates), gates between -1 and 1, to the next cell and what it shows, before the projection."""
 
 _SIGMOID, _TANH = 0.5, 1.0  # s tanh(s x) + 1 - s is the logistic function for s = 1/2 and tanh for s = 1
+_CIFG_SCALES, _LSTM_SCALES = (_SIGMOID, _SIGMOID, _TANH), (_SIGMOID, _SIGMOID, _TANH, _SIGMOID)
 _NEIGHBOURS = 8  # processors read this many numbers at once, if rows begin at a multiple of it
 
 
@@ -37,7 +41,15 @@ class CIFG(eqx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """(batch, time, inputs) to (batch, time, outputs), from a state of zeros."""
-        return _recur(self, x, self.mix, (_SIGMOID, _SIGMOID, _TANH))
+        return _recur(self, x, self.mix, _CIFG_SCALES)
+
+    def begin(self, batch: int) -> State:
+        """The state of zeros before the first step."""
+        return _begin(self.projection, batch)
+
+    def advance(self, state: State, x: jax.Array) -> tuple[State, jax.Array]:
+        """One step: (batch, inputs) to the next state and (batch, outputs)."""
+        return _advance(self, state, x, self.mix, _CIFG_SCALES)
 
     @staticmethod
     def mix(cell: jax.Array, forget: jax.Array, output: jax.Array, candidate: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -61,7 +73,15 @@ class LSTM(eqx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """(batch, time, inputs) to (batch, time, outputs), from a state of zeros."""
-        return _recur(self, x, self.mix, (_SIGMOID, _SIGMOID, _TANH, _SIGMOID))
+        return _recur(self, x, self.mix, _LSTM_SCALES)
+
+    def begin(self, batch: int) -> State:
+        """The state of zeros before the first step."""
+        return _begin(self.projection, batch)
+
+    def advance(self, state: State, x: jax.Array) -> tuple[State, jax.Array]:
+        """One step: (batch, inputs) to the next state and (batch, outputs)."""
+        return _advance(self, state, x, self.mix, _LSTM_SCALES)
 
     @staticmethod
     def mix(
@@ -108,20 +128,43 @@ def _recurrence(
 def _recurrence_forward(
     mix: Mix, scales: tuple[float, ...], x: jax.Array, weight: jax.Array, bias: jax.Array, projection: jax.Array
 ) -> Any:
-    batch, (cells, outputs) = x.shape[1], projection.shape
-    scale = _column(scales)
-
-    def advance(state: tuple[jax.Array, jax.Array], now: jax.Array) -> Any:
-        cell, output = state
-        entering = add_bias(jnp.concatenate([now, output], axis=-1) @ weight, bias)
-        gates = scale * jnp.tanh(scale * entering.astype(jnp.float32).reshape(batch, -1, cells)) + (1 - scale)
-        cell, shown = mix(cell, *_apart(gates))
-        output = shown.astype(x.dtype) @ projection
+    def advance(state: State, now: jax.Array) -> Any:
+        (cell, output), gates = _step(mix, scales, state, now, weight, bias, projection)
         return (cell, output), (output, gates.astype(x.dtype), cell)
 
-    start = jnp.zeros((batch, cells), jnp.float32), jnp.zeros((batch, outputs), x.dtype)
-    _, (leaving, gates, after) = jax.lax.scan(advance, start, x)
+    _, (leaving, gates, after) = jax.lax.scan(advance, _begin(projection, x.shape[1]), x)
     return leaving, (x, leaving, gates, after, weight, projection)
+
+
+def _step(
+    mix: Mix,
+    scales: tuple[float, ...],
+    state: State,
+    now: jax.Array,
+    weight: jax.Array,
+    bias: jax.Array,
+    projection: jax.Array,
+) -> tuple[State, jax.Array]:
+    """The state after one moment, and the gates that made it."""
+    cell, output = state
+    scale = _column(scales)
+    entering = add_bias(jnp.concatenate([now, output], axis=-1) @ weight, bias)
+    gates = scale * jnp.tanh(scale * entering.astype(jnp.float32).reshape(len(cell), -1, cell.shape[1])) + (1 - scale)
+    cell, shown = mix(cell, *_apart(gates))
+    return (cell, shown.astype(now.dtype) @ projection), gates
+
+
+def _begin(projection: jax.Array, batch: int) -> State:
+    cells, outputs = projection.shape
+    return jnp.zeros((batch, cells), jnp.float32), jnp.zeros((batch, outputs), projection.dtype)
+
+
+def _advance(
+    layer: CIFG | LSTM, state: State, x: jax.Array, mix: Mix, scales: tuple[float, ...]
+) -> tuple[State, jax.Array]:
+    now = x.astype(layer.weight.dtype)
+    state, _ = _step(mix, scales, state, now, layer.weight, layer.bias, layer.projection)
+    return state, state[1]
 
 
 def _recurrence_backward(mix: Mix, scales: tuple[float, ...], kept: Any, gradient: jax.Array) -> tuple[jax.Array, ...]:
