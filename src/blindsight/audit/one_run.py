@@ -81,7 +81,7 @@ def largest_refuted(correct: int, guesses: int, canaries: int, *, delta: float, 
         return 0.0
     if excess(_LARGEST_EPSILON) <= 0:  # no guess was made that could have been wrong
         return 0.0 if guesses == 0 else _LARGEST_EPSILON
-    root = float(optimize.brentq(excess, 0.0, _LARGEST_EPSILON, xtol=1e-9))
+    root = float(optimize.brentq(excess, 0.0, _LARGEST_EPSILON, xtol=1e-9))  # pyright: ignore[reportArgumentType]
     return max(0.0, root - 1e-9)
 
 

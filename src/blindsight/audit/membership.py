@@ -1,0 +1,71 @@
+"""Was this client in? Scores of planted clients on what a run released, one for each way to plant them.
+
+Whatever the model, a client that took part leaves it a little better on the client's own examples, and a little further
+along the direction that the client sent. Which canaries were planted, the auditor's coins say (`one_run`).
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blindsight import trees
+from blindsight.audit.planting import direction
+from blindsight.backends import Batch
+from blindsight.data.population import Population
+from blindsight.errors import InvalidInput
+from blindsight.keys import Key
+from blindsight.models.gan import GAN
+from blindsight.trees import Tree
+
+__all__ = ["client_scores", "direction_scores", "not_taken_for_real"]
+
+Loss = Callable[[Any, Any, jax.Array], jax.Array]
+
+
+def client_scores(model: Any, clients: Population, loss: Loss) -> np.ndarray:
+    """Minus the mean `loss(model, batch, key)` of the model on each client's examples, of which all have as many."""
+    sizes = np.unique(clients.sizes)
+    if len(sizes) != 1 or sizes[0] == 0:
+        raise InvalidInput("clients are scored side by side: give each of them as many examples")
+    count = int(sizes[0])
+    columns = {
+        field: jnp.asarray(column.reshape(clients.size, count, *column.shape[1:]))
+        for field, column in clients.columns.items()
+        if column.dtype.kind in "biuf"
+    }
+    return -np.asarray(_losses(model, columns, loss), np.float64)
+
+
+@eqx.filter_jit
+def _losses(model: Any, columns: dict[str, jax.Array], loss: Loss) -> jax.Array:
+    def one(fields: dict[str, jax.Array]) -> jax.Array:
+        weight = jnp.ones(len(next(iter(fields.values()))), jnp.float32)
+        return loss(model, Batch(fields, weight), jax.random.key(0)).astype(jnp.float32)
+
+    return jax.lax.map(one, columns)
+
+
+def not_taken_for_real(gan: GAN, batch: Batch, key: jax.Array) -> jax.Array:
+    """Minus the critic's mean score, as a loss for `client_scores`: what a critic takes for real was likely in."""
+    del key
+    return -batch.mean(gan.critic(gan.coding.encode(batch), gan.labels(batch), batch.weight))
+
+
+def direction_scores(before: Any, after: Any, count: int, *, key: Key) -> np.ndarray:
+    """How far the model went along each of `count` directions: a score of who sent one."""
+    moved = trees.sub(eqx.filter(after, eqx.is_inexact_array), eqx.filter(before, eqx.is_inexact_array))
+    return np.asarray(_along(moved, jnp.arange(1, count + 1), key.jax()))
+
+
+@jax.jit
+def _along(moved: Tree, numbers: jax.Array, key: jax.Array) -> jax.Array:
+    def one(number: jax.Array) -> jax.Array:
+        products = jax.tree.map(lambda a, b: jnp.sum(a * b), moved, direction(moved, number, key))
+        return functools.reduce(jnp.add, jax.tree.leaves(products))
+
+    return jax.lax.map(one, numbers)
