@@ -9,11 +9,12 @@ from scipy import optimize
 from blindsight.accounting import accountants
 from blindsight.accounting.events import Event, Relation
 from blindsight.accounting.guarantee import round_down, round_up
-from blindsight.errors import InvalidInput, PrivacyError
+from blindsight.errors import InvalidInput, PrivacyError, RelationMismatch, UnknownEvent
 
 __all__ = ["group_privacy", "rounds_for", "solve_noise", "split_noise"]
 
 _SMALLEST_NOISE, _LARGEST_NOISE = 2.0**-6, 2.0**20
+_BEYOND = 1e6  # an epsilon that promises nothing
 
 
 def solve_noise(
@@ -30,7 +31,12 @@ def solve_noise(
     _check_epsilon(epsilon)
 
     def reached(noise: float) -> float:
-        return accountants.epsilon(make_event(noise), delta, relation).epsilon
+        try:
+            return accountants.epsilon(make_event(noise), delta, relation).epsilon
+        except (UnknownEvent, RelationMismatch):
+            raise
+        except PrivacyError:  # at so little noise not even the difference from ideal noise can be bounded
+            return _BEYOND
 
     def gap(log_noise: float) -> float:
         return math.log(max(reached(math.exp(log_noise)), 1e-12)) - math.log(epsilon)  # nearly linear: few steps
