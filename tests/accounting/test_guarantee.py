@@ -275,3 +275,11 @@ def test_what_cannot_be_accounted_is_not_certified():
         certify(FixedSize(9, 3, Gaussian(1.0)), delta=1e-6)
     with pytest.raises(InvalidInput):
         certify(Gaussian(1.0), delta=0.0)
+
+
+def test_a_guarantee_survives_json():
+    for one in (
+        Guarantee(epsilon=1.5, delta=1e-6, accountant="PLD", participation="all", releases=3, assumptions=("a", "b")),
+        Guarantee(epsilon=math.inf, delta=1e-6, accountant="none", participation="all", releases=1, lower=2.0),
+    ):
+        assert Guarantee.from_dict(json.loads(json.dumps(one.to_dict()))) == one

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
@@ -63,7 +64,11 @@ class Guarantee:
         """A paragraph in plain words: what is hidden, how well, and on which conditions."""
         if not self.is_private:
             return "There is no privacy guarantee: whoever sees the result may learn a participant's data exactly."
-        thing = "all data of any one client" if self.unit is Unit.CLIENT else "any one example"
+        thing = {
+            Unit.CLIENT: "all data of any one client",
+            Unit.EXAMPLE: "any one example",
+            Unit.FEATURE: "all data of any one client, to someone who looks at a single coordinate,",
+        }[self.unit]
         change = {
             Relation.ADD_OR_REMOVE: f"were {thing} left out or put in",
             Relation.REPLACE: f"were {thing} exchanged for anything else",
@@ -87,6 +92,13 @@ class Guarantee:
         fields = dataclasses.asdict(self)
         return {name: "inf" if value == math.inf else value for name, value in fields.items()}
 
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "Guarantee":
+        """The guarantee that `to_dict` was called on."""
+        fields = {name: math.inf if item == "inf" else item for name, item in value.items()}
+        fields |= {"unit": Unit(value["unit"]), "relation": Relation(value["relation"])}
+        return cls(**fields | {"assumptions": tuple(value["assumptions"])})
+
 
 def certify(
     event: Event,
@@ -105,7 +117,8 @@ def certify(
     leaves = flatten(event)
     derived = [sentence for leaf in leaves for sentence in _assumptions(leaf, unit)]
     if bound.epsilon < math.inf:
-        derived.append(f"every {unit}'s contribution was clipped to its bound before it left the {unit}'s side")
+        whose = Unit.CLIENT if unit is Unit.FEATURE else unit
+        derived.append(f"every {whose}'s contribution was clipped to its bound before it left the {whose}'s side")
     return Guarantee(
         epsilon=bound.epsilon,
         delta=delta,

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from blindsight.accounting.events import Relation, Unit
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.errors import InvalidInput
 from blindsight.inspection import gallery
@@ -97,10 +96,7 @@ def diagnosis_from(value: Mapping[str, Any]) -> Diagnosis:
 
 def guarantee_from(value: Mapping[str, Any]) -> Guarantee:
     """The guarantee that `to_dict` was called on."""
-    fields = _finite_or_not(value, "epsilon", "delta", "lower")
-    fields |= {"unit": Unit(value["unit"]), "relation": Relation(value["relation"])}
-    fields["assumptions"] = tuple(value["assumptions"])
-    return Guarantee(**fields)
+    return Guarantee.from_dict(value)
 
 
 def _finite_or_not(value: Mapping[str, Any], *names: str) -> dict[str, Any]:
