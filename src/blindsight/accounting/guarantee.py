@@ -95,9 +95,10 @@ class Guarantee:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "Guarantee":
         """The guarantee that `to_dict` was called on."""
-        fields = {name: math.inf if item == "inf" else item for name, item in value.items()}
+        fields: dict[str, Any] = {name: math.inf if item == "inf" else item for name, item in value.items()}
         fields |= {"unit": Unit(value["unit"]), "relation": Relation(value["relation"])}
-        return cls(**fields | {"assumptions": tuple(value["assumptions"])})
+        fields["assumptions"] = tuple(value["assumptions"])
+        return cls(**fields)
 
 
 def certify(

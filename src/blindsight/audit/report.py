@@ -1,0 +1,221 @@
+"""The report of an audit: what the model kept of the canaries, and what that proves. One value, three faces.
+
+Everything in it was computed from the released model and from canaries that the auditor made up: nothing more is
+learned about anybody, so it costs no further privacy.
+"""
+
+import dataclasses
+import datetime
+import io
+import itertools
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markup import escape
+from rich.table import Table
+
+from blindsight.accounting.guarantee import Guarantee, round_down, round_up
+from blindsight.audit.one_run import LowerBound
+from blindsight.errors import BlindsightError
+
+__all__ = ["KINDS", "AuditReport", "CanaryFate", "Configuration"]
+
+FORMAT = 1
+KINDS = {
+    "clients": "clients that hold nothing but a canary; scored by the model's loss on it",
+    "directions": "clients that send a fixed random vector; scored by how far the model went along it",
+}
+"""The ways to plant clients for the one-run bound, in words."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CanaryFate:
+    """What became of one canary."""
+
+    phrase: str
+    clients: int
+    copies: int
+    times_seen: float
+    rank: int
+    exposure: float
+    extracted: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+    """The canaries shared by as many clients in as many copies: a row of Table 4 of Ramaswamy et al. 2020."""
+
+    clients: int
+    copies: int
+    times_seen: float
+    ranks: tuple[int, ...]
+    extracted: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class AuditReport:
+    """Everything an audit found.
+
+    `canaries` are those of the Secret Sharer, ranked among `references` random phrases; `bounds` are lower bounds on
+    epsilon, one for each way to plant clients, which hold together at `confidence`.
+    """
+
+    run: str
+    model: str
+    guarantee: Guarantee
+    rounds: int
+    canaries: tuple[CanaryFate, ...] = ()
+    references: int = 0
+    width: int = 0
+    prefix: int = 0
+    rate: float = 0.0
+    bounds: Mapping[str, LowerBound] = dataclasses.field(default_factory=dict[str, LowerBound])
+    confidence: float = 0.95
+    notes: tuple[str, ...] = ()
+    created: str = dataclasses.field(
+        default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    )
+
+    @property
+    def lower_bound(self) -> LowerBound | None:
+        """The largest of the lower bounds."""
+        return max(self.bounds.values(), key=lambda one: one.epsilon, default=None)
+
+    @property
+    def outcome(self) -> Literal["broken", "consistent", "no claim"]:
+        """Whether a lower bound contradicts the claim; `consistent` proves nothing."""
+        if not self.guarantee.is_private:
+            return "no claim"
+        found = self.lower_bound
+        return "broken" if found is not None and found.epsilon > self.guarantee.epsilon else "consistent"
+
+    @property
+    def verdict(self) -> str:
+        """The answer in a sentence or two."""
+        found = self.lower_bound
+        if self.outcome == "broken" and found is not None:
+            return (
+                f"The implementation or the claim is broken: epsilon is at least {round_down(found.epsilon)} at "
+                f"{100 * self.confidence:g} % confidence, but at most {round_up(self.guarantee.epsilon)} was claimed."
+            )
+        shown = "" if found is None else f"Epsilon is at least {round_down(found.epsilon)}. "
+        if self.outcome == "no claim":
+            return f"{shown}No privacy was claimed, so nothing can contradict it."
+        claimed = f"the claim of {round_up(self.guarantee.epsilon)}"
+        if found is None:
+            return f"{shown}No clients were planted by coins: {claimed} was not put to the test."
+        return f"{shown}That does not contradict {claimed}, and it does not prove it either."
+
+    @property
+    def configurations(self) -> tuple[Configuration, ...]:
+        """The rows of Table 4: canaries by how many clients share them and how many copies each has."""
+        ordered = sorted(self.canaries, key=lambda one: (one.clients, one.copies, one.rank))
+        rows: list[Configuration] = []
+        for (clients, copies), some in itertools.groupby(ordered, key=lambda one: (one.clients, one.copies)):
+            fates = list(some)
+            ranks, found = tuple(one.rank for one in fates), sum(one.extracted for one in fates)
+            rows.append(Configuration(clients, copies, fates[0].times_seen, ranks, found))
+        return tuple(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of `blindsight audit --json`."""
+        return {
+            "format": FORMAT,
+            "run": self.run,
+            "model": self.model,
+            "outcome": self.outcome,
+            "verdict": self.verdict,
+            "guarantee": self.guarantee.to_dict(),
+            "rounds": self.rounds,
+            "confidence": self.confidence,
+            "bounds": {kind: bound.to_dict() for kind, bound in self.bounds.items()},
+            "canaries": [dataclasses.asdict(one) for one in self.canaries],
+            "configurations": [dataclasses.asdict(one) for one in self.configurations],
+            "references": self.references,
+            "width": self.width,
+            "prefix": self.prefix,
+            "rate": self.rate,
+            "notes": list(self.notes),
+            "created": self.created,
+        }
+
+    def to_html(self) -> str:
+        """The page that `save` writes."""
+        from blindsight.audit import page
+
+        return page.render(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the report as one HTML file, which asks for nothing else and opens anywhere; the path."""
+        return _write(path, self.to_html())
+
+    def save_json(self, path: str | Path) -> Path:
+        """Write the twin of the report for machines; the path."""
+        return _write(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+
+    def __repr__(self) -> str:
+        return f"<AuditReport {self.run!r}: {self.verdict}>"
+
+    def __str__(self) -> str:
+        console = Console(file=io.StringIO(), width=120, color_system=None)
+        with console.capture() as printed:
+            console.print(self)
+        return printed.get()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        colour = {"broken": "bold red", "consistent": "bold", "no claim": "bold yellow"}[self.outcome]
+        yield f"[bold]{escape(self.run)}[/]  [dim]audit of {escape(self.model)}, {self.rounds:,} rounds[/]"
+        yield f"[{colour}]{escape(self.verdict)}[/]"
+        yield f"[dim]claimed: {escape(str(self.guarantee))}[/]\n"
+        if self.bounds:
+            yield _bounds_table(self)
+        if self.canaries:
+            yield _canaries_table(self)
+        for note in self.notes:
+            yield f"[dim]{escape(note)}[/]"
+
+
+def _bounds_table(report: AuditReport) -> Table:
+    table = Table(box=None, pad_edge=False, title_justify="left", title="Lower bounds on epsilon from one run")
+    for heading in ("planted", "in / all", "right / guesses", "epsilon at least", "could show"):
+        table.add_column(heading, justify="left" if heading == "planted" else "right")
+    for kind, bound in report.bounds.items():
+        table.add_row(
+            kind,
+            f"{bound.included:,} / {bound.canaries:,}",
+            f"{bound.correct:,} / {bound.guesses:,}",
+            round_down(bound.epsilon),
+            round_down(bound.most),
+        )
+    return table
+
+
+def _canaries_table(report: AuditReport) -> Table:
+    title = f"\nCanaries: rank out of {report.references:,}; found by beam search of width {report.width}"
+    table = Table(box=None, pad_edge=False, title_justify="left", title=title)
+    for heading in ("clients", "copies", "seen", "ranks", "found"):
+        table.add_column(heading, justify="right")
+    for row in report.configurations:
+        ranks = ", ".join(f"{rank:,}" for rank in row.ranks)
+        seen = f"{row.times_seen:,.0f}"
+        table.add_row(str(row.clients), str(row.copies), seen, ranks, f"{row.extracted} / {len(row.ranks)}")
+    return table
+
+
+def _write(path: str | Path, text: str) -> Path:
+    """Write the file whole or not at all."""
+    target = Path(path)
+    scratch = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch.write_text(text, encoding="utf-8")
+        os.replace(scratch, target)
+    except OSError as error:
+        if scratch.is_file():
+            scratch.unlink()
+        raise BlindsightError(f"cannot write {target} ({error.strerror}): choose another file") from error
+    return target
