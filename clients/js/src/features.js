@@ -23,52 +23,89 @@ export function fnv1a(bytes) {
  */
 export function encode(features, example) {
   const coordinates = new Map(features.fields.map((field) => [field.name, encodeField(field, example[field.name])]));
-  const crosses = (features.crosses ?? []).map(([first, second]) => cross(coordinates.get(first), coordinates.get(second)));
+  const crosses = (features.crosses ?? []).map((pair) => cross(...both(pair, coordinates)));
   return Float64Array.from([features.intercept ? [1] : [], ...coordinates.values(), ...crosses].flat());
 }
 
 /** How many numbers `encode` returns. @param {import("../index.d.ts").Features} features */
 export function width(features) {
   const widths = new Map(features.fields.map((field) => [field.name, fieldWidth(field)]));
-  const crossed = (features.crosses ?? []).map(([first, second]) => widths.get(first) * widths.get(second));
+  const crossed = (features.crosses ?? []).map((pair) => both(pair, widths).reduce((product, each) => product * each));
   return [features.intercept ? 1 : 0, ...widths.values(), ...crossed].reduce((sum, each) => sum + each, 0);
 }
 
 /** @param {import("../index.d.ts").Field} field @param {unknown} value @returns {number[]} */
 function encodeField(field, value) {
-  if (value === undefined || value === null) throw new BlindsightError(`the record has no ${field.name}: the model needs it`);
+  if (value === undefined) throw new BlindsightError(`the record has no ${field.name}: the model needs it`);
   switch (field.kind) {
     case "number":
       return [scaled(field, value)];
     case "boolean":
       return [truth(field, value)];
     case "category":
-      return (field.drop_first ? field.categories.slice(1) : field.categories).map((one) => (one === value ? 1 : 0));
+      return oneHot(field, place(field, value));
     case "ngrams":
       return presence(field, value);
     default:
-      throw new BlindsightError(`this client cannot read fields of kind ${field.kind} (${field.name}): use a newer one`);
+      throw new BlindsightError(`this client does not know every kind of field of this model: use a newer one`);
   }
 }
 
-/** A number scaled to [0, 1] by the range that the server announced. @param {*} field @param {unknown} value */
-export function scaled(field, value) {
-  if (typeof value !== "number" || !Number.isFinite(value)) {
-    throw new BlindsightError(`${field.name} must be a finite number, got ${describe(value)}`);
-  }
-  return Math.min(1, Math.max(0, (value - field.low) / (field.high - field.low)));
+/**
+ * What the model is to predict of one record: 0 or 1, the place of a category, or a number.
+ * @param {import("../index.d.ts").Task} task
+ * @param {import("../index.d.ts").Example} example
+ */
+export function respond(task, example) {
+  const { response, family } = task;
+  const value = example[response.name];
+  if (value === undefined) throw new BlindsightError(`the record has no ${response.name}, which the model learns to predict`);
+  if (response.kind === "boolean") return truth(response, value);
+  if (response.kind === "number") return family === "poisson" ? clamped(response, value) : scaled(response, value);
+  const found = place(response, value);
+  if (found < 0) throw new BlindsightError(`${response.name} must be one of ${response.categories.join(", ")}`);
+  return found;
 }
+
+/** How many classes a response has: 0 for a number. @param {import("../index.d.ts").Field} response */
+export function classes(response) {
+  if (response.kind === "category") return response.categories.length;
+  return response.kind === "boolean" ? 2 : 0;
+}
+
+/** A number within the range that the server announced. @param {*} field @param {unknown} value */
+function clamped(field, value) {
+  if (typeof value !== "number" || !Number.isFinite(value)) throw refused(field, "a finite number", value);
+  return Math.min(field.high, Math.max(field.low, value));
+}
+
+/** The same, scaled to [0, 1]. @param {*} field @param {unknown} value */
+const scaled = (field, value) => (clamped(field, value) - field.low) / (field.high - field.low);
 
 /** @param {*} field @param {unknown} value */
-export function truth(field, value) {
+function truth(field, value) {
   if (value === true || value === 1) return 1;
   if (value === false || value === 0) return 0;
-  throw new BlindsightError(`${field.name} must be true or false, got ${describe(value)}`);
+  throw refused(field, "true or false", value);
+}
+
+/** The place of a value among its categories, -1 for one that is not listed. @param {*} field @param {unknown} value */
+function place(field, value) {
+  if (value === null) return -1;
+  if (typeof value !== "string" && !Number.isInteger(value)) throw refused(field, "text or a whole number", value);
+  return field.categories.indexOf(String(value));
+}
+
+/** @param {*} field @param {number} found @returns {number[]} */
+function oneHot(field, found) {
+  const all = new Array(field.categories.length).fill(0);
+  if (found >= 0) all[found] = 1;
+  return field.drop_first ? all.slice(1) : all;
 }
 
 /** 1 for every bucket into which some run of bytes falls. @param {*} field @param {unknown} value @returns {number[]} */
 function presence(field, value) {
-  if (typeof value !== "string") throw new BlindsightError(`${field.name} must be text, got ${describe(value)}`);
+  if (typeof value !== "string") throw refused(field, "text", value);
   const bytes = encoder.encode(value);
   const found = new Array(field.buckets).fill(0);
   for (const size of field.sizes) {
@@ -85,8 +122,22 @@ function fieldWidth(field) {
   return field.kind === "ngrams" ? field.buckets : 1;
 }
 
+/**
+ * What belongs to the two fields of a cross.
+ * @template T
+ * @param {[string, string]} pair
+ * @param {Map<string, T>} known
+ * @returns {[T, T]}
+ */
+function both([first, second], known) {
+  const [one, other] = [known.get(first), known.get(second)];
+  if (one === undefined || other === undefined) throw new BlindsightError(`a cross of ${first} and ${second} needs both fields`);
+  return [one, other];
+}
+
 /** @param {number[]} first @param {number[]} second */
 const cross = (first, second) => first.flatMap((one) => second.map((other) => one * other));
 
-/** What was given, without what it says: errors may be logged. @param {unknown} value */
-const describe = (value) => (value === null ? "null" : typeof value === "number" ? "a number that is not finite" : `a ${typeof value}`);
+/** Says what was wanted and never what was given: errors may be logged. @param {*} field @param {string} wanted @param {unknown} value */
+const refused = (field, wanted, value) =>
+  new BlindsightError(`${field.name} must be ${wanted}, got ${value === null ? "nothing" : `a ${typeof value}`}`);

@@ -17,11 +17,11 @@ const LARGEST_BITS = 24;
 
 /** Uniform whole numbers from 32-bit words, by default the operating system's. */
 export class Coins {
-  #words = new Uint32Array(1024);
+  #words = new Uint32Array(new ArrayBuffer(4096));
   #next = this.#words.length;
   #fill;
 
-  /** @param {(words: Uint32Array) => unknown} [fill] writes uniform words into the array; tests alone have another */
+  /** @param {(words: Uint32Array<ArrayBuffer>) => unknown} [fill] writes uniform words into the array; tests alone have another */
   constructor(fill = (words) => system.getRandomValues(words)) {
     this.#fill = fill;
   }

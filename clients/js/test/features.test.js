@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { encode, fnv1a, width } from "../src/features.js";
+import { encode, fnv1a, respond, width } from "../src/features.js";
 
 const features = {
   intercept: true,
@@ -38,6 +38,23 @@ test("the first category may be left to the intercept", () => {
   assert.deepEqual([...encode(one, { a: "x" })], [0, 0]);
   assert.deepEqual([...encode(one, { a: "z" })], [0, 1]);
   assert.equal(width(one), 2);
+});
+
+test("categories may be whole numbers; nothing is no category", () => {
+  const one = { intercept: false, fields: [{ name: "a", kind: "category", categories: ["1", "2"] }] };
+  assert.deepEqual([...encode(one, { a: 2 })], [0, 1]);
+  assert.deepEqual([...encode(one, { a: null })], [0, 0]);
+});
+
+test("the response is a class, a truth, a share of its range, or a count", () => {
+  const number = { name: "y", kind: "number", low: 0, high: 10 };
+  assert.equal(respond({ family: "linear", response: number }, { y: 5 }), 0.5);
+  assert.equal(respond({ family: "poisson", response: number }, { y: 12 }), 10);
+  assert.equal(respond({ family: "logistic", response: { name: "y", kind: "boolean" } }, { y: true }), 1);
+  const category = { name: "y", kind: "category", categories: ["low", "high"] };
+  assert.equal(respond({ family: "multinomial", response: category }, { y: "high" }), 1);
+  assert.throws(() => respond({ family: "multinomial", response: category }, { y: "other" }), /one of low, high/);
+  assert.throws(() => respond({ family: "multinomial", response: category }, {}), /no y/);
 });
 
 test("runs of characters are runs of the bytes of UTF-8", () => {

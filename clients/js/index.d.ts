@@ -1,0 +1,129 @@
+/** Trains a shared model from a browser or from Node, and lets nothing leave that is not noised first. */
+
+/** A record of the client's own, field by field. */
+export type Example = Record<string, string | number | boolean | null>;
+
+export type Field =
+  | { name: string; kind: "number"; low: number; high: number }
+  | { name: string; kind: "boolean" }
+  | { name: string; kind: "category"; categories: string[]; drop_first?: boolean }
+  | { name: string; kind: "ngrams"; sizes: number[]; buckets: number };
+
+export interface Features {
+  intercept: boolean;
+  fields: Field[];
+  crosses?: [string, string][];
+}
+
+export type Noise =
+  | { kind: "laplace" | "gaussian"; scale: number; grid: number; bound: number }
+  | { kind: "none"; scale: number; grid: null; bound: null };
+
+/** What a service asks of its clients. */
+export interface Task {
+  model: string;
+  version: string;
+  family: "linear" | "logistic" | "multinomial" | "poisson" | "ordinal";
+  weights: number;
+  features: Features;
+  response: Exclude<Field, { kind: "ngrams" }>;
+  learning_rate: number;
+  clip: number;
+  unit: "feature" | "model";
+  norm: 1 | 2 | null;
+  noise: Noise;
+  /** The price of one update. */
+  epsilon: number | "inf";
+  delta: number;
+  instances: number;
+  /** How many updates one client may send. */
+  participations: number;
+}
+
+/** What an update was made of. Only `weights` leaves the client. */
+export interface Contribution {
+  /** The weights that are sent. */
+  weights: Float32Array;
+  /** The weights that were drawn. */
+  drawn: Float32Array;
+  /** The change with its noise, in whole steps of `grid`. */
+  noisy: Float64Array;
+  /** The change alone. It is the client's data: it stays. */
+  change: Float64Array;
+  noise: Float64Array;
+  grid: number;
+}
+
+/** Where a budget is kept: `localStorage` is one. */
+export interface Store {
+  getItem(key: string): string | null;
+  setItem(key: string, value: string): void;
+}
+
+export interface Price {
+  epsilon: number;
+  delta: number;
+}
+
+export interface BudgetOptions {
+  epsilon: number;
+  delta?: number;
+  unit?: "feature" | "model";
+  /** `localStorage` in a browser; elsewhere it has to be said. A Map lasts as long as the program. */
+  store?: Store | Map<string, string>;
+}
+
+/** How much a client will ever give away, kept by itself. */
+export class Budget {
+  constructor(options: BudgetOptions);
+  readonly epsilon: number;
+  readonly delta: number;
+  readonly unit: "feature" | "model";
+  readonly spent: Price;
+  sent(model: string): number;
+  price(task: Task): Price;
+  refusal(task: Task): string | undefined;
+  spend(task: Task): Promise<void>;
+}
+
+export interface Drawn {
+  weights: Float32Array;
+  ticket: string;
+  version: string;
+}
+
+export interface ClientOptions {
+  /** Where the service is: `https://example.org`, or "" for the page's own. */
+  url: string | URL;
+  model: string;
+  token: string;
+  budget: Budget;
+  attempts?: number;
+  timeout_s?: number;
+  fetch?: typeof globalThis.fetch;
+  wait?: (seconds: number) => Promise<unknown>;
+}
+
+export class Client {
+  constructor(options: ClientOptions);
+  readonly budget: Budget;
+  task(): Promise<Task>;
+  draw(): Promise<Drawn>;
+  send(drawn: Pick<Drawn, "ticket" | "version">, weights: Float32Array): Promise<void>;
+  contribute(examples: Example[]): Promise<Contribution>;
+}
+
+/** Something to put right: one sentence that says what. */
+export class BlindsightError extends Error {
+  readonly status?: number;
+}
+
+/** Sending would break the promise of privacy, so nothing was sent. */
+export class PrivacyError extends BlindsightError {}
+
+export function checkTask(task: unknown): Task;
+export function clientUpdate(task: Task, drawn: Float32Array, examples: Example[]): Contribution;
+export function encode(features: Features, example: Example): Float64Array;
+export function predict(family: Task["family"], weights: ArrayLike<number>, x: ArrayLike<number>): number | number[];
+export function discreteLaplace(bits: number, count: number): Float64Array;
+export function discreteGaussian(bits: number, count: number): Float64Array;

@@ -1,0 +1,142 @@
+/**
+ * A client's own budget: how much it will ever give away, kept by the client, and spent before anything is sent.
+ *
+ * A crash in between costs budget, never privacy. Prices add up over all models, epsilon and delta alike (basic
+ * composition). A budget lives where its store does: clearing a browser's data clears it too, and a person's other
+ * browsers do not know of it.
+ */
+
+import { BlindsightError, PrivacyError } from "./errors.js";
+
+const KEY = "blindsight:budget";
+
+/** @typedef {{ count: number, epsilon: number, delta: number }} Sent what one model was sent */
+/** @typedef {{ unit: string, models: Record<string, Sent> }} Book */
+
+/** A limit on all updates that a client sends, to all models. */
+export class Budget {
+  #store;
+
+  /**
+   * With unit "model" all data of the client in all weights count: an update whose noise is by feature then costs as
+   * many epsilons as it has weights. With unit "feature", the paper's, it costs one.
+   * @param {import("../index.d.ts").BudgetOptions} options
+   */
+  constructor({ epsilon, delta = 0, unit = "model", store }) {
+    if (!(epsilon > 0 && delta >= 0 && delta < 1) || !["feature", "model"].includes(unit)) {
+      throw new BlindsightError(`a budget has epsilon > 0, delta in [0, 1), a unit; got ${epsilon}, ${delta}, ${unit}`);
+    }
+    this.epsilon = epsilon;
+    this.delta = delta;
+    this.unit = unit;
+    this.#store = asStore(store);
+    const kept = this.#read().unit;
+    if (kept !== unit) throw new BlindsightError(`the budget in this store is kept by ${kept}: open it with unit "${kept}"`);
+  }
+
+  /** Epsilon and delta of everything sent so far. */
+  get spent() {
+    return total(this.#read());
+  }
+
+  /** How many updates a model was sent. @param {string} model */
+  sent(model) {
+    return this.#read().models[model]?.count ?? 0;
+  }
+
+  /** What one update for a task costs, in this budget's unit. @param {import("../index.d.ts").Task} task */
+  price({ unit, weights, epsilon, delta }) {
+    const times = this.unit === "model" && unit === "feature" ? weights : 1;
+    return { epsilon: Number(epsilon === "inf" ? Infinity : epsilon) * times, delta: delta * times };
+  }
+
+  /** The sentence that says why no more is sent, or undefined where it may be. @param {import("../index.d.ts").Task} task */
+  refusal(task) {
+    const sent = this.sent(task.model);
+    if (sent >= task.participations) {
+      return `${task.model} was sent ${sent} updates and may have ${task.participations}: nothing more is sent`;
+    }
+    const [price, spent] = [this.price(task), this.spent];
+    if (fits(spent.epsilon + price.epsilon, this.epsilon) && fits(spent.delta + price.delta, this.delta)) return undefined;
+    return (
+      `an update for ${task.model} costs (${short(price.epsilon)}, ${short(price.delta)}) by ${this.unit} and ` +
+      `(${short(spent.epsilon)}, ${short(spent.delta)}) of (${short(this.epsilon)}, ${short(this.delta)}) are spent: nothing is sent`
+    );
+  }
+
+  /**
+   * Writes down one update for a task, or refuses it with nothing written.
+   * @param {import("../index.d.ts").Task} task
+   */
+  async spend(task) {
+    await alone(() => {
+      const refusal = this.refusal(task);
+      if (refusal) throw new PrivacyError(refusal);
+      const book = this.#read();
+      const before = book.models[task.model] ?? { count: 0, epsilon: 0, delta: 0 };
+      const price = this.price(task);
+      const after = { count: before.count + 1, epsilon: before.epsilon + price.epsilon, delta: before.delta + price.delta };
+      this.#write(JSON.stringify({ ...book, models: { ...book.models, [task.model]: after } }));
+    });
+  }
+
+  /** @returns {Book} */
+  #read() {
+    const text = this.#store.getItem(KEY);
+    if (text === null) return { unit: this.unit, models: {} };
+    try {
+      const book = JSON.parse(text);
+      const sent = Object.values(book.models).flatMap(({ count, epsilon, delta }) => [count, epsilon, delta]);
+      if (typeof book.unit === "string" && sent.every((value) => value >= 0)) return book;
+    } catch {
+      // below: a record that cannot be read is not a record of nothing
+    }
+    throw new PrivacyError("the record of what was spent cannot be read: nothing is sent, so as not to spend it twice");
+  }
+
+  /** @param {string} record */
+  #write(record) {
+    try {
+      this.#store.setItem(KEY, record);
+    } catch (cause) {
+      throw new PrivacyError("what is spent cannot be written down here: nothing is sent", { cause });
+    }
+    if (this.#store.getItem(KEY) !== record) {
+      throw new PrivacyError("what is spent was not kept where it was written: nothing is sent");
+    }
+  }
+}
+
+/** @param {Book} book */
+function total({ models }) {
+  const sum = (/** @type {"epsilon" | "delta"} */ name) => Object.values(models).reduce((all, sent) => all + sent[name], 0);
+  return { epsilon: sum("epsilon"), delta: sum("delta") };
+}
+
+/** @param {number} spent @param {number} limit */
+const fits = (spent, limit) => spent <= limit * (1 + 1e-12); // ten times 0.1 is 1
+
+/** One at a time, over all tabs of a browser, where it has locks. @param {() => void} act */
+async function alone(act) {
+  const locks = globalThis.navigator?.locks;
+  await (locks ? locks.request(KEY, act) : act());
+}
+
+/** @param {import("../index.d.ts").Store | Map<string, string>} [store] @returns {import("../index.d.ts").Store} */
+function asStore(store = browserStore()) {
+  if (!(store instanceof Map)) return store;
+  return { getItem: (key) => store.get(key) ?? null, setItem: (key, value) => void store.set(key, value) };
+}
+
+/** @returns {import("../index.d.ts").Store} */
+function browserStore() {
+  try {
+    if (typeof window !== "undefined" && window.localStorage) return window.localStorage;
+  } catch {
+    // a browser may forbid it
+  }
+  throw new BlindsightError("say where the budget is kept: fileStore(path) of @blindsight/client/node, or a Map for this run only");
+}
+
+/** @param {number} value */
+const short = (value) => Number(value.toPrecision(4));

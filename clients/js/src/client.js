@@ -1,0 +1,170 @@
+/** Draw a model, move it by a noised step, send it back: over fetch, with patience. */
+
+import { BlindsightError, PrivacyError } from "./errors.js";
+import { checkTask } from "./task.js";
+import { clientUpdate } from "./update.js";
+
+const ATTEMPTS = 5;
+const FIRST_WAIT_S = 0.5;
+const LONGEST_WAIT_S = 20;
+const TIMEOUT_S = 30;
+const WORTH_ANOTHER_TRY = [408, 429, 500, 502, 503, 504];
+
+/** One model of one service, as a client that trusts neither with its data. */
+export class Client {
+  #root;
+  #model;
+  #token;
+  #fetch;
+  #wait;
+  #attempts;
+  #timeout;
+  /** @type {import("../index.d.ts").Task | undefined} */
+  #task;
+
+  /** @param {import("../index.d.ts").ClientOptions} options */
+  constructor({ url, model, token, budget, fetch, wait = pause, attempts = ATTEMPTS, timeout_s = TIMEOUT_S }) {
+    this.budget = budget;
+    this.#root = `${String(url).replace(/\/+$/, "")}/v1/models/${encodeURIComponent(model)}`;
+    this.#model = model;
+    this.#token = token;
+    this.#wait = wait;
+    this.#attempts = attempts;
+    this.#timeout = timeout_s * 1000;
+    this.#fetch = fetch ?? ((/** @type {string} */ address, /** @type {RequestInit} */ init) => globalThis.fetch(address, init));
+  }
+
+  /** What the service asks of its clients, checked: the noise is no less than what it promises. */
+  async task() {
+    this.#task ??= checkTask(await (await this.#ask("GET", "task")).json());
+    return this.#task;
+  }
+
+  /** One instance of the model, and a ticket to send it back with. */
+  async draw() {
+    const answer = await this.#ask("GET", "draw");
+    return {
+      weights: fromBytes(await answer.arrayBuffer()),
+      ticket: answer.headers.get("Blindsight-Ticket") ?? "",
+      version: answer.headers.get("Blindsight-Version") ?? "",
+    };
+  }
+
+  /**
+   * Sends weights in place of those drawn. Trying again sends the same bytes with the same ticket, which counts once.
+   * @param {{ ticket: string, version: string }} drawn
+   * @param {Float32Array} weights
+   */
+  async send({ ticket, version }, weights) {
+    const headers = { "Content-Type": "application/octet-stream", "Blindsight-Ticket": ticket, "Blindsight-Version": version };
+    await this.#ask("POST", "update", { headers, body: toBytes(weights) });
+  }
+
+  /**
+   * Trains the model on the client's own examples, once. They stay here: what is sent is one step, clipped and noised.
+   *
+   * The budget is charged before any noise is drawn. Whatever fails after that stays paid for: nobody can tell from
+   * here whether the update arrived.
+   * @param {import("../index.d.ts").Example[]} examples none is fine, and looks like any other update
+   * @returns {Promise<import("../index.d.ts").Contribution>}
+   */
+  async contribute(examples) {
+    const task = await this.task();
+    const refusal = this.budget.refusal(task);
+    if (refusal) throw new PrivacyError(refusal); // before the service is asked for anything
+    const drawn = await this.draw();
+    if (drawn.version !== task.version) {
+      this.#task = undefined;
+      throw new BlindsightError("the model's task has changed: try again, and this client reads the new one");
+    }
+    await this.budget.spend(task);
+    const update = clientUpdate(task, drawn.weights, examples);
+    await this.send(drawn, update.weights);
+    return update;
+  }
+
+  /**
+   * @param {string} method
+   * @param {string} path
+   * @param {{ headers?: Record<string, string>, body?: ArrayBuffer }} [message]
+   * @returns {Promise<Response>}
+   */
+  async #ask(method, path, { headers = {}, body } = {}) {
+    for (let attempt = 1; ; attempt += 1) {
+      const { answer, cause } = await this.#once(method, path, headers, body);
+      if (answer?.ok) return answer;
+      if (answer?.status === 410 && attempt > 1) return answer; // the first try had arrived after all
+      if (answer && !WORTH_ANOTHER_TRY.includes(answer.status)) throw this.#refusal(answer);
+      if (attempt >= this.#attempts) throw answer ? this.#refusal(answer) : this.#silence(cause);
+      await this.#wait(waitFor(attempt, answer));
+    }
+  }
+
+  /**
+   * @param {string} method
+   * @param {string} path
+   * @param {Record<string, string>} headers
+   * @param {ArrayBuffer} [body]
+   * @returns {Promise<{ answer?: Response, cause?: unknown }>}
+   */
+  async #once(method, path, headers, body) {
+    /** @type {RequestInit} */
+    const request = {
+      method,
+      body,
+      headers: { ...headers, Authorization: `Bearer ${this.#token}` },
+      signal: AbortSignal.timeout(this.#timeout),
+      credentials: "omit", // no cookie, no referrer, no cache: nothing but what is written here goes along
+      referrerPolicy: "no-referrer",
+      cache: "no-store",
+    };
+    try {
+      return { answer: await this.#fetch(`${this.#root}/${path}`, request) };
+    } catch (cause) {
+      return { cause };
+    }
+  }
+
+  /** @param {Response} answer */
+  #refusal({ status }) {
+    const model = this.#model;
+    const sentences = /** @type {Record<number, string>} */ ({
+      401: `the service does not accept this token for ${model}: ask its owner for the model's token`,
+      403: `the service does not accept this token for ${model}: ask its owner for the model's token`,
+      404: `the service has no model ${model}: check the name and the address`,
+      409: `${model} has changed since it was drawn: draw it again`,
+      410: `the ticket of this draw has expired or was used: draw ${model} again`,
+      429: `the service is asked too often for ${model}: try again later`,
+    });
+    return new BlindsightError(sentences[status] ?? `the service answered ${status}: try again later or ask its owner`, { status });
+  }
+
+  /** @param {unknown} cause */
+  #silence(cause) {
+    const address = new URL(this.#root, globalThis.location?.href).origin;
+    return new BlindsightError(`${address} does not answer: check the address and the connection`, { cause });
+  }
+}
+
+/** Seconds until the next attempt: a random part of a wait that doubles, or what the service asks for. */
+function waitFor(/** @type {number} */ attempt, /** @type {Response | undefined} */ answer) {
+  const asked = Number(answer?.headers.get("Retry-After") ?? 0) || 0;
+  const doubled = Math.min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1));
+  return Math.min(asked, LONGEST_WAIT_S) + Math.random() * doubled; // jitter only: no secret hangs on it
+}
+
+const pause = (/** @type {number} */ seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+
+/** Little-endian float32, on any machine. @param {ArrayBuffer} buffer */
+export function fromBytes(buffer) {
+  if (buffer.byteLength % 4) throw new BlindsightError("the service sent a broken model: draw it again");
+  const view = new DataView(buffer);
+  return Float32Array.from({ length: buffer.byteLength / 4 }, (_, index) => view.getFloat32(4 * index, true));
+}
+
+/** @param {Float32Array} weights */
+export function toBytes(weights) {
+  const view = new DataView(new ArrayBuffer(4 * weights.length));
+  weights.forEach((weight, index) => view.setFloat32(4 * index, weight, true));
+  return view.buffer;
+}

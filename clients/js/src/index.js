@@ -1,0 +1,10 @@
+/** The public face of the client. */
+
+export { Budget } from "./budget.js";
+export { Client } from "./client.js";
+export { BlindsightError, PrivacyError } from "./errors.js";
+export { encode } from "./features.js";
+export { predict } from "./glm.js";
+export { discreteGaussian, discreteLaplace } from "./noise.js";
+export { checkTask } from "./task.js";
+export { clientUpdate } from "./update.js";

@@ -1,0 +1,83 @@
+/** What a server asks of its clients, and whether it keeps what it promises them. */
+
+import { BlindsightError, PrivacyError } from "./errors.js";
+import { classes, width } from "./features.js";
+import { weightsNeeded } from "./glm.js";
+
+/** log2 of the scale of the noise, in steps of its grid. */
+export const BITS = 24;
+
+const RESPONSES = { linear: ["number"], poisson: ["number"], logistic: ["boolean"], multinomial: ["category"], ordinal: ["category"] };
+
+/**
+ * The task, if a client may work on it. What it costs depends on the longest change in steps of the noise's grid, and
+ * that is worked out again here: a client does not take a server's word for it.
+ * @param {any} task
+ * @returns {import("../index.d.ts").Task}
+ */
+export function checkTask(task) {
+  if (!task?.features?.fields || !task.response || !task.noise) {
+    throw new BlindsightError("the service sent no task for a linear model: check the address and the name of the model");
+  }
+  const kinds = RESPONSES[/** @type {keyof typeof RESPONSES} */ (task.family)] ?? [];
+  const needed = weightsNeeded(task.family, width(task.features), classes(task.response));
+  if (!kinds.includes(task.response.kind) || needed !== task.weights) {
+    throw new BlindsightError(`the task of ${task.model} does not fit its model: tell the service's owner`);
+  }
+  checkPrivacy(task);
+  return task;
+}
+
+/** The longest change that is worth the task's epsilon and delta, in steps. @param {import("../index.d.ts").Task} task */
+function checkPrivacy({ model, noise, unit, norm, epsilon, delta }) {
+  if (noise.kind === "none") {
+    if (epsilon !== "inf") throw new PrivacyError(`the task of ${model} has no noise but promises epsilon = ${epsilon}: nothing is sent`);
+    return;
+  }
+  const norms = { laplace: 1, gaussian: 2 };
+  if (!(noise.kind in norms) || norm !== (unit === "feature" ? null : norms[noise.kind])) {
+    throw new PrivacyError(`the noise of ${model} does not go with how its updates are clipped: nothing is sent`);
+  }
+  if (!(noise.grid > 0) || noise.scale !== noise.grid * 2 ** BITS || !Number.isSafeInteger(noise.bound) || noise.bound < 1) {
+    throw new PrivacyError(`the noise of ${model} is not on a grid of 2^${BITS} steps: nothing is sent`);
+  }
+  if (!(typeof epsilon === "number" && epsilon > 0) || !isEnough(noise, epsilon, delta)) {
+    throw new PrivacyError(`the noise of ${model} is too small for the epsilon of ${epsilon} that it promises: nothing is sent`);
+  }
+}
+
+/** @param {{ kind: string, bound: number }} noise @param {number} epsilon @param {number} delta */
+function isEnough(noise, epsilon, delta) {
+  const shift = 2 * noise.bound; // exchanging all of a client's data turns one longest change into its opposite
+  if (noise.kind === "laplace") return delta === 0 && shift <= epsilon * 2 ** BITS;
+  return delta > 0 && delta < 1 && gaussianDelta(shift / 2 ** BITS, epsilon) <= delta * (1 + 1e-6);
+}
+
+/**
+ * The smallest delta of Gaussian noise at that epsilon, for a shift in standard deviations (Balle and Wang 2018). The
+ * discrete Gaussian at 2^24 steps differs from it by less than this arithmetic errs.
+ * @param {number} shift
+ * @param {number} epsilon
+ */
+export function gaussianDelta(shift, epsilon) {
+  const second = Math.exp(epsilon) * tail(epsilon / shift + shift / 2);
+  return tail(epsilon / shift - shift / 2) - (Number.isFinite(second) ? second : 0);
+}
+
+/**
+ * P(N > x) of a standard normal N: a series near the middle, a continued fraction further out.
+ * @param {number} x
+ * @returns {number}
+ */
+function tail(x) {
+  if (x < 0) return 1 - tail(-x);
+  const density = Math.exp((-x * x) / 2) / Math.sqrt(2 * Math.PI);
+  if (x < 3) {
+    let [term, sum] = [x, x];
+    for (let odd = 3; term > 1e-18 * sum; odd += 2) sum += term *= (x * x) / odd;
+    return 0.5 - density * sum;
+  }
+  let fraction = x;
+  for (let level = 200; level > 0; level -= 1) fraction = x + level / fraction;
+  return density / fraction;
+}

@@ -1,0 +1,142 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Budget } from "../src/budget.js";
+import { Client, fromBytes, toBytes } from "../src/client.js";
+import { examples, task } from "./tasks.js";
+
+const DRAWN = [0.5, -0.25, 0.125];
+
+/** A service of one model in one function, which can be told to fail first. */
+function service({ asked = task(), failures = {}, version = asked.version } = {}) {
+  const log = [];
+  const answers = {
+    task: () => Response.json(asked),
+    draw: () => new Response(toBytes(Float32Array.from(DRAWN)), { headers: { "Blindsight-Ticket": "t1", "Blindsight-Version": version } }),
+    update: () => Response.json({}, { status: 202 }),
+  };
+  const fetch = async (address, init) => {
+    const path = address.split("/").at(-1);
+    log.push({ path, address, ...init });
+    const failure = failures[path]?.shift();
+    if (failure instanceof Error) throw failure;
+    return failure ?? answers[path]();
+  };
+  return { fetch, log };
+}
+
+function clientOf(stub, options = {}) {
+  const waits = [];
+  const budget = new Budget({ epsilon: 10, unit: "feature", store: new Map() });
+  const wait = async (seconds) => void waits.push(seconds);
+  const client = new Client({ url: "http://service.test/", model: "links", token: "secret", budget, fetch: stub.fetch, wait, ...options });
+  return { client, waits, budget };
+}
+
+test("a contribution is drawn, paid for, noised and sent with its ticket", async () => {
+  const stub = service();
+  const { client, budget } = clientOf(stub);
+  const { weights, noise } = await client.contribute(examples);
+  const [, draw, update] = stub.log;
+  assert.deepEqual(stub.log.map(({ path }) => path), ["task", "draw", "update"]);
+  assert.equal(draw.address, "http://service.test/v1/models/links/draw");
+  assert.equal(update.method, "POST");
+  assert.deepEqual(update.headers, {
+    "Content-Type": "application/octet-stream", "Blindsight-Ticket": "t1", "Blindsight-Version": task().version, Authorization: "Bearer secret",
+  });
+  assert.equal(update.credentials, "omit");
+  assert.deepEqual(fromBytes(update.body), weights);
+  assert.ok(noise.some((steps) => steps !== 0));
+  assert.deepEqual(budget.spent, { epsilon: 1, delta: 0 });
+  await client.contribute([]);
+  assert.equal(stub.log.filter(({ path }) => path === "task").length, 1); // read once
+});
+
+test("nothing of the examples leaves but the noised weights", async () => {
+  const stub = service();
+  await clientOf(stub).client.contribute(examples);
+  const bodies = stub.log.filter(({ body }) => body);
+  assert.equal(bodies.length, 1);
+  assert.equal(bodies[0].body.byteLength, 4 * DRAWN.length);
+  assert.ok(!JSON.stringify(stub.log.map(({ address, headers }) => [address, headers])).match(/length|https"|200|phishing/));
+});
+
+test("the budget is on record before the update is made, and stays spent when sending fails", async () => {
+  const stub = service({ failures: { update: [new Response("", { status: 422 })] } });
+  const { client, budget } = clientOf(stub);
+  await assert.rejects(client.contribute(examples), { status: 422 });
+  assert.equal(budget.spent.epsilon, 1);
+});
+
+test("a spent budget asks the service for nothing", async () => {
+  const stub = service({ asked: task({ participations: 1 }) });
+  const { client } = clientOf(stub);
+  await client.contribute(examples);
+  const before = stub.log.length;
+  await assert.rejects(client.contribute(examples), { name: "PrivacyError" });
+  assert.equal(stub.log.length, before);
+});
+
+test("a task that promises too much is refused before anything is drawn or spent", async () => {
+  const stub = service({ asked: task({ epsilon: 1, noise: task({ epsilon: 2 }).noise }) });
+  const { client, budget } = clientOf(stub);
+  await assert.rejects(client.contribute(examples), { name: "PrivacyError" });
+  assert.deepEqual([stub.log.length, budget.spent.epsilon], [1, 0]);
+});
+
+test("what may pass is tried again, later each time, with the same bytes", async () => {
+  const busy = new Response("", { status: 429, headers: { "Retry-After": "3" } });
+  const stub = service({ failures: { update: [new TypeError("lost"), busy, new Response("", { status: 503 })] } });
+  const { client, waits } = clientOf(stub);
+  await client.contribute(examples);
+  const sent = stub.log.filter(({ path }) => path === "update").map(({ body }) => fromBytes(body));
+  assert.equal(sent.length, 4);
+  sent.forEach((body) => assert.deepEqual(body, sent[0])); // fresh noise would cost a second time
+  assert.ok(waits[0] >= 0 && waits[0] <= 0.5 && waits[1] >= 3 && waits[1] <= 4 && waits[2] <= 2);
+});
+
+test("waits differ from client to client", async () => {
+  const waits = [];
+  for (let time = 0; time < 8; time += 1) {
+    const one = clientOf(service({ failures: { task: [new TypeError("lost")] } }));
+    await one.client.task();
+    waits.push(...one.waits);
+  }
+  assert.ok(new Set(waits).size > 4);
+});
+
+test("a ticket that is used up on a second try has arrived on the first", async () => {
+  const stub = service({ failures: { update: [new TypeError("lost"), new Response("", { status: 410 })] } });
+  await clientOf(stub).client.contribute(examples);
+  const first = service({ failures: { update: [new Response("", { status: 410 })] } });
+  await assert.rejects(clientOf(first).client.contribute(examples), { status: 410 });
+});
+
+test("a task that has changed is read anew", async () => {
+  const stub = service({ version: "f".repeat(16) });
+  const { client, budget } = clientOf(stub);
+  await assert.rejects(client.contribute(examples), /has changed/);
+  assert.equal(budget.spent.epsilon, 0);
+  await assert.rejects(client.contribute(examples));
+  assert.equal(stub.log.filter(({ path }) => path === "task").length, 2);
+});
+
+test("refusals are one sentence that says what to do, and hold no secret", async () => {
+  for (const [status, words] of [[401, /token/], [404, /no model links/], [409, /draw it again/], [413, /answered 413/]]) {
+    const stub = service({ failures: { task: [new Response("", { status })] } });
+    await assert.rejects(clientOf(stub).client.task(), (error) => {
+      assert.match(error.message, words);
+      assert.ok(!error.message.includes("secret"));
+      return error.status === status;
+    });
+  }
+  const stub = service({ failures: { task: Array.from({ length: 5 }, () => new TypeError("lost")) } });
+  const { client, waits } = clientOf(stub);
+  await assert.rejects(client.task(), /http:\/\/service.test does not answer/);
+  assert.equal(waits.length, 4);
+});
+
+test("weights travel as little-endian float32", () => {
+  assert.deepEqual([...new Uint8Array(toBytes(Float32Array.from([1, -2])))], [0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0]);
+  assert.throws(() => fromBytes(new ArrayBuffer(5)), /broken/);
+});
