@@ -74,6 +74,11 @@ def log_probabilities(
 
     Those that fall below `at_least` before their last word are given as minus infinity.
     """
+    with jax.default_matmul_precision("highest"):  # accelerators would otherwise multiply with ten bits
+        return _log_probabilities(model, context, phrases, at_least)
+
+
+def _log_probabilities(model: LanguageModel, context: np.ndarray, phrases: np.ndarray, at_least: float) -> np.ndarray:
     state, first = _read(model, jnp.asarray(context, jnp.int32))
     so_far = np.asarray(first)[phrases[:, 0]]
     if phrases.shape[1] == 1:

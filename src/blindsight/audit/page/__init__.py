@@ -106,7 +106,8 @@ def _canaries(report: "AuditReport") -> str:
         "the secret the model gives away.</p>"
         '<div class="scroll"><table class="sheet"><thead><tr><th scope=col>phrase</th>'
         "<th scope=col class=number>clients</th><th scope=col class=number>copies</th>"
-        "<th scope=col class=number>rank</th><th scope=col class=number>exposure, bits</th><th scope=col>beam search</th></tr></thead>"
+        "<th scope=col class=number>rank</th><th scope=col class=number>exposure, bits</th>"
+        "<th scope=col>beam search</th></tr></thead>"
         f"<tbody>{rows}</tbody></table></div></section>"
     )
 
