@@ -62,10 +62,11 @@ class Relation(enum.StrEnum):
 
 
 class Unit(enum.StrEnum):
-    """Whose contribution is hidden: all of a client's data, or a single example."""
+    """What is hidden: all of a client's data, a single example, or what one coordinate of a release says by itself."""
 
     CLIENT = "client"
     EXAMPLE = "example"
+    FEATURE = "feature"
 
 
 @dataclasses.dataclass(frozen=True)

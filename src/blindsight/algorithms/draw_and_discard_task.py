@@ -1,0 +1,268 @@
+"""What a Draw and Discard server asks of clients: a task, as a value and as JSON, with its bounds worked out."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from blindsight.accounting import events
+from blindsight.accounting.planning import solve_noise
+from blindsight.errors import InvalidInput
+from blindsight.models import glm
+from blindsight.models.specs import Features, Response, Rows
+
+__all__ = ["BITS", "Noise", "Task", "Unit", "check_one_of", "check_whole"]
+
+Noise = Literal["laplace", "gaussian", "none"]
+Unit = Literal["feature", "model"]
+
+BITS = 24
+"""log2 of the noise's scale in steps of the grid."""
+
+_MOST_WEIGHTS = 1 << 22
+_LARGEST_EPSILON = 2.0**16
+_DERIVED = ("version", "weights", "norm", "noise")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a server asks of clients: the model, how its data are encoded, and how updates are bounded and noised.
+
+    `epsilon` and `delta` are the price of one update; `participations` is how many a client may send to this model.
+    `noise="none"` is not private and has to be asked for by name; its epsilon is infinite. `family="custom"`, for
+    `client_update_of`, has `weights` and neither features nor response.
+
+    >>> from blindsight.models.specs import Boolean, Features, Number, Response
+    >>> features = Features((Number("length", 0, 200), Boolean("https")))
+    >>> task = Task(model="phishing", family="logistic", features=features, response=Response(Boolean("phishing")),
+    ...             unit="model", epsilon=1.0)
+    >>> task.weights, task.scale, task.bound
+    (3, 0.002, 8388608)
+    """
+
+    model: str
+    family: str
+    features: Features | None = None
+    response: Response | None = None
+    unit: Unit
+    epsilon: float
+    delta: float = 0.0
+    noise: Noise = "laplace"
+    learning_rate: float = 0.001
+    clip: float = 1.0
+    instances: int = 20
+    participations: int = 1
+    weights: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "delta", "learning_rate", "clip"):
+            object.__setattr__(self, name, _number(name, getattr(self, name)))
+        for name, least, most in (
+            ("instances", 1, 10_000),
+            ("participations", 1, 2**31),
+            ("weights", 0, _MOST_WEIGHTS),
+        ):
+            check_whole(name, getattr(self, name), least, most)
+        if type(self.model) is not str or not self.model:
+            raise InvalidInput(f"a task needs the name of its model, got {self.model!r}")
+        check_one_of("unit", self.unit, get_args(Unit))
+        check_one_of("noise", self.noise, get_args(Noise))
+        object.__setattr__(self, "weights", self._count_weights())
+        if not (0 < self.learning_rate < 1e6 and 0 < self.clip < 1e6):
+            raise InvalidInput(f"learning_rate and clip must be > 0, got {self.learning_rate} and {self.clip}")
+        self._check_privacy()
+
+    def _count_weights(self) -> int:
+        if self.family == "custom":
+            if self.features or self.response or not self.weights:
+                raise InvalidInput("a custom task has a number of weights, and neither features nor response")
+            return self.weights
+        check_one_of("family", self.family, (*glm.FAMILIES, "custom"))
+        if self.features is None or self.response is None:
+            raise InvalidInput(f"a {self.family} model needs features and a response")
+        wanted = {"linear": "number", "poisson": "number", "logistic": "boolean"}.get(self.family, "category")
+        if self.response.field.kind != wanted:
+            raise InvalidInput(f"a {self.family} model predicts a {wanted}, not a {self.response.field.kind}")
+        if self.family == "ordinal" and self.features.intercept:
+            raise InvalidInput("an ordinal model has a threshold for every step and needs features without intercept")
+        count = glm.weights_needed(self.family, self.features.width, self.response.classes)
+        if self.weights not in (0, count):
+            raise InvalidInput(f"this model has {count} weights, not {self.weights}")
+        check_whole("weights", count, 1, _MOST_WEIGHTS)
+        return count
+
+    def _check_privacy(self) -> None:
+        if self.noise == "none":
+            if self.epsilon != math.inf or self.delta:
+                raise InvalidInput(
+                    'a task without noise is not private: it has epsilon = inf ("inf" in JSON), delta = 0'
+                )
+        elif not 2.0**-12 <= self.epsilon <= _LARGEST_EPSILON:
+            raise InvalidInput(f"epsilon must lie between 2^-12 and 2^16, got {self.epsilon}; no noise is noise='none'")
+        elif (self.noise == "gaussian") != (0 < self.delta < 1):
+            raise InvalidInput(f"Laplace noise has delta = 0 and Gaussian noise one in (0, 1), got {self.delta}")
+
+    @property
+    def norm(self) -> int | None:
+        """The norm in which the whole gradient is clipped; none where each coordinate is."""
+        if self.unit == "feature":
+            return None
+        return 1 if self.noise == "laplace" else 2
+
+    @property
+    def scale(self) -> float:
+        """The noise in every weight: the scale of Laplace, the standard deviation of Gaussian noise; 0 for none."""
+        if self.noise == "none":
+            return 0.0
+        reach = self.learning_rate * self.clip
+        return 2 * reach / self.epsilon if self.noise == "laplace" else reach * self._noise_multiplier
+
+    @property
+    def variance(self) -> float:
+        """The variance of the noise in every weight."""
+        return (2 if self.noise == "laplace" else 1) * self.scale**2
+
+    @property
+    def grid(self) -> float | None:
+        """The step of the grid on which the change and its noise lie."""
+        return self.scale / 2**BITS if self.scale else None
+
+    @property
+    def bound(self) -> int | None:
+        """The longest change, in steps: of each coordinate, or of the whole in its norm."""
+        if self.noise == "none":
+            return None
+        if self.noise == "laplace":
+            return math.floor(self.epsilon * 2 ** (BITS - 1))
+        return math.floor(2**BITS / self._noise_multiplier)
+
+    @property
+    def event(self) -> events.Event:
+        """One update as the accountant knows it; one coordinate of it where the noise is by feature."""
+        if self.noise == "none":
+            return events.NonPrivate()
+        if self.noise == "laplace":
+            return events.Laplace(2 / self.epsilon, discrete=True)
+        return _gaussian_event(self._noise_multiplier, 1 if self.unit == "feature" else self.weights)
+
+    @property
+    def _noise_multiplier(self) -> float:
+        return _gaussian_multiplier(self.epsilon, self.delta, 1 if self.unit == "feature" else self.weights)
+
+    @property
+    def columns(self) -> list[str]:
+        """The fields that a client's rows need for training."""
+        if self.features is None or self.response is None:
+            return []
+        return list(dict.fromkeys([*(field.name for field in self.features.fields), self.response.field.name]))
+
+    def encode(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """A client's rows as features (rows, width) and responses (rows,)."""
+        if self.features is None or self.response is None:
+            raise InvalidInput("a custom task does not say how rows are encoded")
+        return self.features.encode(rows), self.response.encode(rows, scaled=self.family != "poisson")
+
+    @functools.cached_property
+    def version(self) -> str:
+        """16 digits that change whenever anything in the task does."""
+        text = json.dumps(self._to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, as the service sends them to clients."""
+        return {"model": self.model, "version": self.version} | self._to_dict()
+
+    def _to_dict(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "family": self.family,
+            "weights": self.weights,
+            "features": self.features and self.features.to_dict(),
+            "response": self.response and self.response.to_dict(),
+            "learning_rate": self.learning_rate,
+            "clip": self.clip,
+            "unit": self.unit,
+            "norm": self.norm,
+            "noise": {"kind": self.noise, "scale": self.scale, "grid": self.grid, "bound": self.bound},
+            "epsilon": "inf" if self.epsilon == math.inf else self.epsilon,
+            "delta": self.delta,
+            "instances": self.instances,
+            "participations": self.participations,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Any) -> "Task":
+        """The task that `to_dict` wrote.
+
+        Bounds and noise are worked out again: a client does not take a server's word for them, and refuses a task
+        whose noise is not what its epsilon asks for.
+        """
+        if not isinstance(values, dict) or not isinstance(values.get("noise"), dict):
+            raise InvalidInput(
+                "a task is a JSON object with model, family, features, response, unit, noise and epsilon"
+            )
+        known = {field.name for field in dataclasses.fields(cls)}
+        if unknown := sorted(set(values) - known - set(_DERIVED), key=str):
+            raise InvalidInput(f"a task has no {unknown[0]!r}")
+        given = {name: value for name, value in values.items() if name in known - {"noise", "features", "response"}}
+        try:
+            task = cls(
+                **given,
+                noise=values["noise"].get("kind"),
+                features=Features.from_dict(values["features"]) if values.get("features") is not None else None,
+                response=Response.from_dict(values["response"]) if values.get("response") is not None else None,
+            )
+        except TypeError as error:
+            raise InvalidInput(f"this task lacks something: {error}") from error
+        derived = task.to_dict()
+        for name in _DERIVED:
+            stated = values.get(name, derived[name])
+            if isinstance(stated, dict):
+                stated = derived[name] | stated
+            if stated != derived[name]:
+                raise InvalidInput(
+                    f"this task says {name} = {stated!r}, but what it asks for comes to {derived[name]!r}: "
+                    f"it was edited, or written by another version of Blindsight"
+                )
+        return task
+
+
+def _gaussian_event(noise_multiplier: float, coordinates: int) -> events.Gaussian:
+    return events.Gaussian(
+        noise_multiplier, kl_slack=coordinates / (320 * 2.0 ** (4 * BITS))
+    )  # see mechanisms.gaussian
+
+
+@functools.lru_cache(maxsize=64)
+def _gaussian_multiplier(epsilon: float, delta: float, coordinates: int) -> float:
+    """Noise over one reach of the update; exchanging all of a client's data moves it by two."""
+    return solve_noise(
+        lambda noise: _gaussian_event(noise, coordinates),
+        epsilon=epsilon,
+        delta=delta,
+        relation=events.Relation.REPLACE,
+    )
+
+
+def check_one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+    """Refuse a word that is not known."""
+    if value not in known:
+        raise InvalidInput(f"{name} is one of {', '.join(known)}, got {value!r}")
+
+
+def check_whole(name: str, value: Any, least: int, most: int) -> None:
+    """Refuse what is not a whole number from `least` to `most`."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InvalidInput(f"{name} must be a whole number from {least} to {most}, got {value!r}")
+
+
+def _number(name: str, value: Any) -> float:
+    if value == "inf":
+        return math.inf
+    if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
+        raise InvalidInput(f"{name} must be a number, got {value!r}")
+    return float(value)
