@@ -43,6 +43,8 @@ class Number:
         _check_name(self.name)
         if not (_is_number(self.low) and _is_number(self.high) and self.low < self.high):
             raise InvalidInput(f"field {self.name!r} needs a low below its high, got {self.low!r} and {self.high!r}")
+        object.__setattr__(self, "low", float(self.low))  # 0 and 0.0 are the same task
+        object.__setattr__(self, "high", float(self.high))
 
     @property
     def width(self) -> int:
