@@ -7,7 +7,7 @@ import blindsight
 
 PINNED = {
     "blindsight": "Guarantee Ledger Plan Privacy accounting algorithms backends config data errors evaluation fidelity "
-    "inspect inspection jobs keys mechanisms models participation plan runs selection training trees",
+    "inspect inspection jobs keys mechanisms models participation plan runs selection service training trees",
     "blindsight.accounting": "Bound Event Guarantee Relation Unit certify delta epsilon group_privacy rounds_for "
     "solve_noise split_noise",
     "blindsight.algorithms": "AdaptiveClip Algorithm State dp_fedavg",
@@ -31,6 +31,7 @@ PINNED = {
     "blindsight.runs": "Run begin create find open_run",
     "blindsight.selection": "ASSUMED Arms Criterion FORMINGS Forming Of accuracies by_accuracy by_correctness correct "
     "everything mistakes observe where",
+    "blindsight.service": "AsyncClient Client Running Settings running serve",
     "blindsight.training": "Trained machine train",
     "blindsight.trees": "BoundedSum add clip norm scale size sub sum_clients to_grid zeros_like",
 }

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         participation,
         runs,
         selection,
+        service,
         training,
         trees,
     )
@@ -57,6 +58,7 @@ __all__ = [
     "plan",
     "runs",
     "selection",
+    "service",
     "training",
     "trees",
 ]

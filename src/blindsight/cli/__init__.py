@@ -14,6 +14,7 @@ from blindsight import __version__
 from blindsight.cli.data import data_app
 from blindsight.cli.inspect import inspect
 from blindsight.cli.printing import AsJson, print_json, progress_bar, steps_bar, working
+from blindsight.cli.serve import serve
 from blindsight.cli.train import train
 from blindsight.errors import BlindsightError, InvalidInput
 
@@ -39,6 +40,7 @@ ledger_app.add_typer(budget_app, name="budget")
 app.command(
     "inspect", epilog="Example:  blindsight inspect slices handwriting --fault invert:0.5 --low 0.5 --high 0.9"
 )(inspect)
+app.command("serve", epilog="Example:  blindsight serve --port 8752 --data service")(serve)
 app.command("train", epilog="Example:  blindsight train examples/quick.toml")(train)
 
 

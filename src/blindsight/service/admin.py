@@ -1,0 +1,211 @@
+"""Everything but draw and update: the calls of an administrator, health, metrics and the OpenAPI document."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from blindsight.algorithms.draw_and_discard import Task
+from blindsight.errors import InvalidInput
+from blindsight.service.export import FORMATS, export
+from blindsight.service.openapi import document
+from blindsight.service.pool import Pool
+from blindsight.service.protocol import OCTETS, Refusal, decode
+
+if TYPE_CHECKING:
+    from blindsight.service.app import Service
+
+__all__ = ["make_routes"]
+
+_MOST = 1 << 26  # bytes of a body: 2^22 weights as decimal numbers fit
+_BODY_S = 60.0
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def make_routes(service: "Service") -> list[BaseRoute]:
+    """The routes of everything that is not the hot path."""
+    registry = service.registry
+
+    def admin(endpoint: Endpoint) -> Endpoint:
+        async def checked(request: Request) -> Response:
+            if not service.access(dict(request.scope["headers"])).admin:
+                raise Refusal(401, "an admin token is needed", headers={"WWW-Authenticate": "Bearer"})
+            return await endpoint(request)
+
+        return checked
+
+    def pool(request: Request) -> Pool:
+        return registry.pool(request.path_params["model"])
+
+    async def list_models(_: Request) -> Response:
+        return JSONResponse({"models": [_about(found) for found in registry.pools.values()]})
+
+    async def create(request: Request) -> Response:
+        values = await _json(request, {"task", "replace", "start"})
+        task = _task(values.get("task"))
+        start = _weights(values["start"], task) if values.get("start") is not None else None
+        if not isinstance(values.get("replace", False), bool):
+            raise Refusal(422, "replace is true or false")
+        token = await registry.create(task, replace=values.get("replace", False), start=start)
+        about = _about(registry.pool(task.model)) | ({"token": token} if token else {})
+        return JSONResponse(about, status_code=201 if token else 200)
+
+    async def show(request: Request) -> Response:
+        return JSONResponse(_about(pool(request)) | {"task": pool(request).record.task.to_dict()})
+
+    async def delete(request: Request) -> Response:
+        await registry.delete(request.path_params["model"])
+        return Response(status_code=204)
+
+    async def freeze(request: Request) -> Response:
+        await registry.freeze(request.path_params["model"], True)
+        return JSONResponse(_about(pool(request)))
+
+    async def thaw(request: Request) -> Response:
+        await registry.freeze(request.path_params["model"], False)
+        return JSONResponse(_about(pool(request)))
+
+    async def reset(request: Request) -> Response:
+        await registry.restart(request.path_params["model"])
+        return JSONResponse(_about(pool(request)))
+
+    async def warm_start(request: Request) -> Response:
+        task = pool(request).record.task
+        if request.headers.get("content-type") == OCTETS:
+            body = await _body(request)
+            weights = _weights(decode(body) if len(body) % 4 == 0 else [], task)
+        else:
+            weights = _weights((await _json(request, {"weights"})).get("weights"), task)
+        await registry.restart(request.path_params["model"], weights)
+        return JSONResponse(_about(pool(request)))
+
+    async def add_token(request: Request) -> Response:
+        return JSONResponse({"token": await registry.add_token(request.path_params["model"])}, status_code=201)
+
+    async def average(request: Request) -> Response:
+        name = request.query_params.get("format", "json")
+        if name not in FORMATS:
+            raise Refusal(422, f"format is one of {', '.join(FORMATS)}")
+        found = pool(request)
+        return Response(export(found.record.task, await found.average(), name), media_type=FORMATS[name])
+
+    async def statistics(request: Request) -> Response:
+        found = pool(request)
+        spread, count = await found.spread()
+        expected = float(np.sqrt(found.record.task.instances / 2 * found.record.task.variance))
+        return JSONResponse(
+            {
+                "draws": found.draws,
+                "taken": found.taken,
+                "spam": found.spam,
+                "replayed": found.replays,
+                "updates": count,
+                "spread": spread,
+                "expected_spread": expected,
+            }
+        )
+
+    async def healthy(_: Request) -> Response:
+        return JSONResponse({"status": "alive"})
+
+    async def ready(_: Request) -> Response:
+        if not registry.is_open:
+            raise Refusal(503, "starting or stopping")
+        await registry.store.records()
+        return JSONResponse({"status": "ready"})
+
+    async def metrics(_: Request) -> Response:
+        return PlainTextResponse(
+            service.totals.text(registry.pools.values()), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
+
+    async def openapi(_: Request) -> Response:
+        return JSONResponse(document())
+
+    async def models(request: Request) -> Response:
+        return await (create if request.method == "POST" else list_models)(request)
+
+    async def model(request: Request) -> Response:
+        return await (delete if request.method == "DELETE" else show)(request)
+
+    one = "/v1/admin/models/{model}"
+    return [
+        Route("/healthz", healthy),
+        Route("/readyz", ready),
+        Route("/metrics", metrics),
+        Route("/openapi.json", openapi),
+        Route("/v1/admin/models", admin(models), methods=["GET", "POST"]),
+        Route(one, admin(model), methods=["GET", "DELETE"]),
+        Route(f"{one}/freeze", admin(freeze), methods=["POST"]),
+        Route(f"{one}/thaw", admin(thaw), methods=["POST"]),
+        Route(f"{one}/reset", admin(reset), methods=["POST"]),
+        Route(f"{one}/warm-start", admin(warm_start), methods=["POST"]),
+        Route(f"{one}/tokens", admin(add_token), methods=["POST"]),
+        Route(f"{one}/average", admin(average)),
+        Route(f"{one}/statistics", admin(statistics)),
+    ]
+
+
+def _about(pool: Pool) -> dict[str, Any]:
+    task = pool.record.task
+    return {
+        "model": task.model,
+        "version": task.version,
+        "family": task.family,
+        "weights": task.weights,
+        "instances": task.instances,
+        "frozen": pool.record.frozen,
+    }
+
+
+async def _body(request: Request) -> bytes:
+    """The body, if it is not too long and arrives in time; the sum is checked since a length may not be stated."""
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(_BODY_S):
+            async for part in request.stream():
+                size += len(part)
+                if size > _MOST:
+                    raise Refusal(413, f"a body may have {_MOST} bytes")
+                parts.append(part)
+    except TimeoutError:
+        raise Refusal(408, "the body did not arrive in time") from None
+    return b"".join(parts)
+
+
+async def _json(request: Request, known: set[str]) -> dict[str, Any]:
+    try:
+        values = json.loads(await _body(request), parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise Refusal(422, "the body is not JSON") from None
+    if not isinstance(values, dict) or set(values) - known:
+        raise Refusal(422, f"the body is a JSON object that may have {', '.join(sorted(known))}")
+    return values
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _task(values: Any) -> Task:
+    try:
+        return Task.from_dict(values)
+    except InvalidInput as error:
+        raise Refusal(422, str(error)) from None
+
+
+def _weights(values: Any, task: Task) -> np.ndarray:
+    try:
+        with np.errstate(all="ignore"):
+            weights = np.asarray(values, np.float64).astype(np.float32)
+    except (ValueError, TypeError, OverflowError):
+        weights = np.zeros(0, np.float32)
+    if weights.shape != (task.weights,) or not np.isfinite(weights).all():
+        raise Refusal(422, f"weights are {task.weights} finite numbers")
+    return weights

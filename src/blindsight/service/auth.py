@@ -1,0 +1,125 @@
+"""Who may ask: tokens from a file or the environment, and how often each may.
+
+Tokens are compared by their SHA-256, so that neither the store nor a timing holds them.
+"""
+
+import hashlib
+import os
+import secrets
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from blindsight.errors import InvalidInput
+
+__all__ = ["Access", "digest", "new_token", "own_tokens", "read_tokens"]
+
+ADMIN_VARIABLE = "BLINDSIGHT_ADMIN_TOKEN"
+MODELS_VARIABLE = "BLINDSIGHT_MODEL_TOKENS"
+_SHORTEST = 16  # characters; `new_token` makes 43
+
+
+def new_token() -> str:
+    """A token of 256 bits from the operating system."""
+    return secrets.token_urlsafe(32)
+
+
+def digest(token: str | bytes) -> str:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode() if isinstance(token, str) else token).hexdigest()
+
+
+class Access:
+    """One token: what it opens, and a bucket of requests that fills at `rate_per_s` and holds two seconds' worth."""
+
+    def __init__(
+        self,
+        *,
+        admin: bool = False,
+        models: Iterable[str] = (),
+        rate_per_s: float = 0.0,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.admin = admin
+        self.models = frozenset(models)
+        self._rate = rate_per_s
+        self._now = now
+        self._left = self._most = max(2 * rate_per_s, 1.0)
+        self._filled = now()
+
+    def takes(self) -> bool:
+        """Whether one more request is within the rate (0: without a limit)."""
+        if not self._rate:
+            return True
+        now = self._now()
+        self._left = min(self._most, self._left + (now - self._filled) * self._rate)
+        self._filled = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) -> dict[str, set[str]]:
+    """Digests of tokens and what each opens: names of models, or `*` for the administrator.
+
+    ::
+
+        admin = ["..."]                     BLINDSIGHT_ADMIN_TOKEN=...
+        [models]
+        phishing = ["..."]                  BLINDSIGHT_MODEL_TOKENS="phishing=... other=..."
+    """
+    found: dict[str, set[str]] = {}
+
+    def add(token: Any, opens: str) -> None:
+        if not isinstance(token, str) or len(token) < _SHORTEST or not token.isascii():
+            raise InvalidInput(f"a token for {opens} must be at least {_SHORTEST} plain characters: make a longer one")
+        found.setdefault(digest(token), set()).add(opens)
+
+    table = _table(path) if path else {}
+    for token in _list(table.get("admin", [])):
+        add(token, "*")
+    for model, tokens in table.get("models", {}).items():
+        for token in _list(tokens):
+            add(token, model)
+    if environment.get(ADMIN_VARIABLE):
+        add(environment[ADMIN_VARIABLE], "*")
+    for pair in environment.get(MODELS_VARIABLE, "").split():
+        model, is_pair, token = pair.partition("=")
+        if not is_pair:
+            raise InvalidInput(f"{MODELS_VARIABLE} holds pairs model=token with spaces between them: write it so")
+        add(token, model)
+    return found
+
+
+def own_tokens(folder: Path) -> Path:
+    """The file of tokens in `folder`; made with an admin token in it, for this system's account alone, if missing."""
+    path = folder / "tokens.toml"
+    if not path.exists():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+                out.write(f'admin = ["{new_token()}"]\n')
+        except FileExistsError:  # another process was faster
+            pass
+        except OSError as error:
+            raise InvalidInput(f"cannot write {path} ({error.strerror}): name another folder with --data") from error
+    return path
+
+
+def _table(path: Path) -> dict[str, Any]:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"cannot read the tokens in {path} ({error.strerror}): name a file that exists") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} is not TOML: write admin = [...] and a table [models]") from error
+    if set(table) - {"admin", "models"} or not isinstance(table.get("models", {}), dict):
+        raise InvalidInput(f"{path} may hold admin = [...] and a table [models], nothing else")
+    return table
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list) else [value]

@@ -1,0 +1,252 @@
+"""The other side, in Python: fetch the task, draw an instance, train one step on own data, send it back with noise.
+
+What is said is written once, as a generator of requests; `Client` and `AsyncClient` only carry it.
+"""
+
+import asyncio
+import dataclasses
+import json
+import secrets
+import time
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+import httpx2 as httpx
+import numpy as np
+
+from blindsight.algorithms.draw_and_discard import Budget, Task, client_update
+from blindsight.errors import BlindsightError
+from blindsight.keys import root
+from blindsight.models.specs import Rows
+from blindsight.service.protocol import OCTETS, TICKET, VERSION, decode, encode
+
+__all__ = ["AsyncClient", "Client", "ServiceError"]
+
+_LATER = (408, 425, 429, 500, 502, 503, 504)
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 10.0
+
+Update = Callable[[Task, np.ndarray], np.ndarray]
+"""From a task and the weights that were drawn to those that are sent: it clips and adds noise."""
+
+
+class ServiceError(BlindsightError):
+    """The service refused, or could not be reached; `status` is its answer, if there was one."""
+
+    def __init__(self, sentence: str, status: int | None = None) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    method: str
+    action: str
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    body: bytes | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Wait:
+    seconds: float
+
+
+_Talk = Generator[_Request | _Wait, httpx.Response | Exception | None, Any]
+
+
+class _Conversation:
+    """What a client says and makes of the answers; retries included, sockets not."""
+
+    def __init__(self, model: str, budget: Budget | None, retries: int) -> None:
+        self.model, self.budget, self.retries = model, budget, retries
+        self._task: Task | None = None
+
+    def task(self) -> _Talk:
+        """The current task; an old one is used again if the service says that it still holds."""
+        known = {"If-None-Match": f'"{self._task.version}"'} if self._task is not None else {}
+        answer = yield from self._ask(_Request("GET", "task", known), (200, 304))
+        if answer.status_code == 200:
+            self._task = Task.from_dict(json.loads(answer.content))
+        if self._task is None or self._task.model != self.model:
+            raise ServiceError(f"the service sent a task that is not that of {self.model}")
+        return self._task
+
+    def contribute(self, update: Update) -> _Talk:
+        """One update, paid for before it is made. Gives the weights that left this client."""
+        task = self._task or (yield from self.task())
+        answer = yield from self._ask(_Request("GET", "draw"), (200,))
+        if answer.headers.get(VERSION) != task.version:
+            task = yield from self.task()
+            answer = yield from self._ask(_Request("GET", "draw"), (200,))
+        weights = decode(answer.content) if len(answer.content) == 4 * task.weights else np.zeros(0, np.float32)
+        if answer.headers.get(VERSION) != task.version or weights.shape != (task.weights,):
+            raise ServiceError("the service sent an instance that does not fit its task: try again")
+        if not np.isfinite(weights).all():
+            raise ServiceError("the service sent weights that are not finite: nothing was sent back")
+        if self.budget is not None:
+            self.budget.spend(task)
+        found = np.asarray(update(task, weights), np.float32)
+        headers = {"Content-Type": OCTETS, TICKET: answer.headers.get(TICKET, ""), VERSION: task.version}
+        # the same bytes and ticket every time: whatever gets lost on the way, they are taken at most once
+        yield from self._ask(_Request("POST", "update", headers, encode(found)), (202,), done_if_repeated=410)
+        return found
+
+    def _ask(
+        self, request: _Request, wanted: tuple[int, ...], done_if_repeated: int | None = None
+    ) -> Generator[_Request | _Wait, httpx.Response | Exception | None, httpx.Response]:
+        sentence = ""
+        for attempt in range(self.retries + 1):
+            if attempt:
+                longest = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**attempt)
+                yield _Wait(secrets.SystemRandom().uniform(0, longest))
+            answer = yield request
+            if isinstance(answer, httpx.Response):
+                if answer.status_code in wanted or (attempt and answer.status_code == done_if_repeated):
+                    return answer
+                sentence = f"{answer.status_code}, {_sentence(answer)}"
+                if answer.status_code not in _LATER:
+                    raise ServiceError(
+                        f"the service refused to {_VERBS[request.action]}: {sentence}", answer.status_code
+                    )
+            else:
+                sentence = type(answer).__name__
+        raise ServiceError(
+            f"the service did not {_VERBS[request.action]} after {self.retries + 1} attempts: {sentence}"
+        )
+
+
+class Client:
+    """A client of one model.
+
+    `budget` is what this client will ever give away (`Budget`), or None where somebody else counts. `http` are further
+    arguments of `httpx2.Client`, such as `verify` or `transport`. Nothing is sent but what `train` gives back.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        model: str,
+        token: str,
+        *,
+        budget: Budget | None,
+        retries: int = 4,
+        timeout_s: float = 10.0,
+        **http: Any,
+    ) -> None:
+        self._talk = _Conversation(model, budget, retries)
+        self._http = httpx.Client(**_options(address, model, token, timeout_s), **http)
+
+    def task(self) -> Task:
+        """What the service asks for."""
+        return self._run(self._talk.task())
+
+    def train(self, rows: Rows) -> np.ndarray:
+        """Train the model one step on `rows`; gives the noisy weights that were sent."""
+        return self.contribute(_training_on(rows))
+
+    def contribute(self, update: Update) -> np.ndarray:
+        """The same with any `update(task, weights)`, which has to clip and to add noise itself."""
+        return self._run(self._talk.contribute(update))
+
+    def _run(self, talk: _Talk) -> Any:
+        answer: httpx.Response | Exception | None = None
+        while True:
+            try:
+                said = talk.send(answer)
+            except StopIteration as stop:
+                return stop.value
+            if isinstance(said, _Wait):
+                time.sleep(said.seconds)
+                answer = None
+                continue
+            try:
+                answer = self._http.request(said.method, said.action, headers=said.headers, content=said.body)
+            except httpx.TransportError as error:
+                answer = error
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._http.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncClient:
+    """`Client` for programs that wait for many things at once: the same methods, awaited."""
+
+    def __init__(
+        self,
+        address: str,
+        model: str,
+        token: str,
+        *,
+        budget: Budget | None,
+        retries: int = 4,
+        timeout_s: float = 10.0,
+        **http: Any,
+    ) -> None:
+        self._talk = _Conversation(model, budget, retries)
+        self._http = httpx.AsyncClient(**_options(address, model, token, timeout_s), **http)
+
+    async def task(self) -> Task:
+        """What the service asks for."""
+        return await self._run(self._talk.task())
+
+    async def train(self, rows: Rows) -> np.ndarray:
+        """Train the model one step on `rows`; gives the noisy weights that were sent."""
+        return await self.contribute(_training_on(rows))
+
+    async def contribute(self, update: Update) -> np.ndarray:
+        """The same with any `update(task, weights)`, which has to clip and to add noise itself."""
+        return await self._run(self._talk.contribute(update))
+
+    async def _run(self, talk: _Talk) -> Any:
+        answer: httpx.Response | Exception | None = None
+        while True:
+            try:
+                said = talk.send(answer)
+            except StopIteration as stop:
+                return stop.value
+            if isinstance(said, _Wait):
+                await asyncio.sleep(said.seconds)
+                answer = None
+                continue
+            try:
+                answer = await self._http.request(said.method, said.action, headers=said.headers, content=said.body)
+            except httpx.TransportError as error:
+                answer = error
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+_VERBS = {"task": "give its task", "draw": "give an instance", "update": "take an update"}
+
+
+def _training_on(rows: Rows) -> Update:
+    return lambda task, weights: client_update(task, weights, *task.encode(rows), key=root().derive("update"))
+
+
+def _options(address: str, model: str, token: str, timeout_s: float) -> dict[str, Any]:
+    return {
+        "base_url": f"{address.rstrip('/')}/v1/models/{model}/",
+        "headers": {"Authorization": f"Bearer {token}", "User-Agent": "blindsight"},
+        "timeout": timeout_s,
+    }
+
+
+def _sentence(answer: httpx.Response) -> str:
+    try:
+        return str(json.loads(answer.content)["error"])
+    except (ValueError, KeyError, TypeError):
+        return answer.reason_phrase

@@ -1,0 +1,161 @@
+"""The embedded store: instances as bytes in this process, a snapshot on disk every so often and at the end.
+
+What a crash costs is the updates since the last snapshot; no client has to do anything about it.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.service import snapshots
+from blindsight.service.store import Record
+from blindsight.service.tickets import Spent
+
+__all__ = ["MemoryStore"]
+
+_log = logging.getLogger(__name__)
+
+
+class MemoryStore:
+    """Models in memory; with a `folder` they survive, as of the last snapshot (every `snapshot_s` seconds)."""
+
+    shared = False
+
+    def __init__(self, folder: Path | None, snapshot_s: float = 30.0) -> None:
+        self._folder = folder
+        self._every = snapshot_s
+        self._records: dict[str, Record] = {}
+        self._instances: dict[str, list[bytes]] = {}  # by life
+        self._counts: dict[str, int] = {}
+        self._written: dict[str, tuple[Record, int]] = {}
+        self._spent = Spent()
+        self._secret = secrets.token_bytes(32)  # a restart makes every ticket invalid, used or not
+        self._lock: int | None = None
+        self._writer: asyncio.Task[None] | None = None
+        self._writing = asyncio.Lock()
+
+    async def open(self) -> bytes:
+        """Read the snapshots, and be the only process that writes them."""
+        if self._folder is not None:
+            self._lock = _only_process(self._folder)
+            for model in snapshots.names(self._folder):
+                record, instances = snapshots.read(self._folder, model)
+                self._keep(record, instances)
+                self._written[model] = (record, 0)
+            self._writer = asyncio.create_task(self._write_every_so_often())
+        return self._secret
+
+    async def close(self) -> None:
+        """Write what has changed since the last snapshot."""
+        if self._writer is not None:
+            self._writer.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._writer
+        try:
+            await self.snapshot()
+        finally:
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
+
+    async def secret(self) -> bytes:
+        """Always the same: this store ends with its process."""
+        return self._secret
+
+    async def records(self) -> dict[str, Record]:
+        """All models by name."""
+        return dict(self._records)
+
+    async def put(self, record: Record, instances: Sequence[bytes] | None = None) -> None:
+        """Create or change a model, on disk when this returns."""
+        if instances is not None:
+            self._forget(record.model)
+            self._keep(record, list(instances))
+        elif record.life in self._instances:
+            self._records[record.model] = record
+        await self.snapshot()
+
+    async def delete(self, model: str) -> None:
+        """Forget a model, in memory and on disk."""
+        self._forget(model)
+        async with self._writing:
+            self._written.pop(model, None)
+            if self._folder is not None:
+                snapshots.forget(self._folder, model)
+
+    async def draw(self, record: Record) -> bytes | None:
+        """One of the instances, at random."""
+        instances = self._instances.get(record.life)
+        return instances[secrets.randbelow(len(instances))] if instances else None
+
+    async def instances(self, record: Record) -> tuple[list[bytes], int]:
+        """All instances, and how many updates have been taken."""
+        return list(self._instances.get(record.life, ())), self._counts.get(record.life, 0)
+
+    async def spend(self, record: Record, nonce: bytes, ends: int) -> tuple[bool, int]:
+        """Use a ticket up."""
+        return self._spent.spend(nonce, ends), self._counts.get(record.life, 0)
+
+    async def replace(self, record: Record, update: bytes) -> bool:
+        """The body becomes one of the instances; what was there is gone."""
+        instances = self._instances.get(record.life)
+        if not instances:
+            return False
+        instances[secrets.randbelow(len(instances))] = update
+        self._counts[record.life] += 1
+        return True
+
+    async def decline(self, record: Record) -> None:
+        """Nothing here takes time."""
+
+    async def snapshot(self) -> None:
+        """Write every model that has changed."""
+        if self._folder is None:
+            return
+        async with self._writing:
+            for model in list(self._records):
+                record = self._records.get(model)  # it may have been deleted while another was being written
+                if record and self._written.get(model) != (state := (record, self._counts[record.life])):
+                    instances = list(self._instances[record.life])
+                    await asyncio.to_thread(snapshots.write, self._folder, record, instances)
+                    self._written[model] = state
+
+    async def _write_every_so_often(self) -> None:
+        while True:
+            await asyncio.sleep(self._every)
+            try:
+                await self.snapshot()
+            except BlindsightError as error:
+                _log.error("%s", error)
+
+    def _keep(self, record: Record, instances: list[bytes]) -> None:
+        self._records[record.model] = record
+        self._instances[record.life] = instances
+        self._counts[record.life] = 0
+
+    def _forget(self, model: str) -> None:
+        record = self._records.pop(model, None)
+        if record is not None:
+            del self._instances[record.life], self._counts[record.life]
+
+
+def _only_process(folder: Path) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise InvalidInput(f"cannot use the folder {folder} ({error.strerror}): name another with --data") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise InvalidInput(
+            f"another service keeps its models in {folder}: stop it, name another folder, or share a Redis"
+        ) from error
+    return lock

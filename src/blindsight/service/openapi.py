@@ -1,0 +1,170 @@
+"""The OpenAPI document, written by hand since the hot path has no framework that could write it."""
+
+import functools
+from typing import Any
+
+from blindsight import __version__
+from blindsight.service.export import FORMATS
+from blindsight.service.protocol import MODEL_NAME, OCTETS, TICKET, VERSION
+
+__all__ = ["document"]
+
+_SENTENCES = {
+    201: "created",
+    204: "done",
+    304: "the version that the client has",
+    401: "the token is not known",
+    404: "there is no such model, or the token is for another",
+    405: "another method is meant",
+    408: "the body did not arrive in time",
+    409: "the version is not the current one, or the model exists",
+    410: "the ticket has expired or was used",
+    411: "the length of the body was not stated",
+    413: "the body is too long",
+    415: "the body is of another type",
+    422: "the body is not what the call wants",
+    423: "the model is frozen",
+    429: "too many requests with this token",
+    503: "the store is away, or the service is starting or stopping",
+}
+
+
+@functools.cache
+def document() -> dict[str, Any]:
+    """The whole document."""
+    one = "/v1/admin/models/{model}"
+    weights = {OCTETS: {"schema": {"type": "string", "format": "binary"}}}
+    about, anything = _json({"$ref": "#/components/schemas/About"}), _json({"type": "object"})
+    new_token = _json({"type": "object", "properties": {"token": {"type": "string"}}})
+    ticket, version = _header(TICKET, "the ticket of the draw"), _header(VERSION, "the version of the task")
+    form = {"name": "format", "in": "query", "schema": {"enum": list(FORMATS), "default": "json"}}
+    average = _json({"type": "object"}) | weights
+    drawn = {
+        TICKET: {"schema": {"type": "string"}, "description": "to be given back with the update; can be used once"},
+        VERSION: {"schema": {"type": "string"}},
+    }
+    paths: dict[str, Any] = {
+        "/v1/models/{model}/task": {"get": _call("model", "the task", anything, 304, 404)},
+        "/v1/models/{model}/draw": {
+            "get": _call("model", "an instance: little-endian float32", weights, 404, 423, headers=drawn)
+        },
+        "/v1/models/{model}/update": {
+            "post": _call(
+                "model",
+                "send an instance back; 202 whether it was taken or not",
+                _json({"type": "object", "maxProperties": 0}),
+                *(404, 408, 409, 410, 411, 413, 415, 422, 423),
+                body=weights,
+                parameters=[ticket, version],
+                done=202,
+            )
+        },
+        "/v1/admin/models": {
+            "get": _call("admin", "all models", anything),
+            "post": _call(
+                "admin",
+                "create a model, or begin one again with another task",
+                about,
+                *(201, 408, 409, 413, 422),
+                body=_json({"$ref": "#/components/schemas/Creation"}),
+            ),
+        },
+        one: {
+            "get": _call("admin", "a model and its task", about, 404),
+            "delete": _call("admin", "forget a model", None, 404, done=204),
+        },
+        f"{one}/freeze": {"post": _call("admin", "stop training", about, 404)},
+        f"{one}/thaw": {"post": _call("admin", "go on training", about, 404)},
+        f"{one}/reset": {"post": _call("admin", "begin again around zeros", about, 404)},
+        f"{one}/warm-start": {
+            "post": _call(
+                "admin",
+                "begin again around given weights",
+                about,
+                *(404, 408, 413, 422),
+                body=_json({"$ref": "#/components/schemas/Start"}) | weights,
+            )
+        },
+        f"{one}/tokens": {"post": _call("admin", "one more token for clients", new_token, 404, done=201)},
+        f"{one}/average": {"get": _call("admin", "the model to predict with", average, 404, 422, parameters=[form])},
+        f"{one}/statistics": {"get": _call("admin", "counts, and the spread over instances", anything, 404)},
+        "/healthz": {"get": _call(None, "the process is alive", anything)},
+        "/readyz": {"get": _call(None, "the store answers", anything)},
+        "/metrics": {"get": _call(None, "totals for Prometheus", {"text/plain": {"schema": {"type": "string"}}})},
+        "/openapi.json": {"get": _call(None, "this document", anything)},
+    }
+    for path, calls in paths.items():
+        if "{model}" in path:
+            calls["parameters"] = [{"$ref": "#/components/parameters/Model"}]
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Blindsight: Draw and Discard", "version": __version__},
+        "paths": paths,
+        "components": _components(),
+    }
+
+
+def _components() -> dict[str, Any]:
+    text, whole, flag = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
+    about = {"model": text, "version": text, "family": text, "weights": whole, "instances": whole, "frozen": flag}
+    numbers = {"type": "array", "items": {"type": "number"}}
+    name = {"type": "string", "pattern": f"^{MODEL_NAME.pattern}$"}
+    return {
+        "parameters": {"Model": {"name": "model", "in": "path", "required": True, "schema": name}},
+        "securitySchemes": {kind: {"type": "http", "scheme": "bearer"} for kind in ("model", "admin")},
+        "schemas": {
+            "About": {"type": "object", "properties": about, "required": list(about)},
+            "Creation": {
+                "type": "object",
+                "properties": {"task": {"type": "object"}, "replace": flag, "start": numbers},
+                "required": ["task"],
+                "additionalProperties": False,
+            },
+            "Start": {
+                "type": "object",
+                "properties": {"weights": numbers},
+                "required": ["weights"],
+                "additionalProperties": False,
+            },
+            "Error": {"type": "object", "properties": {"error": text}, "required": ["error"]},
+        },
+    }
+
+
+def _call(
+    token: str | None,
+    summary: str,
+    content: dict[str, Any] | None,
+    *statuses: int,
+    done: int = 200,
+    body: dict[str, Any] | None = None,
+    headers: dict[str, Any] | None = None,
+    parameters: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    answers: dict[str, Any] = {str(done): {"description": summary}}
+    if content:
+        answers[str(done)]["content"] = content
+    if headers:
+        answers[str(done)]["headers"] = headers
+    for status in sorted({*statuses, 405, 503, *((401, 429) if token else ())}):
+        answers[str(status)] = {"description": _SENTENCES[status]}
+        if status == 201 and content:
+            answers["201"]["content"] = content
+        elif status >= 400:
+            answers[str(status)]["content"] = _json({"$ref": "#/components/schemas/Error"})
+    call: dict[str, Any] = {"summary": summary, "responses": answers}
+    if token:
+        call["security"] = [{token: []}]
+    if body:
+        call["requestBody"] = {"required": True, "content": body}
+    if parameters:
+        call["parameters"] = parameters
+    return call
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _header(name: str, what: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": True, "description": what, "schema": {"type": "string"}}

@@ -1,0 +1,103 @@
+"""One model in service: Algorithm 2 of Draw and Discard over a store, with the check for spam before each update."""
+
+import asyncio
+import contextlib
+import json
+
+import numpy as np
+
+from blindsight.algorithms.draw_and_discard import average, initial_instances
+from blindsight.keys import root
+from blindsight.service.protocol import Refusal, decode, encode
+from blindsight.service.spam import REFRESH_EVERY, Window
+from blindsight.service.store import Record, Store
+
+__all__ = ["Pool", "first_instances"]
+
+_MUCH_TOO_OLD = 20 * REFRESH_EVERY
+
+
+def first_instances(record: Record, start: np.ndarray | None = None) -> list[bytes]:
+    """Instances to begin with, around `start` or zeros, from secret randomness."""
+    return [encode(row) for row in initial_instances(record.task, key=root().derive("start"), start=start)]
+
+
+class Pool:
+    """Draws and updates of one life of a model. Counts what happened, and nothing about whom it happened to."""
+
+    def __init__(self, record: Record, store: Store) -> None:
+        self.record = record
+        self.length = 4 * record.task.weights
+        self.about = f"{record.model} {record.task.version} {record.life}".encode()
+        self.version = record.task.version.encode()
+        self.task_body = json.dumps(record.task.to_dict(), allow_nan=False).encode()
+        self.draws = self.taken = self.spam = self.replays = 0
+        self._store = store
+        self._window: Window | None = None
+        self._refreshing = asyncio.Lock()
+        self._background: asyncio.Task[None] | None = None
+
+    async def draw(self) -> bytes:
+        """One of the instances."""
+        instance = await self._store.draw(self.record)
+        if instance is None:
+            raise Refusal(503, "the model is being replaced: draw again", headers={"Retry-After": "1"})
+        self.draws += 1
+        return instance
+
+    async def offer(self, update: bytes, nonce: bytes, ends: int) -> None:
+        """Take an update, unless its ticket was used before or it looks like spam; the sender learns of the former."""
+        unused, count = await self._store.spend(self.record, nonce, ends)
+        if not unused:
+            self.replays += 1
+            raise Refusal(410, "the ticket was used before: draw again")
+        window = self._window
+        if window is None or (age := window.age(count)) > _MUCH_TOO_OLD:
+            window = await self._refresh()
+        elif age >= REFRESH_EVERY and not self._refreshing.locked():
+            if self._store.shared:  # meanwhile the window at hand is wider, and right
+                self._background = asyncio.create_task(self._refresh_later())
+            else:
+                window = await self._refresh()
+        if not window.admits(update, count):
+            self.spam += 1
+            await self._store.decline(self.record)
+        elif await self._store.replace(self.record, update):
+            self.taken += 1
+
+    async def average(self) -> np.ndarray:
+        """The model to predict with."""
+        instances, _ = await self._store.instances(self.record)
+        if not instances:
+            raise Refusal(503, "the model is being replaced: ask again", headers={"Retry-After": "1"})
+        return average(np.stack([decode(instance) for instance in instances]))
+
+    async def spread(self) -> tuple[float, int]:
+        """The standard deviation over instances as it is now, and how many updates were taken."""
+        instances, count = await self._store.instances(self.record)
+        if not instances:
+            return 0.0, count
+        window = Window(self.record.task)
+        window.refresh(instances, count)
+        return window.spread, count
+
+    async def close(self) -> None:
+        """Stop what runs in the background."""
+        if self._background is not None:
+            self._background.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._background
+
+    async def _refresh_later(self) -> None:
+        with contextlib.suppress(Exception):  # the store went away: the next update finds out
+            await self._refresh()
+
+    async def _refresh(self) -> Window:
+        async with self._refreshing:
+            instances, count = await self._store.instances(self.record)
+            if not instances:
+                raise Refusal(503, "the model is being replaced: draw again", headers={"Retry-After": "1"})
+            window = self._window or Window(self.record.task)
+            window.refresh(instances, count)
+            self._window = window
+            return window

@@ -1,0 +1,207 @@
+"""All models in service, who may use them, and what an administrator does to them."""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from blindsight.algorithms.draw_and_discard import Task
+from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.service.auth import Access, digest, new_token, own_tokens, read_tokens
+from blindsight.service.memory import MemoryStore
+from blindsight.service.pool import Pool, first_instances
+from blindsight.service.protocol import MODEL_NAME, Refusal
+from blindsight.service.settings import Settings
+from blindsight.service.store import Record, Store, StoreUnreachable
+from blindsight.service.tickets import Tickets
+
+__all__ = ["Registry", "make_store"]
+
+_log = logging.getLogger(__name__)
+_LOOK_AGAIN_S = 1.0  # at a shared store, for what other processes changed
+
+
+def make_store(settings: Settings) -> Store:
+    """The store that the settings name."""
+    if settings.store == "memory":
+        return MemoryStore(settings.data, settings.snapshot_s)
+    from blindsight.service.redis_store import RedisStore
+
+    return RedisStore(settings.store, settings.data, settings.snapshot_s)
+
+
+class Registry:
+    """The models of a store. Whatever the hot path needs lies in plain dictionaries."""
+
+    def __init__(self, settings: Settings, store: Store | None = None) -> None:
+        self.settings = settings
+        self.store = store or make_store(settings)
+        self.pools: dict[str, Pool] = {}
+        self.access: dict[str, Access] = {}
+        self.tickets = Tickets(b"", settings.ticket_s)
+        self.is_open = False
+        self._tokens = read_tokens(settings.tokens)
+        if settings.data is not None and not any("*" in opens for opens in self._tokens.values()):
+            path = own_tokens(settings.data)
+            self._tokens = read_tokens(path) | self._tokens
+            _log.info("the admin token is in %s", path)
+        self._secret = b""
+        self._watcher: asyncio.Task[None] | None = None
+        self._changing = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Open the store and create the models of the settings that it does not have."""
+        self._use_secret(await self.store.open())
+        await self.reload()
+        for path in self.settings.tasks:
+            task = _read_task(path)
+            known = self.pools.get(task.model)
+            if known is None:
+                await self.create(task)
+            elif known.record.task.version != task.version:
+                raise InvalidInput(
+                    f"{path} is not the task that {task.model} has: replace the model by an admin call, or leave it out"
+                )
+        if self.store.shared:
+            self._watcher = asyncio.create_task(self._watch())
+        self.is_open = True
+        _log.info("in service: %s", ", ".join(self.pools) or "no model yet")
+
+    async def close(self) -> None:
+        """Stop, with everything kept."""
+        self.is_open = False
+        if self._watcher is not None:
+            self._watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watcher
+        for pool in self.pools.values():
+            await pool.close()
+        await self.store.close()
+        _log.info("stopped; everything is kept")
+
+    async def reload(self) -> None:
+        """See what the store has; a model that has not changed keeps its counts."""
+        records = await self.store.records()
+        for model in [model for model in self.pools if model not in records]:
+            await self.pools.pop(model).close()
+        for model, record in records.items():
+            known = self.pools.get(model)
+            if known is None or known.record.life != record.life:
+                self.pools[model] = Pool(record, self.store)
+                if known is not None:
+                    await known.close()
+            else:
+                known.record = record
+        self._grant()
+
+    def pool(self, model: str) -> Pool:
+        """The model of that name, or 404."""
+        found = self.pools.get(model)
+        if found is None:
+            raise Refusal(404, "there is no such model")
+        return found
+
+    async def create(self, task: Task, *, replace: bool = False, start: np.ndarray | None = None) -> str | None:
+        """Create a model, or begin it again with another task; gives a token for its clients if it is new."""
+        if not MODEL_NAME.fullmatch(task.model):
+            raise Refusal(422, "a model's name is up to 64 of a-z, 0-9, - and _")
+        async with self._changing:
+            await self.reload()
+            known = self.pools.get(task.model)
+            if known is None:
+                token = new_token()
+                record = Record(task=task, tokens=(digest(token),))
+            elif replace:
+                token, record = None, known.record.renewed(task=task, frozen=False)
+            else:
+                raise Refusal(409, 'the model exists: say "replace": true to begin it again')
+            await self.store.put(record, first_instances(record, start))
+            await self.reload()
+        _log.info("created %s, version %s, %d weights", task.model, task.version, task.weights)
+        return token
+
+    async def restart(self, model: str, start: np.ndarray | None = None) -> None:
+        """Begin a model again, around `start` or zeros; tickets that are out become invalid."""
+        async with self._changing:
+            await self.reload()
+            record = self.pool(model).record.renewed()
+            await self.store.put(record, first_instances(record, start))
+            await self.reload()
+        _log.info("%s begins again", model)
+
+    async def freeze(self, model: str, frozen: bool) -> None:
+        """Stop a model's training, or go on."""
+        async with self._changing:
+            await self.reload()
+            await self.store.put(dataclasses.replace(self.pool(model).record, frozen=frozen))
+            await self.reload()
+        _log.info("%s is %s", model, "frozen" if frozen else "training")
+
+    async def add_token(self, model: str) -> str:
+        """One more token for a model's clients."""
+        token = new_token()
+        async with self._changing:
+            await self.reload()
+            record = self.pool(model).record
+            await self.store.put(dataclasses.replace(record, tokens=(*record.tokens, digest(token))))
+            await self.reload()
+        return token
+
+    async def delete(self, model: str) -> None:
+        """Forget a model."""
+        async with self._changing:
+            await self.reload()
+            self.pool(model)
+            await self.store.delete(model)
+            await self.reload()
+        _log.info("deleted %s", model)
+
+    def _grant(self) -> None:
+        """Who may do what: tokens of the settings, and those that models came with. A token keeps its bucket."""
+        opens: dict[str, set[str]] = {token: set(names) for token, names in self._tokens.items()}
+        for model, pool in self.pools.items():
+            for token in pool.record.tokens:
+                opens.setdefault(token, set()).add(model)
+        granted: dict[str, Access] = {}
+        for token, names in opens.items():
+            known = self.access.get(token)
+            models = frozenset(names - {"*"})
+            if known is None or known.models != models:
+                known = Access(admin="*" in names, models=models, rate_per_s=self.settings.rate_per_s)
+            granted[token] = known
+        self.access = granted
+
+    def _use_secret(self, secret: bytes) -> None:
+        if secret != self._secret:
+            self._secret = secret
+            self.tickets = Tickets(secret, self.settings.ticket_s)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_AGAIN_S)
+            try:
+                self._use_secret(await self.store.secret())
+                if not self._changing.locked():
+                    await self.reload()
+            except StoreUnreachable as error:
+                _log.warning("%s", error)
+            except BlindsightError as error:
+                _log.error("%s", error)
+
+
+def _read_task(path: Any) -> Task:
+    try:
+        values: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"cannot read the task {path} ({error.strerror}): name a JSON file") from error
+    except ValueError as error:
+        raise InvalidInput(f"{path} is not JSON: {error}") from error
+    try:
+        return Task.from_dict(values)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None

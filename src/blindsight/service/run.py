@@ -1,0 +1,109 @@
+"""Running the service: a socket, uvicorn, and nothing written about requests."""
+
+import contextlib
+import dataclasses
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Generator, Sequence
+
+import uvicorn
+from starlette.routing import BaseRoute
+
+from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.service.app import Service
+from blindsight.service.registry import Registry
+from blindsight.service.settings import Settings
+
+__all__ = ["Running", "running", "serve"]
+
+_STOP_WITHIN_S = 15
+
+
+@dataclasses.dataclass(frozen=True)
+class Running:
+    """A service that runs: where it is, and its inside."""
+
+    address: str
+    service: Service
+
+
+def serve(settings: Settings, *, routes: Sequence[BaseRoute] = ()) -> None:
+    """Run the service until it is asked to stop (SIGTERM or SIGINT); requests under way are finished first."""
+    with _bind(settings) as listening:
+        server, service = _server(settings, routes)
+        logging.getLogger(__name__).info("listening at %s", _address(settings, listening))
+        with contextlib.suppress(KeyboardInterrupt):
+            server.run(sockets=[listening])
+        _raise_failure(service)
+
+
+@contextlib.contextmanager
+def running(settings: Settings, *, routes: Sequence[BaseRoute] = ()) -> Generator[Running]:
+    """The service in a thread of this process, for as long as the context lasts; port 0 takes a free one."""
+    with _bind(settings) as listening:
+        server, service = _server(settings, routes)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="blindsight service")
+        thread.start()
+        try:
+            while not server.started and thread.is_alive():
+                thread.join(0.01)
+            _raise_failure(service)
+            yield Running(_address(settings, listening), service)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def _server(settings: Settings, routes: Sequence[BaseRoute]) -> tuple[uvicorn.Server, Service]:
+    service = Service(Registry(settings), routes)
+    config = uvicorn.Config(
+        service,  # pyright: ignore[reportArgumentType]
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,  # uvicorn's own lines would repeat the errors that are raised here
+        log_level="error",
+        server_header=False,
+        proxy_headers=False,  # nobody asks for a client's address
+        limit_concurrency=settings.connections,
+        timeout_graceful_shutdown=_STOP_WITHIN_S,
+        ssl_certfile=settings.certificate,
+        ssl_keyfile=settings.private_key,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidInput(f"cannot use the certificate or its key ({error}): name two PEM files") from error
+    return uvicorn.Server(config), service
+
+
+def _bind(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(family)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if settings.share_port:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listening.bind((settings.host, settings.port))
+        listening.listen(2048)
+    except OSError as error:
+        listening.close()
+        raise InvalidInput(
+            f"cannot listen at {settings.host}, port {settings.port} ({error.strerror}): name another with --port"
+        ) from error
+    return listening
+
+
+def _address(settings: Settings, listening: socket.socket) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{'https' if settings.certificate else 'http'}://{host}:{listening.getsockname()[1]}"
+
+
+def _raise_failure(service: Service) -> None:
+    if service.failure is not None:
+        if isinstance(service.failure, BlindsightError):
+            raise service.failure
+        raise BlindsightError(f"the service could not start: {service.failure}") from service.failure

@@ -1,0 +1,88 @@
+"""Snapshots: one file for each model with its record and its k instances as they are now.
+
+A file is replaced whole or not at all, and there is never a second one: a history of instances is what someone would
+need in order to see single updates.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.service.protocol import decode
+from blindsight.service.store import Record
+
+__all__ = ["forget", "names", "read", "write"]
+
+
+def write(folder: Path, record: Record, instances: Sequence[bytes]) -> None:
+    """Write a model's snapshot; it is on disk when this returns."""
+    path = _path(folder, record.model)
+    scratch = path.with_suffix(f".{os.getpid()}")
+    about = record.to_json()
+    stacked = np.stack([decode(instance) for instance in instances])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(scratch, "wb") as out:
+            os.chmod(scratch, 0o600)
+            out.write(save({"instances": stacked}, {"record": about, "digest": _digest(about, stacked)}))
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(scratch, path)
+        _sync(folder)
+    except OSError as error:
+        scratch.unlink(missing_ok=True)
+        raise BlindsightError(f"cannot write {path} ({error.strerror}): make room or name another folder") from error
+
+
+def read(folder: Path, model: str) -> tuple[Record, list[bytes]]:
+    """A model's record and instances, or a refusal: a model is never silently begun again."""
+    path = _path(folder, model)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header, stacked = file.metadata() or {}, file.get_tensor("instances")
+        if header["digest"] != _digest(header["record"], stacked):
+            raise ValueError("its contents do not fit its digest")
+        record = Record.from_json(header["record"])
+        if stacked.shape != (record.task.instances, record.task.weights):
+            raise ValueError(f"it has instances of shape {stacked.shape}")
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise InvalidInput(
+            f"{path} is damaged ({error}): put a copy back, or delete it and create the model anew"
+        ) from error
+    return record, [row.tobytes() for row in stacked]
+
+
+def names(folder: Path) -> list[str]:
+    """The models that have a snapshot in `folder`."""
+    return sorted(path.stem for path in folder.glob("*.safetensors"))
+
+
+def forget(folder: Path, model: str) -> None:
+    """Delete a model's snapshot."""
+    _path(folder, model).unlink(missing_ok=True)
+    if folder.is_dir():
+        _sync(folder)
+
+
+def _path(folder: Path, model: str) -> Path:
+    return folder / f"{model}.safetensors"
+
+
+def _sync(folder: Path) -> None:
+    directory = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _digest(about: str, stacked: np.ndarray) -> str:
+    found = hashlib.blake2b(about.encode(), digest_size=16)
+    found.update(np.ascontiguousarray(stacked).reshape(-1).view(np.uint8).data)
+    return found.hexdigest()

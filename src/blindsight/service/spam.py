@@ -1,0 +1,103 @@
+"""Spam: is an update where updates of honest clients can be? Asked of every weight, without reading the instances.
+
+The k instances of Draw and Discard spread around their mean, and an honest update is one of them, moved by one step and
+one client's noise. So a weight is within t standard deviations of the mean, plus a step. Mean and spread are read off
+the instances every 50 updates that were taken. In between the mean walks on by sigma^2 / k an update (sigma^2 the
+variance of a client's noise) and by no more than a step / k, so the window widens by as much:
+
+    |weight - mean| <= t sqrt(spread^2 + (1 + age / k) sigma^2) + (1 + age / k) step
+
+This is weaker than a proof that an update is honest: it bounds what one update can do to the model, not what many can.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from blindsight.service.protocol import decode
+
+if TYPE_CHECKING:
+    from blindsight.algorithms.draw_and_discard import Task
+
+__all__ = ["REFRESH_EVERY", "Window", "standard_deviations"]
+
+REFRESH_EVERY = 50  # updates taken
+_WIDEN_EVERY = 10  # updates: the half-widths in use are those of up to ten updates later
+_FALSE_ALARMS = 1e-3  # share of honest updates that may be taken for spam
+
+
+def standard_deviations(weights: int) -> float:
+    """How many standard deviations t an honest update of so many weights may be off.
+
+    All weights must be inside, so t grows with their number. Its tail was measured, not assumed: the spread of a few
+    instances fluctuates so much that a weight is outside with probability about 10^(0.23 - 0.88 t), far from a normal
+    distribution (docs/service.md).
+
+    >>> round(standard_deviations(387), 1), round(standard_deviations(50_000), 1)
+    (6.6, 9.0)
+    """
+    return (math.log10(weights / _FALSE_ALARMS) + 0.23) / 0.88
+
+
+class Window:
+    """Where the weights of an honest update are."""
+
+    def __init__(self, task: "Task") -> None:
+        self._variance = task.variance
+        self._step = task.learning_rate * task.clip
+        self._instances = task.instances
+        self._deviations = standard_deviations(task.weights)
+        self._mean = np.zeros(task.weights, np.float32)
+        self._spread = np.zeros(task.weights, np.float32)  # squared
+        self._half = np.zeros(task.weights, np.float32)
+        self._gap = np.zeros(task.weights, np.float32)
+        self._inside = np.zeros(task.weights, np.bool_)
+        self._count = 0
+        self._holds_until = -1
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation over instances, as the root of its mean square over weights."""
+        return float(np.sqrt(self._spread.mean(dtype=np.float64)))
+
+    def age(self, count: int) -> int:
+        """Updates taken since the instances were read, when `count` have been taken in all."""
+        return count - self._count
+
+    def refresh(self, instances: Sequence[bytes], count: int) -> None:
+        """Read mean and spread off the instances, as they are after `count` updates."""
+        rows = [decode(instance) for instance in instances]
+        mean, spread, gap = self._mean, self._spread, self._gap
+        mean[:] = 0
+        for row in rows:
+            mean += row
+        mean /= len(rows)
+        spread[:] = 0
+        for row in rows:
+            np.subtract(row, mean, out=gap)
+            np.multiply(gap, gap, out=gap)
+            spread += gap
+        spread /= max(len(rows) - 1, 1)
+        self._count = count
+        self._widen(0)
+
+    def admits(self, update: bytes, count: int) -> bool:
+        """Whether every weight of `update` is inside, when `count` updates have been taken; NaN never is."""
+        age = count - self._count
+        if age > self._holds_until:
+            self._widen(age)
+        with np.errstate(all="ignore"):
+            np.subtract(decode(update), self._mean, out=self._gap)
+            np.abs(self._gap, out=self._gap)
+            np.less_equal(self._gap, self._half, out=self._inside)
+        return int(np.count_nonzero(self._inside)) == len(self._inside)
+
+    def _widen(self, age: int) -> None:
+        self._holds_until = age + _WIDEN_EVERY
+        steps = 1 + self._holds_until / self._instances
+        np.add(self._spread, np.float32(steps * self._variance), out=self._half)
+        np.sqrt(self._half, out=self._half)
+        np.multiply(self._half, np.float32(self._deviations), out=self._half)
+        np.add(self._half, np.float32(steps * self._step), out=self._half)

@@ -1,0 +1,116 @@
+"""Where the instances are kept: what every store does, whichever it is.
+
+::
+
+    memory          one process, a snapshot on disk: the default
+    redis_store     several processes or hosts share one Redis
+
+What a store never keeps: which instance a client drew, what was there before, or anything about a client.
+"""
+
+import dataclasses
+import json
+import secrets
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from blindsight.algorithms.draw_and_discard import Task
+from blindsight.errors import BlindsightError, InvalidInput
+
+__all__ = ["Record", "Store", "StoreUnreachable"]
+
+
+class StoreUnreachable(BlindsightError):
+    """The store does not answer at the moment."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record:
+    """What is known of a model besides its instances."""
+
+    task: Task
+    frozen: bool = False
+    tokens: tuple[str, ...] = ()  # digests
+    life: str = dataclasses.field(default_factory=lambda: secrets.token_hex(8))
+    """New with every reset, so that an update to what was there before goes nowhere."""
+
+    @property
+    def model(self) -> str:
+        """Its name."""
+        return self.task.model
+
+    def renewed(self, **changes: Any) -> "Record":
+        """The record of a model that begins again."""
+        return dataclasses.replace(self, life=secrets.token_hex(8), **changes)
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        found = {"task": self.task.to_dict(), "frozen": self.frozen, "tokens": self.tokens, "life": self.life}
+        return json.dumps(found, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Record":
+        """The record that `to_json` wrote."""
+        try:
+            found = json.loads(text)
+            return cls(
+                task=Task.from_dict(found["task"]),
+                frozen=bool(found["frozen"]),
+                tokens=tuple(found["tokens"]),
+                life=str(found["life"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidInput(
+                f"a stored model cannot be read ({error}): was it written by a newer version?"
+            ) from error
+
+
+class Store(Protocol):
+    """Keeps models. Methods that wait raise `StoreUnreachable` rather than wait for ever."""
+
+    shared: bool
+    """Whether others may change it too."""
+
+    async def open(self) -> bytes:
+        """Get ready: read what was kept. Gives the secret that tickets are signed with while the store lives."""
+        ...
+
+    async def close(self) -> None:
+        """Keep everything and stop."""
+        ...
+
+    async def secret(self) -> bytes:
+        """The secret again: another one if the store had to begin anew in the meantime."""
+        ...
+
+    async def records(self) -> dict[str, Record]:
+        """All models by name."""
+        ...
+
+    async def put(self, record: Record, instances: Sequence[bytes] | None = None) -> None:
+        """Create or change a model; with `instances`, which needs a new `life`, they are replaced all at once."""
+        ...
+
+    async def delete(self, model: str) -> None:
+        """Forget a model and its instances, on disk too."""
+        ...
+
+    async def draw(self, record: Record) -> bytes | None:
+        """One of the instances, at random; None if this life of the model is over."""
+        ...
+
+    async def instances(self, record: Record) -> tuple[list[bytes], int]:
+        """All instances, and how many updates have been taken; ([], 0) if this life of the model is over."""
+        ...
+
+    async def spend(self, record: Record, nonce: bytes, ends: int) -> tuple[bool, int]:
+        """Use a ticket up: whether it was unused, and how many updates have been taken."""
+        ...
+
+    async def replace(self, record: Record, update: bytes) -> bool:
+        """Put `update` in the place of a random instance; False if this life of the model is over."""
+        ...
+
+    async def decline(self, record: Record) -> None:
+        """Do nothing, in about the time that `replace` takes."""
+        ...

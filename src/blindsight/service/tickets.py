@@ -1,0 +1,76 @@
+"""Tickets: a draw hands one out, an update gives it back, and each can be used once.
+
+A ticket is an HMAC over what it is for, when it ends and a random number. It never says which instance was drawn. Its
+end is rounded up to a whole minute, so that a ticket does not say when it was drawn either.
+
+The service keeps no list of tickets, drawn or used: used ones leave marks in one Bloom filter for each minute of
+expiry, which stays the same size at any load. An unused ticket meets three marks of others less than once in 1,000
+times at 10,000 updates a second, once in a million at 1,000; it is then refused, and its client draws again.
+"""
+
+import hmac
+import secrets
+import struct
+import time
+from collections.abc import Callable
+
+__all__ = ["SKEW_S", "Spent", "Tickets"]
+
+SKEW_S = 60  # by how much the clocks of hosts that share a store may differ
+_TAG = 16
+_NONCE = 12
+_MARKS = struct.Struct("<III")
+_BITS = 1 << 24  # in each minute's filter: 2 MiB
+
+
+class Tickets:
+    """Issues and checks tickets that were signed with `secret` and live for `lifetime_s` seconds."""
+
+    def __init__(self, secret: bytes, lifetime_s: float, now: Callable[[], float] = time.time) -> None:
+        self._secret = secret
+        self._lifetime = lifetime_s
+        self._now = now
+
+    def issue(self, about: bytes) -> bytes:
+        """A fresh ticket for `about`, in characters that a header may hold."""
+        ends = (int(self._now() + self._lifetime) // 60 + 1) * 60
+        signed = struct.pack("<I", ends) + secrets.token_bytes(_NONCE)
+        return (signed + self._tag(about, signed)).hex().encode()
+
+    def check(self, ticket: bytes, about: bytes) -> tuple[bytes, int] | None:
+        """The random number of a ticket that holds for `about` and its end; None if it is forged, foreign or old."""
+        try:
+            raw = bytes.fromhex(ticket.decode())
+        except ValueError:
+            return None
+        signed, tag = raw[:-_TAG], raw[-_TAG:]
+        if len(raw) != 4 + _NONCE + _TAG or not hmac.compare_digest(tag, self._tag(about, signed)):
+            return None
+        (ends,) = struct.unpack_from("<I", signed)
+        return (signed[4:], ends) if self._now() <= ends + SKEW_S else None
+
+    def _tag(self, about: bytes, signed: bytes) -> bytes:
+        return hmac.digest(self._secret, about + b"\0" + signed, "sha256")[:_TAG]
+
+
+class Spent:
+    """Which tickets were used, for one process."""
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._minutes: dict[int, bytearray] = {}
+        self._now = now
+
+    def spend(self, nonce: bytes, ends: int) -> bool:
+        """Whether the ticket had not been used before; from now on it has."""
+        marks = self._minutes.get(ends)
+        if marks is None:
+            for over in [minute for minute in self._minutes if minute + SKEW_S < self._now()]:
+                del self._minutes[over]
+            marks = self._minutes[ends] = bytearray(_BITS // 8)
+        fresh = False
+        for number in _MARKS.unpack(nonce):
+            place, bit = number % _BITS >> 3, 1 << (number & 7)
+            if not marks[place] & bit:
+                fresh = True
+                marks[place] |= bit
+        return fresh
