@@ -22,6 +22,7 @@ from blindsight.accounting.guarantee import Guarantee
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.inspection import as_json, gallery, simulation_only
 from blindsight.inspection.findings import Diagnosis, Finding
+from blindsight.inspection.unknown_report import Unknowns
 
 __all__ = ["ArmView", "Report"]
 
@@ -106,7 +107,7 @@ class Report:
 
     **Guarantee**: `guarantee` covers all of it, for every number and picture is a release or computed from releases.
     `releases` says of each what it was, its epsilon alone, its noise and its number of coordinates; `population` holds
-    what is public of the clients: `name`, `clients`, `classes`.
+    what is public of the clients: `name`, `clients`, `classes`. `unknowns` is what a question about words found.
     """
 
     title: str
@@ -119,6 +120,7 @@ class Report:
     releases: tuple[Mapping[str, Any], ...]
     population: Mapping[str, Any]
     notes: tuple[str, ...] = ()
+    unknowns: Unknowns | None = None
     created: str = dataclasses.field(
         default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     )
@@ -201,6 +203,7 @@ class Report:
             "releases": list(self.releases),
             "population": self.population,
             "notes": list(self.notes),
+            "unknowns": None if self.unknowns is None else as_json.plain(self.unknowns.to_dict()),
             "created": self.created,
         }
 
@@ -221,6 +224,7 @@ class Report:
                 releases=tuple(value["releases"]),
                 population=value["population"],
                 notes=tuple(value["notes"]),
+                unknowns=Unknowns.from_dict(value["unknowns"]) if value.get("unknowns") else None,
                 created=value["created"],
             )
         except InvalidInput:

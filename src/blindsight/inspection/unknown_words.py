@@ -1,0 +1,231 @@
+"""Unknown words, on their clients: what a vocabulary lacks, sentence by sentence, before a change and after it.
+
+A client takes equally many of its sentences from both sides, the first ones; one with sentences on one side only sends
+zeros. Where nothing has changed, its two sides could change places without anyone noticing, so that every difference is
+as likely to be up as down: the tests rest on that and on nothing else (`unknown_findings`). It sends three vectors:
+
+- **rates**: [b - 1/2, a - 1/2, (a - b)^2 / 2, 1] for its rates b before and a after, each between 0 and 1. In the worst
+  case, b = 0 and a = 1, a rate takes 1/4 + 1/4 + 1/4, so the vector of d rates is at most sqrt(3 d / 4 + 1) long.
+- **signs**: for each trait of unknown words whether the client has more of them after (`up`) or before (`down`): rare
+  traits show best so. It cannot be both, so the vector of s signs is at most sqrt(s) long.
+- **votes**: every candidate fault is undone as well as can be (`data.mending`); the client votes for the one that makes
+  most words known that were unknown after and not before, and in its mirror image for the one that does so before:
+  two votes, sqrt(2) long.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blindsight.backends import Batch
+from blindsight.data import faults, text
+from blindsight.data.faults import Fault
+from blindsight.data.mending import MENDS, Known, mend
+from blindsight.data.population import TEXT, Population, ranges
+from blindsight.data.text import Case, Vocabulary
+from blindsight.errors import InvalidInput
+from blindsight.selection import Arms, where
+
+__all__ = ["ARMS", "LENGTHS", "PLACES", "RATES", "SIDES", "SIGNS", "SUSPECTS", "TRAITS"]
+__all__ += ["Rates", "Signs", "Votes", "observe", "paired", "suspects_of", "traits_of"]
+
+SIDES = ("before", "after")
+ARMS = Arms([(side, where("side", number)) for number, side in enumerate(SIDES)])
+
+PLACES = (*(f"position {place}" for place in range(1, 11)), "later positions")
+TRAITS = ("a space", "punctuation", "a capital", "a sign that is not ASCII", "a digit")
+LENGTHS = ("1-3", "4-6", "7-9", "10-14", "15 or more")
+RATES = (
+    "unknown words",
+    *(f"unknown words at {place}" for place in PLACES),
+    *(f"unknown words with {trait}" for trait in TRAITS),
+    *(f"unknown words, the longest of {length} letters" for length in LENGTHS),
+)
+"""The first is a share of words, all others are shares of sentences."""
+SIGNS = (
+    "unknown words",
+    "unknown first words",
+    *(f"unknown words with {trait}" for trait in TRAITS),
+    f"unknown words of {LENGTHS[-1]} letters",
+)
+"""What a client may have more of after a change, or fewer."""
+
+SUSPECTS: dict[str, str] = {
+    "token_join": "the first two words of sentences are joined",
+    "token_join:where=all": "words are joined all through sentences",
+    "encoding_damage": "text is read in the wrong encoding",
+    "truncation": "sentences are cut off",
+    "case": "words have another case",
+}
+"""The faults that clients can undo, and what each means; of equally good ones the first is taken."""
+
+_LOOKED, _UNKNOWN, _WORDS, _REPAIRED = "looked", "unknown", "words", "repaired"
+_ENDS = (3, 6, 9, 14)
+
+
+def paired(
+    before: Population, after: Population, *, field: str = "text", most: int = 200, least_words: int = 2
+) -> Population:
+    """One population of everyone's sentences: of each client equally many from both sides, `side` says which.
+
+    Clients are the same if their ids are. One that is missing on a side, or has no sentences there, has none here.
+    """
+    sides = [text.split_sentences(one, field=field, most=most, least_words=least_words) for one in (before, after)]
+    places = [{client: place for place, client in enumerate(one.ids.tolist())} for one in sides]
+    ids = list(dict.fromkeys(itertools.chain(*places)))
+    starts, sizes = np.zeros((len(ids), 2), np.int64), np.zeros((len(ids), 2), np.int64)
+    for side, (one, place) in enumerate(zip(sides, places, strict=True)):
+        there = np.array([place.get(client, -1) for client in ids])
+        starts[:, side] = np.where(there >= 0, one.offsets[there], 0) + side * sides[0].n_examples
+        sizes[:, side] = np.where(there >= 0, one.sizes[there], 0)
+    counts = np.repeat(sizes.min(axis=1), 2)
+    rows = ranges(starts.ravel(), counts)
+    joined = np.concatenate([one.columns[field] for one in sides])[rows]
+    side = np.repeat(np.tile(np.arange(2, dtype=np.int32), len(ids)), counts)
+    return Population(
+        {"text": joined, "side": side},
+        sizes=counts.reshape(-1, 2).sum(axis=1),
+        ids=np.array(ids, dtype=TEXT),
+        name=after.name,
+        classes={"side": SIDES},
+        synthetic=before.synthetic and after.synthetic,
+    )
+
+
+def suspects_of(names: Sequence[str] | None, case: Case) -> tuple[Fault, ...]:
+    """The faults to vote on: those named, or all that can make a word unknown."""
+    chosen = names or [name for name in SUSPECTS if name != "case" or case == "keep"]
+    found = tuple(fault for name in chosen for fault in faults.parse(name))
+    for fault in found:
+        if fault.name not in MENDS:
+            raise InvalidInput(f"{fault.name} does not happen to words: vote on {', '.join(SUSPECTS)}")
+    if len(set(map(str, found))) < len(found):
+        raise InvalidInput(f"name different faults to vote on, got {', '.join(map(str, found))}")
+    return found
+
+
+def observe(sentences: Population, vocabulary: Vocabulary, suspects: Sequence[Fault], case: Case) -> Population:
+    """The sentences with what each client finds out about its unknown words, all in numbers, and nothing shared."""
+    known = Known(vocabulary, case)
+    texts = sentences.columns["text"].tolist()
+    looked = np.zeros((len(texts), len(RATES) - 1), np.uint8)
+    words, unknown = np.zeros(len(texts), np.int32), np.zeros(len(texts), np.int32)
+    repaired = np.zeros((len(texts), len(suspects)), np.int32)
+    for row, one in enumerate(texts):
+        tokens = text.tokens(one, case="keep")
+        found = [(place, word) for place, word in enumerate(tokens) if word not in known]
+        words[row], unknown[row] = len(tokens), len(found)
+        if found:
+            looked[row] = _look(found)
+            for number, fault in enumerate(suspects):
+                whole = mend(one, fault.name, known, **fault.settings)
+                repaired[row, number] = 0 if whole == one else max(0, len(found) - known.unknown(whole))
+    columns = {"side": sentences.columns["side"], _LOOKED: looked, _WORDS: words, _UNKNOWN: unknown}
+    return sentences.replace({**columns, _REPAIRED: repaired})
+
+
+def _look(found: list[tuple[int, str]]) -> list[bool]:
+    """Where the unknown words of a sentence stand, what signs they have, and how long the longest is."""
+    places = {min(place, len(PLACES) - 1) for place, _ in found}
+    length = sum(max(len(word) for _, word in found) > end for end in _ENDS)
+    at = [place in places for place in range(len(PLACES))]
+    return [*at, *traits_of("".join(word for _, word in found)), *(length == n for n in range(len(LENGTHS)))]
+
+
+def traits_of(word: str) -> list[bool]:
+    """Whether the word has each of the `TRAITS`."""
+    return [
+        any(map(str.isspace, word)),
+        any(not sign.isalnum() and not sign.isspace() for sign in word),
+        any(map(str.isupper, word)),
+        not all(sign.isascii() or sign.isspace() for sign in word),  # the no-break space counts as a space
+        any(map(str.isdigit, word)),
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """The part that holds rates: before, after, half the squared difference, and a 1 that counts the client."""
+
+    name: str = "rates"
+
+    @property
+    def coordinates(self) -> int:
+        """Three for each rate, and the count."""
+        return 3 * len(RATES) + 1
+
+    @property
+    def bound(self) -> float:
+        """What no client's vector exceeds."""
+        return math.sqrt(0.75 * len(RATES) + 1)
+
+    def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
+        """The client's rates on both sides; zeros if it has one side only."""
+        del key
+        counts = jnp.sum(masks, axis=1, keepdims=True)
+        words, unknown = (masks @ batch[field].astype(jnp.float32) for field in (_WORDS, _UNKNOWN))
+        shares = masks @ batch[_LOOKED].astype(jnp.float32) / jnp.maximum(counts, 1.0)
+        rates = jnp.concatenate([(unknown / jnp.maximum(words, 1.0))[:, None], shares], axis=1)
+        before, after = jnp.clip(rates, 0.0, 1.0) - 0.5
+        vector = jnp.concatenate([before, after, (after - before) ** 2 / 2, jnp.ones(1, jnp.float32)])
+        return jnp.where(jnp.all(counts > 0), vector, jnp.zeros_like(vector))
+
+
+@dataclasses.dataclass(frozen=True)
+class Signs:
+    """The part that holds signs: who has more unknown words of a kind after (`up`), and who has fewer (`down`)."""
+
+    name: str = "signs"
+
+    @property
+    def coordinates(self) -> int:
+        """Two for each sign."""
+        return 2 * len(SIGNS)
+
+    @property
+    def bound(self) -> float:
+        """What no client's vector exceeds: nobody has both more and fewer."""
+        return math.sqrt(len(SIGNS))
+
+    def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
+        """Which way each trait went; zeros if the client has one side only."""
+        del key
+        looked = masks @ batch[_LOOKED].astype(jnp.float32)  # (sides, rates)
+        traits = slice(len(PLACES), len(PLACES) + len(TRAITS))
+        unknown = masks @ batch[_UNKNOWN].astype(jnp.float32)[:, None]
+        counts = jnp.concatenate([unknown, looked[:, :1], looked[:, traits], looked[:, -1:]], axis=1)
+        change = counts[1] - counts[0]
+        vector = jnp.concatenate([change > 0, change < 0]).astype(jnp.float32)
+        return jnp.where(jnp.all(jnp.sum(masks, axis=1) > 0), vector, jnp.zeros_like(vector))
+
+
+@dataclasses.dataclass(frozen=True)
+class Votes:
+    """The part that holds votes: one of the candidates or "none" for each side."""
+
+    labels: tuple[str, ...]  # the candidates, then "none"
+    name: str = "votes"
+
+    @property
+    def coordinates(self) -> int:
+        """One for each candidate on each side, "none" included."""
+        return 2 * len(self.labels)
+
+    @property
+    def bound(self) -> float:
+        """Two votes."""
+        return math.sqrt(2)
+
+    def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
+        """What explains the unknown words of each side beyond those of the other; zeros if it has one side only."""
+        del key
+        before, after = masks @ batch[_REPAIRED].astype(jnp.float32)  # (candidates,)
+        gains = jnp.stack([before - after, after - before])
+        choice = jnp.where(jnp.max(gains, axis=1) > 0, jnp.argmax(gains, axis=1), len(self.labels) - 1)
+        vector = jax.nn.one_hot(choice, len(self.labels), dtype=jnp.float32).ravel()
+        return jnp.where(jnp.all(jnp.sum(masks, axis=1) > 0), vector, jnp.zeros_like(vector))
