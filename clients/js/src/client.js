@@ -8,7 +8,7 @@ const ATTEMPTS = 5;
 const FIRST_WAIT_S = 0.5;
 const LONGEST_WAIT_S = 20;
 const TIMEOUT_S = 30;
-const WORTH_ANOTHER_TRY = [408, 429, 500, 502, 503, 504];
+const WORTH_ANOTHER_TRY = [408, 425, 429, 500, 502, 503, 504];
 
 /** One model of one service, as a client that trusts neither with its data. */
 export class Client {
@@ -134,6 +134,7 @@ export class Client {
       404: `the service has no model ${model}: check the name and the address`,
       409: `${model} has changed since it was drawn: draw it again`,
       410: `the ticket of this draw has expired or was used: draw ${model} again`,
+      423: `${model} is frozen: there is nothing to train`,
       429: `the service is asked too often for ${model}: try again later`,
     });
     return new BlindsightError(sentences[status] ?? `the service answered ${status}: try again later or ask its owner`, { status });
