@@ -78,7 +78,7 @@ def another(hint: Any, default: Any) -> Any:
     if typing.get_origin(hint) is Literal:
         return next(word for word in typing.get_args(hint) if word != default)
     if typing.get_origin(hint) is tuple:
-        return ["a", "b"] if typing.get_args(hint)[0] is str else [7]
+        return {str: ["a", "b"], int: [7], float: [0.25]}[typing.get_args(hint)[0]]
     if typing.get_origin(hint) is dict:
         return {"clients": 5, "fault": "invert:0.5", "fields": ["a"]}
     return {int: 7, float: 0.25, str: "other", bool: True}[hint]
@@ -104,6 +104,14 @@ def test_every_key_is_read_and_comes_back(table, key, tmp_path):
     again = config.parse(tomllib.loads(to_toml(without_none(found.to_dict()))))
     assert again == found
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))[table][key] == value  # as run.json keeps it
+
+
+def test_what_is_written_as_toml_reads_the_same():
+    for path in sorted((ROOT / "examples").glob("*.toml")):
+        found = config.load(path)
+        assert config.parse(tomllib.loads(config.as_toml(found))) == found
+    odd = changed("data.options", {"client": 'a "b" é', "fields": ["x"], "n": 3, "deep": {"yes": True}})
+    assert config.parse(tomllib.loads(config.as_toml(config.parse(odd)))) == config.parse(odd)
 
 
 def test_what_is_left_out_has_the_default_of_its_field():
@@ -171,7 +179,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("data.options", "clients", "[data] options must be a table"),
     ("data.options.when", datetime.date(2020, 1, 1), "[data] options when must be text, a number"),
     ("data.options.alpha", float("nan"), "[data] options alpha must be"),
-    ("model.kind", "resnet", "[model] kind must be one of logistic, mlp, cnn, got 'resnet'"),
+    ("model.kind", "resnet", "[model] kind must be one of logistic, mlp, cnn, word_lm, char_lm, got 'resnet'"),
     ("model.inputs", [], "[model] inputs must be one field at least"),
     ("model.inputs", [1], "[model] inputs must be text in quotes"),
     ("model.hidden", [8, 0], "[model] hidden must be sizes of at least 1"),
@@ -180,7 +188,16 @@ BAD: list[tuple[str, Any, str]] = [
     ("model.kernel", 0, "[model] kernel must be at least 1, got 0"),
     ("model.activation", "gelu", "[model] activation must be one of relu, tanh"),
     ("model.seed", 2**70, "[model] seed"),
-    ("model.layers", 3, "[model] has no 'layers'"),
+    ("model.depth", 3, "[model] has no 'depth'"),
+    ("model.layers", 0, "[model] layers must be at least 1"),
+    ("text.length", 0, "[text] length must be between 1"),
+    ("text.sentences", 0, "[text] sentences must be at least 1"),
+    ("text.vocabulary_epsilon", 0, "[text] vocabulary_epsilon must be positive"),
+    ("text.case", "upper", "[text] case must be one of lower, keep"),
+    ("tune.clip", [0.5, 0], "[tune] clip must be positive"),
+    ("tune.momentum", 1, "[tune] momentum must be in [0, 1)"),
+    ("tune.rounds", 0, "[tune] rounds must be at least 1"),
+    ("tune.cohort", 0, "[tune] cohort must be at least 1"),
     ("client.learning_rate", 0, "[client] learning_rate must be positive, got 0.0"),
     ("client.learning_rate", "fast", "[client] learning_rate must be a number, got 'fast'"),
     ("client.learning_rate", float("inf"), "[client] learning_rate must be a number"),

@@ -6,6 +6,7 @@ the place and, for a misspelt key, the nearest one that is known.
 
 import dataclasses
 import difflib
+import json
 import math
 import tomllib
 import types
@@ -17,7 +18,7 @@ from typing import Any, Literal
 from blindsight.errors import InvalidInput
 
 __all__ = ["ClientSettings", "Config", "DataSettings", "ModelSettings", "PrivacySettings", "ServerSettings"]
-__all__ += ["TrainingSettings", "load", "parse"]
+__all__ += ["TextSettings", "TrainingSettings", "TuneSettings", "as_toml", "load", "parse", "said"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,15 +37,18 @@ class DataSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """[model]: a classifier, what it reads and what it predicts."""
+    """[model]: a classifier, what it reads and what it predicts; or a language model, whose text [text] describes."""
 
-    kind: Literal["logistic", "mlp", "cnn"] = "cnn"
+    kind: Literal["logistic", "mlp", "cnn", "word_lm", "char_lm"] = "cnn"
     inputs: tuple[str, ...] = ("image",)
     label: str = "label"
     hidden: tuple[int, ...] = (32,)  # sizes of the dense layers; a cnn has one
     channels: tuple[int, ...] = (16, 32)  # cnn only: one convolution of stride 2 for each
     kernel: int = 5  # cnn only
     activation: Literal["relu", "tanh"] = "relu"
+    embedding: int | None = None  # language models: the size of a token's vector; 96 for words, 128 for characters
+    cells: int | None = None  # language models: of a recurrent layer; 670 for words, 256 for characters
+    layers: int | None = None  # language models: recurrent ones; 1 for words, 3 for characters
     seed: int = 0  # of the initial weights, which are public
 
     def __post_init__(self) -> None:
@@ -55,8 +59,38 @@ class ModelSettings:
         if self.kind == "cnn":
             _require(len(self.hidden) == 1, "model", "hidden", "one size for a cnn", self.hidden)
             _require(len(self.channels) >= 1, "model", "channels", "one size at least", self.channels)
+        for name in ("embedding", "cells", "layers"):
+            size = getattr(self, name)
+            _require(size is None or size >= 1, "model", name, "at least 1", size)
         _require(self.kernel >= 1, "model", "kernel", "at least 1", self.kernel)
         _require(abs(self.seed) < 2**63, "model", "seed", "a number of at most 63 bits", self.seed)
+
+    @property
+    def is_language(self) -> bool:
+        """Whether it reads text."""
+        return self.kind in ("word_lm", "char_lm")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextSettings:
+    """[text]: how clients' text becomes the tokens of a language model."""
+
+    vocabulary: str | None = None  # a file of words (.txt, .json), public data by name, or "private": by a release
+    vocabulary_size: int = 10_000  # at most so many, four marks included
+    vocabulary_options: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])  # of the public data
+    vocabulary_epsilon: float = 1.0  # private: what it costs of [privacy] epsilon
+    candidates: str | None = None  # private: a public file of words to choose from; else words are discovered
+    field: str = "text"  # what clients wrote
+    case: Literal["lower", "keep"] = "lower"
+    sentences: int = 200  # of one client, the first ones; of a char_lm also unknown words
+    length: int = 20  # tokens of a sentence, or bytes of a word; the rest is cut off
+
+    def __post_init__(self) -> None:
+        size, length = self.vocabulary_size, self.length
+        _require(4 < size <= 10_000_000, "text", "vocabulary_size", "more than 4, of which 4 are marks", size)
+        _require(self.vocabulary_epsilon > 0, "text", "vocabulary_epsilon", "positive", self.vocabulary_epsilon)
+        _require(self.sentences >= 1, "text", "sentences", "at least 1", self.sentences)
+        _require(1 <= length <= 10_000, "text", "length", "between 1 and 10,000", length)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,6 +179,26 @@ class TrainingSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class TuneSettings:
+    """[tune]: what `blindsight train RUN.toml --tune-on PUBLIC` tries; every combination, on public data alone."""
+
+    client_learning_rate: tuple[float, ...] = ()  # empty: a third of the run's own, and that
+    server_learning_rate: tuple[float, ...] = ()  # empty: half of the run's own, and that
+    momentum: tuple[float, ...] = ()  # nesterov only; empty: the run's own
+    clip: tuple[float, ...] = ()  # empty: a third of the run's own, and that
+    cohort: int = 50  # public clients in a round; noise on the mean is as in the run, however many it has
+    rounds: int = 50
+
+    def __post_init__(self) -> None:
+        for name in ("client_learning_rate", "server_learning_rate", "clip"):
+            values = getattr(self, name)
+            _require(all(value > 0 for value in values), "tune", name, "positive", values)
+        _require(all(0 <= value < 1 for value in self.momentum), "tune", "momentum", "in [0, 1)", self.momentum)
+        _require(self.cohort >= 1, "tune", "cohort", "at least 1", self.cohort)
+        _require(self.rounds >= 1, "tune", "rounds", "at least 1", self.rounds)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
     """A whole RUN.toml."""
 
@@ -152,18 +206,46 @@ class Config:
     data: DataSettings
     privacy: PrivacySettings
     model: ModelSettings = dataclasses.field(default_factory=ModelSettings)
+    text: TextSettings = dataclasses.field(default_factory=TextSettings)
     client: ClientSettings = dataclasses.field(default_factory=ClientSettings)
     server: ServerSettings = dataclasses.field(default_factory=ServerSettings)
     training: TrainingSettings = dataclasses.field(default_factory=TrainingSettings)
+    tune: TuneSettings = dataclasses.field(default_factory=TuneSettings)
     seed: int | None = None  # makes the run reproducible, which its guarantee then says
 
     def __post_init__(self) -> None:
         if not self.name or Path(self.name).name != self.name or self.name.startswith("."):
             raise InvalidInput(f"name must be one word without slashes or a leading dot, got {self.name!r}")
+        if self.model.is_language:
+            _check_text(self.text, self.privacy)
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as they stand in `run.json`."""
         return dataclasses.asdict(self)
+
+
+def _check_text(text: TextSettings, privacy: PrivacySettings) -> None:
+    """What a language model's text and its privacy must agree on."""
+    if text.vocabulary is None:
+        raise InvalidInput(
+            '[text] needs a vocabulary: a file of words, the name of public data, or "private" for one that is released'
+        )
+    if privacy.unit == "example":
+        raise InvalidInput('[privacy] unit = "example" is for classifiers: language models protect whole clients')
+    if text.vocabulary != "private":
+        if text.candidates is not None:
+            raise InvalidInput('[text] candidates are for vocabulary = "private": leave them out')
+        return
+    if privacy.none or privacy.participation == "fixed":
+        raise InvalidInput(
+            '[text] vocabulary = "private" is released to the add-or-remove promise of [privacy]: it needs a delta, '
+            'and any participation but "fixed"; name a file or public data otherwise'
+        )
+    if privacy.epsilon is not None and not text.vocabulary_epsilon < privacy.epsilon:
+        raise InvalidInput(
+            f"[text] vocabulary_epsilon {text.vocabulary_epsilon:g} leaves nothing of [privacy] epsilon "
+            f"{privacy.epsilon:g} for training: make it smaller"
+        )
 
 
 def load(path: str | Path) -> Config:
@@ -183,6 +265,41 @@ def load(path: str | Path) -> Config:
 def parse(table: Mapping[str, Any]) -> Config:
     """The configuration of a table as TOML gives it."""
     return _build(Config, table, "")
+
+
+def said(settings: Any) -> Any:
+    """Settings of a `run.json` as a file would say them, which has no word for what was left out."""
+    if not isinstance(settings, Mapping):
+        return settings
+    table = typing.cast(Mapping[str, Any], settings)
+    return {key: said(value) for key, value in table.items() if value is not None}
+
+
+def as_toml(config: Config) -> str:
+    """The configuration as a file that `load` reads; only what differs from the defaults."""
+
+    def written(value: Any) -> str:
+        if isinstance(value, Mapping):
+            pairs = typing.cast(Mapping[str, Any], value).items()
+            return "{ " + ", ".join(f"{json.dumps(key)} = {written(part)}" for key, part in pairs) + " }"
+        return json.dumps(value, ensure_ascii=False)
+
+    lines = [f"{key} = {written(value)}" for key in ("name", "seed") if (value := getattr(config, key)) is not None]
+    for field in dataclasses.fields(config):
+        table = getattr(config, field.name)
+        if not dataclasses.is_dataclass(table):
+            continue
+        changed = [
+            f"{part.name} = {written(getattr(table, part.name))}"
+            for part in dataclasses.fields(table)
+            if getattr(table, part.name) != _default(part)
+        ]
+        lines += ["", f"[{field.name}]", *changed] if changed else []
+    return "\n".join(lines) + "\n"
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def _build(kind: type[Any], table: Mapping[str, Any], where: str) -> Any:

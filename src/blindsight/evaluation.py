@@ -14,7 +14,10 @@ from blindsight.errors import InvalidInput
 
 __all__ = ["evaluator"]
 
-Metric = Callable[[Any, Any, jax.Array], jax.Array]
+Totals = tuple[jax.Array, jax.Array]
+
+Metric = Callable[[Any, Any, jax.Array], Any]
+"""(model, batch, key) to the mean over the batch's examples, or to each example's total and what that is divided by."""
 
 
 def evaluator(
@@ -22,7 +25,8 @@ def evaluator(
 ) -> Callable[[Any], dict[str, float]]:
     """A function from a model to the mean of every metric over all examples of `population`.
 
-    Examples weigh the same, whichever client they come from; they stay where the model is, between calls.
+    Examples weigh the same, whichever client they come from; they stay where the model is, between calls. Metrics that
+    count (words, say, of which an example has several) are divided once they are added up.
     """
     numbers = placement.numbers(population.columns)
     count = population.n_examples
@@ -39,15 +43,24 @@ def evaluator(
     weights = in_batches(np.ones(count, np.float32))
 
     @eqx.filter_jit
-    def measure(model: Any, fields: dict[str, jax.Array], weights: jax.Array) -> dict[str, jax.Array]:
-        def on_batch(batch: Batch) -> dict[str, jax.Array]:
+    def measure(model: Any, fields: dict[str, jax.Array], weights: jax.Array) -> dict[str, Totals]:
+        def on_batch(batch: Batch) -> dict[str, Totals]:
             key = jax.random.key(0)  # nothing that is measured may depend on chance
-            total = jnp.sum(batch.weight)
-            return {name: metric(model, batch, key) * total / count for name, metric in metrics.items()}
+            found = {name: metric(model, batch, key) for name, metric in metrics.items()}
+            return {name: _totals(value, batch.weight) for name, value in found.items()}
 
         return jax.tree.map(lambda parts: jnp.sum(parts), jax.lax.map(on_batch, Batch(fields, weights)))
 
     def evaluate(model: Any) -> dict[str, float]:
-        return {name: float(value) for name, value in measure(model, fields, weights).items()}
+        found = measure(model, fields, weights).items()
+        return {name: float(total) / max(float(of), 1.0) for name, (total, of) in found}
 
     return evaluate
+
+
+def _totals(found: Any, weight: jax.Array) -> Totals:
+    """A batch's part of a metric: a total, and what it is divided by."""
+    if isinstance(found, tuple):
+        totals, counts = found
+        return jnp.sum(totals * weight), jnp.sum(counts * weight)
+    return found * jnp.sum(weight), jnp.sum(weight)

@@ -5,7 +5,7 @@ Sits above `participation` (whose event it composes) and below everything that t
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -15,7 +15,7 @@ from rich.table import Table
 from blindsight import participation
 from blindsight.accounting import accountants, planning
 from blindsight.accounting.as_published import fixed_size_epsilon
-from blindsight.accounting.events import Event, Gaussian, Relation, Unit
+from blindsight.accounting.events import Composed, Event, Gaussian, Relation, Unit
 from blindsight.accounting.guarantee import Guarantee, certify, round_down, round_up
 from blindsight.errors import InvalidInput
 from blindsight.participation import FixedSizeRounds, Full, TruncatedPoissonRounds, Unproven
@@ -102,8 +102,11 @@ class Privacy:
             raise InvalidInput("no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
         return self.sampling.event(Gaussian(self.noise_multiplier), self.rounds)
 
-    def guarantee(self, *, delta: float, release: Event | None = None) -> Guarantee:
-        """What the run promises, as it stands: each round makes `release` on its cohort, or ideal Gaussian noise."""
+    def guarantee(self, *, delta: float, release: Event | None = None, before: Sequence[Event] = ()) -> Guarantee:
+        """What the run promises, as it stands: each round makes `release` on its cohort, or ideal Gaussian noise.
+
+        The promise includes what was released `before` the rounds about the same clients, such as a vocabulary.
+        """
         words = {
             "poisson": f"poisson: {self.cohort:,.0f} of {self.population:,} expected",
             "fixed": f"fixed: {self.cohort:,.0f} of {self.population:,}",
@@ -111,22 +114,31 @@ class Privacy:
             "unproven": f"unproven: each client in at most {self._most_rounds:,} of {self.rounds:,} rounds",
         }[self.participation]
         assumptions = _NO_CLAIM if self.participation == "unproven" else ()
+        rounds = self.event if release is None else self.sampling.event(release, self.rounds)
         return certify(
-            self.event if release is None else self.sampling.event(release, self.rounds),
+            Composed((*before, rounds)) if before else rounds,
             delta=delta,
             unit=self.unit,
             relation=self.relation,
-            participation=words,
+            participation=f"{words}; before that, releases on everyone" if before else words,
             assumptions=assumptions,
         )
 
-    def calibrate(self, *, epsilon: float, delta: float, release: Callable[[float], Event] = Gaussian) -> "Privacy":
+    def calibrate(
+        self,
+        *,
+        epsilon: float,
+        delta: float,
+        release: Callable[[float], Event] = Gaussian,
+        before: Sequence[Event] = (),
+    ) -> "Privacy":
         """The same settings with the least noise that keeps the promise (epsilon, delta).
 
         `release` is what a round at a noise multiplier releases; for exact noise, `lambda z: gaussian(z).event_for(n)`.
+        What was released `before` the rounds is within the promise.
         """
         noise = planning.solve_noise(
-            lambda z: self.sampling.event(release(z), self.rounds),
+            lambda z: Composed((*before, self.sampling.event(release(z), self.rounds))),
             epsilon=epsilon,
             delta=delta,
             relation=self.relation,

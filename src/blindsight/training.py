@@ -10,7 +10,7 @@ other devices it would round otherwise: there it pays again.
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,7 @@ def train(
     checkpoint_seconds: float = 300.0,
     split: Split | None = None,
     arm: str = "",
+    before: Sequence[Event] = (),
     progress: bool = False,
 ) -> Trained:
     """Train for `privacy.rounds` rounds, or until the budget of `population` in the ledger is spent; resumes `run`.
@@ -86,12 +87,14 @@ def train(
     resumed with the data, model and optimisers that it began with: the noise of the rounds it repeats is the same, and
     two different sums under one noise give their difference away. (`jobs` sees to it: a run's settings are compared.)
     With `split` and `arm` only clients of that arm may contribute anything but zeros: arms are paid for in parallel.
+    What was released `before` about the same clients, and paid for, is within the guarantee.
     """
     if checkpoint_every < 1:
         raise InvalidInput(f"checkpoint_every must be at least 1 round, got {checkpoint_every}")
-    loop = _Loop(algorithm, backend, privacy, population, delta, key, run, ledger, {"split": split, "arm": arm})
+    where = {"split": split, "arm": arm}
+    loop = _Loop(algorithm, backend, privacy, population, delta, key, run, ledger, where, tuple(before))
     loop.restore()
-    run.write("guarantee.json", privacy.guarantee(delta=delta, release=loop.event).to_dict())
+    run.write("guarantee.json", privacy.guarantee(delta=delta, release=loop.event, before=before).to_dict())
     with _progress(privacy.rounds, loop.round, shown=progress) as show:
         stopped = "finished"
         while loop.round < privacy.rounds:
@@ -136,8 +139,9 @@ class _Loop:
         run: Run,
         ledger: Ledger,
         where: dict[str, Any],
+        before: tuple[Event, ...],
     ) -> None:
-        self.where = where
+        self.where, self.before = where, before
         self.algorithm, self.backend, self.privacy = algorithm, backend, privacy
         self.population, self.delta, self.key, self.run, self.ledger = population, delta, key, run, ledger
         self.sampling = privacy.sampling
@@ -234,7 +238,8 @@ class _Loop:
             raise PrivacyError(
                 f"not one round fits the budget of population {self.population!r}: raise it, or use more noise"
             )
-        return dataclasses.replace(self.privacy, rounds=self.round).guarantee(delta=self.delta, release=self.event)
+        made = dataclasses.replace(self.privacy, rounds=self.round)
+        return made.guarantee(delta=self.delta, release=self.event, before=self.before)
 
     def flush(self) -> None:
         """Bring what was measured to disk."""
@@ -277,7 +282,7 @@ class _Loop:
         """What may not change while a run goes on; the number of rounds may."""
         fixed = dataclasses.asdict(dataclasses.replace(self.privacy, rounds=1))
         fixed |= {"event": to_json(self.event), "delta": self.delta, "unit": str(self.privacy.unit)}
-        return fixed
+        return fixed | ({"before": [to_json(event) for event in self.before]} if self.before else {})
 
 
 @contextlib.contextmanager

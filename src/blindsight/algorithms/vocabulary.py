@@ -52,6 +52,7 @@ class WordCounts:
     counts: np.ndarray
     noise_std: float
     guarantee: Guarantee
+    event: Event  # what all of it released about the clients, for promises that include more
 
     def vocabulary(self, size: int) -> Vocabulary:
         """The vocabulary of the `size` most used words."""
@@ -93,7 +94,7 @@ def count_words(
     cell = np.array([place.get(word, -1) for word in words.columns["word"].tolist()], np.int32)
     counts = asked.release(cell, 0, backend, f"clients who use each of {len(listed):,} words")
     order = np.argsort(-counts, kind="stable")
-    return WordCounts(tuple(listed[i] for i in order), counts[order], asked.noise_std, asked.guarantee)
+    return WordCounts(tuple(listed[i] for i in order), counts[order], asked.noise_std, asked.guarantee, asked.event)
 
 
 def discover_words(
@@ -120,7 +121,7 @@ def discover_words(
     if not 1 <= length <= 64:
         raise InvalidInput(f"words have 1 to 64 bytes, got {length}")
     asked = _Asked(words, epsilon, delta, key, ledger, population or words.name, run, most, length + 1, cells=_CELLS)
-    guarantee = asked.guarantee  # of the most cells that there may be, at every level
+    guarantee, event = asked.guarantee, asked.event  # of the most cells that there may be, at every level
     room = min(_CELLS // SYMBOLS, 1 + int(words.size * most / (2 * asked.noise_std)))  # no more can stand out
     symbols = _symbols(words.columns["word"], length)
     place = np.where(symbols[:, 0] == END, -1, 0)  # of each word's prefix among those that survived; words have bytes
@@ -139,7 +140,7 @@ def discover_words(
             break
     found.sort(key=lambda one: (-one[0], one[1]))
     texts = tuple(word.decode("utf-8", "replace") for _, word in found)
-    return WordCounts(texts, np.array([count for count, _ in found]), asked.noise_std, guarantee)
+    return WordCounts(texts, np.array([count for count, _ in found]), asked.noise_std, guarantee, event)
 
 
 def release_words(
@@ -215,11 +216,15 @@ class _Asked:
         return self.mechanism.noise_multiplier * self.bound
 
     @property
+    def event(self) -> Event:
+        """What all levels together release."""
+        return marked(self._whole(self.mechanism), self.key)
+
+    @property
     def guarantee(self) -> Guarantee:
         """What all levels together promise."""
-        event = marked(self._whole(self.mechanism), self.key)
         about = f"full: all {self.words.size:,}, in {self.levels} levels" if self.levels > 1 else None
-        return certify(event, delta=self.delta, participation=about or f"full: all {self.words.size:,}")
+        return certify(self.event, delta=self.delta, participation=about or f"full: all {self.words.size:,}")
 
     def release(self, cell: np.ndarray, level: int, backend: MakeBackend, note: str) -> np.ndarray:
         """The noisy number of clients with a word in each cell; words in cell -1 are nowhere."""

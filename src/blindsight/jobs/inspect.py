@@ -7,9 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from blindsight import checkpoints, runs
 from blindsight.backends import use_cores
-from blindsight.config import ModelSettings, parse
+from blindsight.config import ModelSettings
 from blindsight.data import faults
 from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import Population
@@ -17,9 +16,8 @@ from blindsight.data.sources import source
 from blindsight.errors import InvalidInput
 from blindsight.inspection import tasks
 from blindsight.inspection.report import Report
-from blindsight.jobs.train import make_algorithm, make_model, split_clients
+from blindsight.jobs.train import load_trained, make_model
 from blindsight.models.primary import Primary, fit, gather, primary
-from blindsight.privacy import Privacy
 
 __all__ = ["load_model", "run_inspection"]
 
@@ -79,27 +77,12 @@ def run_inspection(
 
 def load_model(folder: str | Path) -> Primary:
     """The model that `blindsight train` left in `folder`, as the primary model of an inspection."""
-    run = runs.open_run(folder)
-    path = checkpoints.newest(run.path)
-    if path is None:
-        raise InvalidInput(f"{folder} has no checkpoint of a model yet: train it first")
-    config = parse(_said(run.read("run.json")["settings"]))
-    population = source(config.data.population, **config.data.options)
-    trained, _ = split_clients(population, config.data.held_out)
-    size = trained.n_examples if config.privacy.unit == "example" else trained.size
-    unprotected = Privacy.none(population=size, cohort=1, rounds=1)  # what was kept has the same shape
-    algorithm = make_algorithm(config, make_model(config.model, population), unprotected)
-    like = {"state": algorithm.init(), "participated": np.zeros(size, np.int32)}
-    model = algorithm.model(checkpoints.load(path, like).tree["state"])
-    shape = population.fields[config.model.inputs[0]][1] if len(config.model.inputs) == 1 else None
-    return primary(model, name=run.path.name, shape=shape)
-
-
-def _said(settings: Any) -> Any:
-    """Settings as a file would say them, which has no word for what was left out."""
-    if not isinstance(settings, dict):
-        return settings
-    return {key: _said(value) for key, value in settings.items() if value is not None}
+    trained = load_trained(folder)
+    settings = trained.config.model
+    if settings.is_language:
+        raise InvalidInput(f"{folder} holds a language model: name a classifier's run, or blindsight inspect unknowns")
+    shape = trained.clients.fields[settings.inputs[0]][1] if len(settings.inputs) == 1 else None
+    return primary(trained.model, name=trained.run.path.name, shape=shape)
 
 
 def _public_model(public: Population, inputs: Sequence[str], label: str) -> Primary:

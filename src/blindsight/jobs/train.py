@@ -1,6 +1,7 @@
 """A training run from its configuration: what `blindsight train RUN.toml` does."""
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,27 +9,36 @@ import jax
 import numpy as np
 import optax
 
-from blindsight import keys, runs, trees
+from blindsight import checkpoints, keys, runs, trees
 from blindsight.accounting.events import Event, Unit
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import AdaptiveClip, Algorithm, dp_fedavg
 from blindsight.backends import Simulation, placement, use_cores
-from blindsight.config import Config, ModelSettings, ServerSettings
+from blindsight.config import Config, ModelSettings, ServerSettings, parse, said
 from blindsight.data.population import Population
 from blindsight.data.sources import source
+from blindsight.data.text import Vocabulary
 from blindsight.errors import InvalidInput
 from blindsight.evaluation import evaluator
+from blindsight.jobs.language import (
+    check_text,
+    kept_vocabulary,
+    language_metrics,
+    language_model,
+    tokens_of,
+    vocabulary_of,
+)
 from blindsight.mechanisms import gaussian
+from blindsight.models.cifg_lstm import next_token_loss
 from blindsight.models.classifiers import CNN, MLP, Logistic, accuracy, cross_entropy
 from blindsight.privacy import Privacy
 from blindsight.training import Trained, train
 
-__all__ = ["make_algorithm", "make_model", "make_privacy", "number_of_classes", "one_example_each"]
-__all__ += ["run_training", "split_clients"]
+__all__ = ["Task", "TrainedRun", "load_trained", "make_algorithm", "make_model", "make_privacy", "number_of_classes"]
+__all__ += ["one_example_each", "run_training", "split_clients"]
 
 _NO_PROMISE_DELTA = 1e-6  # an infinite epsilon is infinite at every delta
 _MOST_CLASSES = 1_000_000
-_PUBLIC = {"clients": 150, "seed": 20_260}  # of an embedded population: nobody who is inspected is among them
 
 
 def run_training(
@@ -44,33 +54,120 @@ def run_training(
     `population` is what `config.data` names, for who has it in memory already.
     """
     use_cores()
-    folder = Path(out) if out is not None else Path("runs") / config.name
+    folder, ledger = Path(out) if out is not None else Path("runs") / config.name, ledger or Ledger()
     if population is None:
         population = source(config.data.population, **config.data.options)
     clients, held_out = split_clients(population, config.data.held_out)
-    if config.privacy.unit == "example":
-        clients = one_example_each(clients)
-    model = make_model(config.model, population)
-    privacy = make_privacy(config, clients.size, trees.size(model))
-    algorithm = make_algorithm(config, model, privacy)
-    fields = config.model.inputs, config.model.label
-    metrics = {"accuracy": accuracy(*fields), "loss": cross_entropy(*fields)}
     key = keys.root() if config.seed is None else keys.reproducible(config.seed)
-    run = runs.begin(folder, config.name, config.to_dict(), may_differ=("privacy", "rounds"))
+    if config.model.is_language:
+        check_text(config.text, population)
+        asked_privacy(config, clients.size)  # refused now, before a run begins and a vocabulary is paid for
+        ready = None
+    else:
+        ready = _ready(config, _classification(config, population, clients, held_out))
+    settings = {name: table for name, table in config.to_dict().items() if name != "tune"}  # which is no part of a run
+    run = runs.begin(folder, config.name, settings, may_differ=("privacy", "rounds"))
     with run.alone():
+        if ready is None:
+            vocabulary, released = vocabulary_of(config, clients, run=run, key=key, ledger=ledger)
+            ready = _ready(config, _language(config, clients, held_out, vocabulary, released))
+        task, privacy, algorithm = ready
         return train(
             algorithm,
-            Simulation(clients),
+            Simulation(task.clients),
             privacy,
             population=population.name,
             delta=config.privacy.delta or _NO_PROMISE_DELTA,
             key=key,
             run=run,
-            ledger=ledger or Ledger(),
-            evaluate=evaluator(held_out, metrics) if held_out is not None else None,
+            ledger=ledger,
+            evaluate=task.evaluate,
+            before=task.released,
             progress=progress,
             **dataclasses.asdict(config.training),
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """Who trains which model, on what, and how it is measured; `released` about the clients before the first round."""
+
+    model: Any
+    clients: Population
+    held_out: Population | None
+    metrics: dict[str, Any]
+    vocabulary: Vocabulary | None = None
+    released: tuple[Event, ...] = ()
+
+    @property
+    def evaluate(self) -> Callable[[Any], dict[str, float]] | None:
+        """A function from a model to what it reaches on the held-out clients, if there are any."""
+        if self.held_out is None:
+            return None
+        return evaluator(self.held_out, self.metrics, batch_size=1000 if self.vocabulary is None else 100)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedRun:
+    """What a training run has left: the newest model, and the clients as it read them."""
+
+    run: runs.Run
+    config: Config
+    model: Any
+    clients: Population
+    held_out: Population | None
+    vocabulary: Vocabulary | None = None
+
+
+def load_trained(folder: str | Path, *, population: Population | None = None) -> TrainedRun:
+    """The run that `blindsight train` left in `folder`, with the model of its newest checkpoint.
+
+    `population` is what its configuration names, for who has it in memory already. Nothing is released.
+    """
+    run = runs.open_run(folder)
+    path = checkpoints.newest(run.path)
+    if path is None:
+        raise InvalidInput(f"{folder} has no checkpoint of a model yet: train it first")
+    config = parse(said(run.read("run.json")["settings"]))
+    if population is None:
+        population = source(config.data.population, **config.data.options)
+    clients, held_out = split_clients(population, config.data.held_out)
+    if config.model.is_language:
+        task = _language(config, clients, held_out, *kept_vocabulary(run))
+    else:
+        task = _classification(config, population, clients, held_out)
+    size = task.clients.size
+    unprotected = Privacy.none(population=size, cohort=1, rounds=1)  # what was kept has the same shape
+    algorithm = make_algorithm(config, task.model, unprotected)
+    like = {"state": algorithm.init(), "participated": np.zeros(size, np.int32)}
+    model = algorithm.model(checkpoints.load(path, like).tree["state"])
+    return TrainedRun(run, config, model, task.clients, task.held_out, task.vocabulary)
+
+
+def _ready(config: Config, task: Task) -> tuple[Task, Privacy, Algorithm]:
+    privacy = make_privacy(config, task.clients.size, trees.size(task.model), before=task.released)
+    return task, privacy, make_algorithm(config, task.model, privacy)
+
+
+def _classification(config: Config, population: Population, clients: Population, held_out: Population | None) -> Task:
+    fields = config.model.inputs, config.model.label
+    metrics = {"accuracy": accuracy(*fields), "loss": cross_entropy(*fields)}
+    clients = one_example_each(clients) if config.privacy.unit == "example" else clients
+    return Task(make_model(config.model, population), clients, held_out, metrics)
+
+
+def _language(
+    config: Config,
+    clients: Population,
+    held_out: Population | None,
+    vocabulary: Vocabulary,
+    released: tuple[Event, ...] = (),
+) -> Task:
+    text, kind = config.text, config.model.kind
+    model = language_model(config.model, vocabulary)
+    held_out = None if held_out is None else tokens_of(text, kind, held_out, vocabulary)
+    clients = tokens_of(text, kind, clients, vocabulary)
+    return Task(model, clients, held_out, language_metrics(kind), vocabulary, released)
 
 
 def split_clients(population: Population, share: float) -> tuple[Population, Population | None]:
@@ -152,8 +249,20 @@ def number_of_classes(label: str, population: Population) -> int:
     return classes
 
 
-def make_privacy(config: Config, population: int, coordinates: int) -> Privacy:
-    """The settings of privacy, with noise for the epsilon that was asked for."""
+def make_privacy(config: Config, population: int, coordinates: int, *, before: Sequence[Event] = ()) -> Privacy:
+    """The settings of privacy, with noise for the epsilon that was asked for, less what was released `before`."""
+    asked, privacy = config.privacy, asked_privacy(config, population)
+    if asked.epsilon is None or asked.delta is None:
+        return privacy
+
+    def release(noise_multiplier: float) -> Event:
+        return gaussian(noise_multiplier, sampler=asked.sampler).event_for(coordinates + 1)  # and a count, if adaptive
+
+    return privacy.calibrate(epsilon=asked.epsilon, delta=asked.delta, release=release, before=before)
+
+
+def asked_privacy(config: Config, population: int) -> Privacy:
+    """The settings of privacy as they were given; noise for an epsilon is still to be solved for."""
     asked = config.privacy
     about: Any = {"population": population, "cohort": asked.cohort, "rounds": asked.rounds}
     limits: Any = {"max_participations": asked.max_participations, "unit": Unit(asked.unit)}
@@ -161,16 +270,9 @@ def make_privacy(config: Config, population: int, coordinates: int) -> Privacy:
     try:
         if asked.none:
             return dataclasses.replace(Privacy.none(**about), **limits)
-        privacy = Privacy(**about, **limits, noise_multiplier=asked.noise_multiplier, clip=asked.clip)
+        return Privacy(**about, **limits, noise_multiplier=asked.noise_multiplier, clip=asked.clip)
     except InvalidInput as error:
         raise InvalidInput(f"[privacy] {error}") from None
-    if asked.epsilon is None or asked.delta is None:
-        return privacy
-
-    def release(noise_multiplier: float) -> Event:
-        return gaussian(noise_multiplier, sampler=asked.sampler).event_for(coordinates + 1)  # and a count, if adaptive
-
-    return privacy.calibrate(epsilon=asked.epsilon, delta=asked.delta, release=release)
 
 
 def make_algorithm(config: Config, model: Any, privacy: Privacy) -> Algorithm:
@@ -178,7 +280,7 @@ def make_algorithm(config: Config, model: Any, privacy: Privacy) -> Algorithm:
     quantile = config.privacy.adaptive_clip
     return dp_fedavg(
         model,
-        cross_entropy(config.model.inputs, config.model.label),
+        next_token_loss() if config.model.is_language else cross_entropy(config.model.inputs, config.model.label),
         privacy,
         client_optimizer=optax.sgd(config.client.learning_rate),
         server_optimizer=make_server_optimizer(config.server),
