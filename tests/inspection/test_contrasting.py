@@ -156,6 +156,20 @@ def test_another_inspection_in_the_same_folder_is_refused(tmp_path):
         inspect(tmp_path, people, selection.by_accuracy(0.4, 0.9))
 
 
+def test_a_folder_whose_input_was_refused_takes_another_question_unless_something_was_released(tmp_path, monkeypatch):
+    def refuse(*_: Any) -> Any:
+        raise InvalidInput("too late")
+
+    people, arms = halves(clients=50), selection.by_accuracy(0.5, 0.9)
+    with pytest.raises(InvalidInput, match="no fault"):
+        inspect(tmp_path, people, arms, suspects=("inverse",))
+    monkeypatch.setattr(module, "read", refuse)
+    with pytest.raises(InvalidInput, match="too late"):
+        inspect(tmp_path, people, arms, suspects=("invert",))
+    with pytest.raises(InvalidInput, match="other settings"):
+        inspect(tmp_path, people, arms, suspects=("flip",))
+
+
 def test_eligible_takes_who_is_in_an_arm_for_public_and_says_so(tmp_path):
     people = faults.apply(halves(), "invert:0.4")
     report = inspect(tmp_path, people, selection.by_accuracy(0.5, 0.9), forming="eligible")
@@ -249,7 +263,7 @@ def test_a_budget_that_ends_while_a_generator_is_trained_can_be_raised(tmp_path)
     people, arms = halves(clients=200), selection.by_accuracy(0.5, 0.9)
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.set_budget(people.name, epsilon=2.5, delta=1e-6)
-    with pytest.raises((BudgetExceeded, InvalidInput, PrivacyError)):
+    with pytest.raises(PrivacyError):
         inspect(tmp_path, people, arms, training=TRAINING)
     ledger.set_budget(people.name, epsilon=4.0, delta=1e-6)
     assert inspect(tmp_path, people, arms, training=TRAINING).guarantee.epsilon <= 4.0

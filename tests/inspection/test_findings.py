@@ -133,9 +133,33 @@ def test_an_arm_that_is_lost_in_noise_gives_no_verdict():
     arms = released(clients(generator, 30), clients(generator, 500), 12.0, generator)
     for finding in compare_cues(*arms, epsilon=1.0):
         assert (finding.verdict, finding.low, finding.high, finding.smallest) == ("not found", -1.0, 1.0, None)
+        assert finding.effect == 0.0  # a ratio of noise is no effect
         assert "too few clients" in finding.statement
     with pytest.raises(InvalidInput, match="same cues only"):
         compare_cues(arms[0], dataclasses.replace(arms[1], names=tuple("uvwxyz")), epsilon=1.0)
+
+
+def test_a_change_of_units_is_told_as_a_ratio():
+    means = (np.array([0.5, 0.5]), np.array([0.125, 0.5]))  # 10,000 against 10
+    arms = [
+        ArmCues(arm, ("pay: magnitude", "pay: zero"), 500.0, 1.0, m, np.full(2, 0.01))
+        for arm, m in zip("ab", means, strict=True)
+    ]
+    ratio, other = compare_cues(arms[0], arms[1], epsilon=1.0)
+    assert "; typical numbers are 1000 times as large (95 %: " in ratio.statement
+    assert "times" not in other.statement
+    low, high = (10 ** (8 * end) for end in (ratio.low, ratio.high))
+    assert low < 1000 < high
+    assert f"{high:.0f})" in ratio.statement
+
+
+@pytest.mark.parametrize(
+    ("arm", "who"),
+    [("failing", "failing clients"), ("everyone", "all clients"), ("mistakes", "clients with mistakes")],
+)
+def test_an_arm_s_clients_are_called_by_their_name(arm, who):
+    votes = dataclasses.replace(ballot([810, 40, 150]), arm=arm)
+    assert diagnose(votes, epsilon=0.5)[0].statement == f"invert, 81 % of {who} (95 %: 78-84)."
 
 
 def ballot(counts, noise_std: float = 8.0) -> ArmVotes:
@@ -157,11 +181,11 @@ def test_the_diagnosis_is_the_most_voted_fault_with_its_interval():
 def test_without_a_fault_beyond_its_background_the_diagnosis_is_none():
     diagnosis, _ = diagnose(ballot([20, -5, 985]), epsilon=0.5)
     assert diagnosis.fault == "none"
-    assert diagnosis.statement.startswith("No fault of the library explains the failing clients: 98 %")
+    assert diagnosis.statement.startswith("No fault of the library explains failing clients: 98 %")
     assert diagnose(ballot([100, -5, 905]), epsilon=0.5)[0].fault == "invert"
     assert diagnose(ballot([100, -5, 905]), epsilon=0.5, background={"invert": 0.09})[0].fault == "none"
     lost, findings = diagnose(ballot([30, 0, 10]), epsilon=0.5)
-    assert lost.statement == "Too few clients are failing for a diagnosis at this epsilon."
+    assert lost.statement == "There are too few failing clients for a diagnosis at this epsilon."
     assert (lost.fault, lost.low, lost.high) == ("none", 0.0, 1.0)
     assert {finding.verdict for finding in findings} == {"not found"}
 

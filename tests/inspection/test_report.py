@@ -66,6 +66,8 @@ def test_where_nothing_is_found_the_verdict_says_what_could_not_be_seen(make_rep
     assert report.outcome == "nothing"
     assert "fewer than 5 % of clients could not have been seen" in report.verdict
     assert make_report(findings=(), diagnoses=()).verdict == "No difference was found."
+    lost = make_report(findings=(finding(verdict="not found", smallest=None),), diagnoses=())
+    assert lost.verdict.endswith("none could have been: an arm has too few clients at this epsilon.")
 
 
 def test_asking_again_has_a_price(report):

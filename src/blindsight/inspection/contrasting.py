@@ -7,9 +7,10 @@ Every release is written into the run directory as it is made, so that an inspec
 has stopped goes on from there, and nothing is paid for twice.
 """
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ from blindsight.runs import Run
 from blindsight.selection import ASSUMED, FORMINGS, Arms, Criterion, Forming, by_accuracy
 
 __all__ = ["Quarters", "contrast"]
+
+_THRESHOLDS = "thresholds.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,68 +85,66 @@ def contrast(
     (epsilon, delta)-DP for each client.
     """
     run = _begin(out, clients, arms, epsilon, delta, forming, model, suspects, training, task)
-    with run.alone():
+    with run.alone(), _taken_back_if_refused(run):
         root, ledger = key or keys.root(), ledger or Ledger()
         progress("running the model on every client's examples", 0, 4)
         checked = None if model is None else model if isinstance(model, Primary) else primary(model)
-        look = functools.partial(
-            observe, model=checked, inputs=inputs, label=label, suspects=suspects, ranges=ranges or {}
-        )
-        observed = look(clients)
-        normal = None if reference is None else look(reference)
-        asked = Asked(observed, normal, inputs, label, ranges or {}, epsilon, delta, forming, shares, training)
+        known = ranges or {}
+        look = functools.partial(observe, model=checked, inputs=inputs, label=label, suspects=suspects, ranges=known)
+        observed, normal = look(clients), None if reference is None else look(reference)
+        asked = Asked(observed, normal, inputs, label, known, epsilon, delta, forming, shares, training)
         paying: dict[str, Any] = {"population": population or clients.name, "ledger": ledger}
-        paying["run"] = f"{run.path.name} {run.read('run.json')['id']}"
-        spent = list[Event]()
-        releases = list[Mapping[str, Any]]()
+        paid_by = {**paying, "run": f"{run.path.name} {run.read('run.json')['id']}"}
+        spent, releases = list[Event](), list[Mapping[str, Any]]()
         if isinstance(arms, Quarters):
             progress("finding where the quarters begin", 1, 4)
-            found, event, row = _thresholds(run, asked, arms, backend, root, paying)
+            arms, event, row = _quarters(run, asked, arms, backend, root, paid_by)
             spent.append(event)
             releases.append(row)
-            arms = by_accuracy(*found)
         fitted = (arms if isinstance(arms, Arms) else Arms(arms)).fit(observed)
         progress("measuring everyone in one round", 2, 4)
-        measured, parts = _measure(run, asked, fitted, bool(spent), backend, root, paying)
+        measured, parts = _measure(run, asked, fitted, bool(spent), backend, root, paid_by)
         spent.append(measured.event)
         releases.extend(measured.releases)
-        doing = functools.partial(progress, "training generators" if training else "fitting the generator")
         made, labels = [{} for _ in fitted], None
         if training is not None:
-            made, labels, costs = train_arms(
-                asked,
-                training,
-                fitted,
-                spent,
-                per_class=per_class,
-                run=run,
-                backend=backend,
-                key=root.derive("training"),
-                ledger=ledger,
-                population=paying["population"],
-                progress=doing,
-            )
+            doing = functools.partial(progress, "training generators")
+            about: dict[str, Any] = {"per_class": per_class, "run": run, "backend": backend, "progress": doing}
+            secret = root.derive("training")
+            made, labels, costs = train_arms(asked, training, fitted, spent, key=secret, **about, **paying)
             spent.extend(costs)
         guarantee = _promise(asked, spent)
         run.write("guarantee.json", guarantee.to_dict())
+        # from here on there is nothing but what was released
         if "moments" in parts:
+            doing = functools.partial(progress, "fitting the generator")
             made, labels = samples(measured, parts["moments"], per_class, root, doing)
-        shown = views(measured, parts["cues"], made, labels)
         listed, diagnoses = read(measured, parts, fitted, normal)
         report = Report(
             title=title,
             task=task,
             question=question or f"What differs between {' and '.join(fitted)}?",
-            arms=shown,
+            arms=views(measured, parts["cues"], made, labels),
             findings=tuple(listed),
             diagnoses=tuple(diagnoses),
             guarantee=guarantee,
             releases=tuple(releases),
-            population=_public(population or clients.name, clients, label),
+            population=_public(paying["population"], clients, label),
             notes=notes(fitted, guarantee, normal),
         )
         _save(report, run)
         return report
+
+
+@contextlib.contextmanager
+def _taken_back_if_refused(run: Run) -> Generator[None]:
+    """A run whose input is refused before anything is released was never begun: what is asked there next may differ."""
+    try:
+        yield
+    except InvalidInput:
+        if checkpoints.newest(run.path) is None and not (run.path / _THRESHOLDS).exists():
+            (run.path / "run.json").unlink(missing_ok=True)
+        raise
 
 
 def _promise(asked: Asked, spent: Sequence[Event]) -> Guarantee:
@@ -195,16 +196,16 @@ def _begin(
     return runs.create(task, settings) if out is None else runs.begin(out, task, settings)
 
 
-def _thresholds(
+def _quarters(
     run: Run,
     asked: Asked,
     arms: Quarters,
     backend: Callable[[Population], Backend],
     root: Key,
     paying: Mapping[str, Any],
-) -> tuple[tuple[float, float], Event, Mapping[str, Any]]:
-    """Where the quarters begin: released now, or as this run has released it before."""
-    if not (run.path / "thresholds.json").exists():
+) -> tuple[Arms, Event, Mapping[str, Any]]:
+    """The arms, from where the quarters begin: released now, or as this run has released it before."""
+    if not (run.path / _THRESHOLDS).exists():
         population = asked.clients
         if "is_correct" not in population.fields:
             raise InvalidInput(
@@ -225,9 +226,9 @@ def _thresholds(
         low, high = found.low.value, max(found.low.value, found.high.value)
         row = {"what": "thresholds", "epsilon": found.guarantee.epsilon, "coordinates": measuring.CELLS}
         row["noise_std"] = mechanism.noise_multiplier * np.sqrt(measuring.LEVELS)
-        run.write("thresholds.json", {"low": low, "high": high, "event": to_json(found.event), "release": row})
-    kept = run.read("thresholds.json")
-    return (kept["low"], kept["high"]), from_json(kept["event"]), kept["release"]
+        run.write(_THRESHOLDS, {"low": low, "high": high, "event": to_json(found.event), "release": row})
+    kept = run.read(_THRESHOLDS)
+    return by_accuracy(kept["low"], kept["high"]), from_json(kept["event"]), kept["release"]
 
 
 def _measure(

@@ -21,6 +21,7 @@ import numpy as np
 from blindsight.backends import Batch
 from blindsight.data.population import TEXT, Population
 from blindsight.errors import InvalidInput
+from blindsight.inspection.findings import DECADES, MAGNITUDE
 from blindsight.inspection.measuring import Measured
 
 __all__ = ["FIELD", "ArmCues", "Cues", "cues_part", "observe"]
@@ -224,7 +225,7 @@ def _number_cues(column: np.ndarray, ends: tuple[float, float] | None) -> dict[s
         "missing": missing,
         "negative": ~missing & (values < 0),
         "zero": size == 0,
-        "magnitude": np.clip(np.log10(1 + size) / 8, 0, 1),  # 1 is 100 million: a factor of 1000 moves it by 3/8
+        MAGNITUDE: np.clip(np.log10(1 + size) / DECADES, 0, 1),  # a factor of 1000 moves it by 3/8
         "last digit": np.where(missing, 0.5, np.mod(size, 10) / 10),  # rounding, and factors of ten
     }
 

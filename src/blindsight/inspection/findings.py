@@ -38,7 +38,13 @@ _BACKGROUND = 0.05  # of an arm's clients: handwriting that is off centre is rea
 LUCK = 0.003
 """The share of an arm's clients that may vote for anything, whatever public data say."""
 
+MAGNITUDE, DECADES = "magnitude", 8
+"""The cue whose differences are ratios, and how many powers of ten it goes through between 0 and 1."""
+
 _WIDE = float(stats.norm.isf(0.025))  # 95 % intervals
+
+_WHO = {"everyone": "all clients", "mistakes": "clients with mistakes", "correct": "clients with correct examples"}
+"""Arms of the tasks whose names do not stand before the word clients."""
 
 Verdict = Literal["found", "not found"]
 
@@ -118,7 +124,7 @@ def compare_cues(
             kind="cue",
             name=name,
             statement="",
-            effect=float(np.clip(difference[j], -1.0, 1.0)),
+            effect=float(np.clip(difference[j], -1.0, 1.0)) if is_measurable else 0.0,
             low=float(low),
             high=float(high),
             p_value=float(p_values[j]),
@@ -173,10 +179,10 @@ def diagnose(
         share, low, high = share_of_clients(votes, label)
         smallest = expected[j] + needed * float(votes.error(expected[j])) if votes.is_measurable else 1.0
         found: Verdict = "found" if p_values[j] <= ALPHA else "not found"
-        words = f"{label} would repair {_percent(share)} of {votes.arm} clients (95 %: {_range(low, high)})"
+        words = f"{label} would repair {_percent(share)} of {_of(votes.arm)} (95 %: {_range(low, high)})"
         if found == "not found":
             words = (
-                f"{label} does not explain {votes.arm} clients: {_percent(share)} voted for it "
+                f"{label} does not explain {_of(votes.arm)}: {_percent(share)} voted for it "
                 f"(95 %: {_range(low, high)}){_unseen(smallest)}"
             )
         findings.append(
@@ -247,11 +253,11 @@ def _diagnosis(votes: "ArmVotes", winner: int | None) -> Diagnosis:
     fault = NONE if winner is None else votes.labels[winner]
     share, low, high = share_of_clients(votes, fault)
     if not votes.is_measurable:
-        statement = f"Too few clients are {votes.arm} for a diagnosis at this epsilon."
+        statement = f"There are too few {_of(votes.arm)} for a diagnosis at this epsilon."
     elif winner is None:
-        statement = f"No fault of the library explains the {votes.arm} clients: {_percent(share)} voted for none."
+        statement = f"No fault of the library explains {_of(votes.arm)}: {_percent(share)} voted for none."
     else:
-        statement = f"{fault}, {_percent(share)} of {votes.arm} clients (95 %: {_range(low, high)})."
+        statement = f"{fault}, {_percent(share)} of {_of(votes.arm)} (95 %: {_range(low, high)})."
     tally = {label: round(float(share), 6) for label, share in zip(votes.labels, votes.shares, strict=True)}
     return Diagnosis(fault, share, low, high, votes.arm, statement, tally)
 
@@ -264,9 +270,22 @@ def _cue_words(finding: Finding, mean: float, other: float, is_measurable: bool,
     more = " beyond what public data show" if beyond else ""
     if finding.verdict == "found":
         way = "higher" if finding.effect > 0 else "lower"
-        return f"{name} is {way} in {first} than in {second}{more}: {mean:.3f} against {other:.3f} ({interval})."
+        words = f"{name} is {way} in {first} than in {second}{more}: {mean:.3f} against {other:.3f} ({interval})"
+        return words + (_ratio(finding) if name.endswith(MAGNITUDE) else "") + "."
     unseen = _unseen(1.0 if finding.smallest is None else finding.smallest)
     return f"{name} does not differ between {first} and {second}{more} ({interval}){unseen}."
+
+
+def _ratio(finding: Finding) -> str:
+    """What a difference of magnitudes means for the numbers: a factor, as a change of units makes it."""
+    times = [10 ** (DECADES * value) for value in (finding.effect, finding.low, finding.high)]
+    middle, low, high = (f"{value:.2g}" if value < 100 else f"{value:.0f}" for value in times)
+    return f"; typical numbers are {middle} times as large (95 %: {low}-{high})"
+
+
+def _of(arm: str) -> str:
+    """An arm's clients in a sentence."""
+    return _WHO.get(arm, f"{arm} clients")
 
 
 def _unseen(smallest: float) -> str:

@@ -154,7 +154,9 @@ class Report:
             return self.ranked[0].statement
         missed = [one.smallest for one in self.findings if one.smallest is not None and math.isfinite(one.smallest)]
         if not missed:
-            return "No difference was found."
+            blind = any(one.kind in ("cue", "votes") for one in self.findings)
+            why = ", and none could have been: an arm has too few clients at this epsilon" if blind else ""
+            return f"No difference was found{why}."
         share = f"{100 * min(missed):.2g} %"
         return f"No difference was found. A fault on fewer than {share} of clients could not have been seen."
 

@@ -25,7 +25,7 @@ from blindsight.algorithms import Algorithm
 from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
 from blindsight.backends import Backend
 from blindsight.data.population import Population
-from blindsight.errors import InvalidInput
+from blindsight.errors import BudgetExceeded
 from blindsight.inspection.asking import Asked, Training
 from blindsight.keys import Key
 from blindsight.mechanisms import gaussian
@@ -88,7 +88,7 @@ def train_arms(
             arm=name if split else "",
         )
         if trained.rounds < training.rounds:
-            raise InvalidInput(
+            raise BudgetExceeded(
                 f"the budget of {population!r} ended after {trained.rounds} of {training.rounds} rounds of training "
                 f"{name!r}: raise it with blindsight ledger budget set, and run again to go on"
             )
