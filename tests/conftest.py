@@ -5,7 +5,12 @@ All of it goes through the environment, so that nothing here imports JAX and sub
 
 import atexit
 import os
+import shutil
+import socket
+import subprocess
 import tempfile
+import time
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -32,3 +37,50 @@ def ledger_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "ledger.db"
     monkeypatch.setenv("BLINDSIGHT_LEDGER", str(path))
     return path
+
+
+class RedisServer:
+    """A real Redis of the tests' own, on a free port of this machine, that keeps nothing on disk."""
+
+    def __init__(self, *options: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self._options = options
+        self.address = f"redis://127.0.0.1:{self.port}/0"
+        self.start()
+
+    def start(self) -> None:
+        words = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", *self._options]
+        self.process = subprocess.Popen(["redis-server", *words], stdout=subprocess.DEVNULL, cwd=_scratch.name)
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                time.sleep(0.02)
+        raise TimeoutError("redis-server did not start")
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def redis_server() -> Generator[RedisServer]:
+    """A Redis that the test may stop and start."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("there is no redis-server on this machine")
+    server = RedisServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def append_only_redis() -> Generator[RedisServer]:
+    """A Redis with an append-only file."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("there is no redis-server on this machine")
+    server = RedisServer("--appendonly", "yes")
+    yield server
+    server.stop()

@@ -1,0 +1,212 @@
+"""The shared store: several processes or hosts on one Redis, one key for each instance.
+
+::
+
+    blindsight:models          a hash of records
+    blindsight:LIFE:NUMBER     an instance, float32; no {tag}, so that the instances of a model spread over slots
+    blindsight:LIFE:count      updates taken
+    blindsight:spent:NONCE     a ticket that was used, until it would have expired
+    blindsight:secret          what tickets are signed with; where it is missing, Redis has forgotten everything
+
+Nothing heavy runs inside Redis: a replacement is one write, and the window for spam is refreshed by the processes. An
+instance is only ever overwritten where there is one (XX), so an update to a life that is over leaves nothing behind.
+
+A Redis that was restarted is filled again from the snapshots that the processes write. The models then begin another
+life, because Redis no longer knows which tickets were used.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import secrets
+import time
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+from blindsight.errors import BlindsightError
+from blindsight.service import snapshots
+from blindsight.service.redis_wire import Redis
+from blindsight.service.store import Record, StoreUnreachable
+from blindsight.service.tickets import SKEW_S
+
+__all__ = ["RedisStore"]
+
+_log = logging.getLogger(__name__)
+_MODELS, _SECRET, _FILLING = "blindsight:models", "blindsight:secret", "blindsight:filling"
+_FILL_WITHIN_S = 30
+
+
+class RedisStore:
+    """Models in a Redis; with a `folder` they survive its restart, as of the last snapshot."""
+
+    shared = True
+
+    def __init__(self, address: str, folder: Path | None, snapshot_s: float = 30.0) -> None:
+        self._redis = Redis(address)
+        self._folder = folder
+        self._every = snapshot_s
+        self._written: dict[str, tuple[Record, int]] = {}
+        self._parsed: dict[bytes, Record] = {}
+        self._writer: asyncio.Task[None] | None = None
+
+    async def open(self) -> bytes:
+        """Fill the Redis if it is empty, and begin to write snapshots."""
+        secret = await self.secret()
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._writer = asyncio.create_task(self._write_every_so_often())
+        return secret
+
+    async def close(self) -> None:
+        """Write a last snapshot; what is in Redis stays there."""
+        if self._writer is not None:
+            self._writer.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._writer
+        with contextlib.suppress(StoreUnreachable):
+            await self.snapshot()
+        await self._redis.close()
+
+    async def secret(self) -> bytes:
+        """What tickets are signed with; where Redis has forgotten it, the models are put back first."""
+        (secret,) = await self._redis.ask(("GET", _SECRET))
+        return secret or await self._fill()
+
+    async def records(self) -> dict[str, Record]:
+        """All models by name."""
+        (found,) = await self._redis.ask(("HGETALL", _MODELS))
+        return self._parse(found)
+
+    async def put(self, record: Record, instances: Sequence[bytes] | None = None) -> None:
+        """Instances first: the record is what makes them count."""
+        (before,) = await self._redis.ask(("HGET", _MODELS, record.model))
+        if instances is not None:
+            for number, instance in enumerate(instances):
+                await self._redis.ask(("SET", _key(record, number), instance))
+            await self._redis.ask(("SET", _count(record), 0))
+        await self._redis.ask(("HSET", _MODELS, record.model, record.to_json()))
+        if before is not None and (old := Record.from_json(before)).life != record.life:
+            await self._drop(old)
+        await self.snapshot()
+
+    async def delete(self, model: str) -> None:
+        """Forget a model; other hosts delete their snapshots of it with their next one."""
+        (found,) = await self._redis.ask(("HGET", _MODELS, model))
+        await self._redis.ask(("HDEL", _MODELS, model))
+        if found is not None:
+            await self._drop(Record.from_json(found))
+        await self.snapshot()
+
+    async def draw(self, record: Record) -> bytes | None:
+        """One of the instances, at random."""
+        (instance,) = await self._redis.ask(("GET", _key(record, secrets.randbelow(record.task.instances))))
+        return instance
+
+    async def instances(self, record: Record) -> tuple[list[bytes], int]:
+        """All instances, and how many updates have been taken."""
+        keys = [("GET", _key(record, number)) for number in range(record.task.instances)]
+        count, *found = await self._redis.ask(("GET", _count(record)), *keys)
+        return ([], 0) if None in found else (found, int(count or 0))
+
+    async def spend(self, record: Record, nonce: bytes, ends: int) -> tuple[bool, int]:
+        """Use a ticket up, for all processes."""
+        left = max(1, ends + SKEW_S - int(time.time())) + SKEW_S
+        unused, count = await self._redis.ask(
+            ("SET", f"blindsight:spent:{nonce.hex()}", b"", "NX", "EX", left), ("GET", _count(record))
+        )
+        return unused is not None, int(count or 0)
+
+    async def replace(self, record: Record, update: bytes) -> bool:
+        """One pipelined write."""
+        key = _key(record, secrets.randbelow(record.task.instances))
+        done, _ = await self._redis.ask(("SET", key, update, "XX"), ("INCR", _count(record)))
+        if done is None:
+            await self._redis.ask(("DEL", _count(record)))
+        return done is not None
+
+    async def decline(self, record: Record) -> None:
+        """One round trip, as a replacement takes."""
+        await self._redis.ask(("GET", _count(record)))
+
+    async def snapshot(self) -> None:
+        """Write every model that has changed, unless another process of this host is doing it."""
+        if self._folder is None:
+            return
+        with _alone(self._folder) as is_alone:
+            secret, found = await self._redis.ask(("GET", _SECRET), ("HGETALL", _MODELS))
+            if secret is None or not is_alone:  # a Redis that has forgotten everything is not to be believed
+                return
+            records = self._parse(found)
+            for model in set(snapshots.names(self._folder)) - set(records):
+                snapshots.forget(self._folder, model)
+            for model, record in records.items():
+                instances, count = await self.instances(record)
+                if instances and self._written.get(model) != (record, count):
+                    await asyncio.to_thread(snapshots.write, self._folder, record, instances)
+                    self._written[model] = (record, count)
+
+    async def _write_every_so_often(self) -> None:
+        while True:
+            await asyncio.sleep(self._every)
+            try:
+                await self.snapshot()
+            except StoreUnreachable:
+                pass  # the registry's watch says so
+            except BlindsightError as error:
+                _log.error("%s", error)
+
+    async def _fill(self) -> bytes:
+        """Put the snapshots into a Redis that has nothing; one process does, the others wait for it."""
+        for _ in range(10 * _FILL_WITHIN_S):
+            secret, mine = await self._redis.ask(("GET", _SECRET), ("SET", _FILLING, b"", "NX", "EX", _FILL_WITHIN_S))
+            if secret is not None:
+                return secret
+            if mine is not None:
+                break
+            await asyncio.sleep(0.1)
+        else:
+            raise StoreUnreachable("another process should have filled this Redis and did not")
+        for model in snapshots.names(self._folder) if self._folder is not None else []:
+            record, instances = snapshots.read(self._folder or Path(), model)
+            renewed = record.renewed()
+            for number, instance in enumerate(instances):
+                await self._redis.ask(("SET", _key(renewed, number), instance))
+            await self._redis.ask(("SET", _count(renewed), 0), ("HSET", _MODELS, model, renewed.to_json()))
+            _log.info("put %s back from its snapshot", model)
+        _, secret, _ = await self._redis.ask(
+            ("SET", _SECRET, secrets.token_bytes(32), "NX"), ("GET", _SECRET), ("DEL", _FILLING)
+        )
+        return secret
+
+    async def _drop(self, record: Record) -> None:
+        keys = [_key(record, number) for number in range(record.task.instances)]
+        await self._redis.ask(*(("DEL", key) for key in [*keys, _count(record)]))
+
+    def _parse(self, found: list[bytes]) -> dict[str, Record]:
+        texts = found[1::2]
+        self._parsed = {text: self._parsed.get(text) or Record.from_json(text) for text in texts}
+        return {record.model: record for record in self._parsed.values()}
+
+
+def _key(record: Record, number: int) -> str:
+    return f"blindsight:{record.life}:{number}"
+
+
+def _count(record: Record) -> str:
+    return f"blindsight:{record.life}:count"
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Generator[bool]:
+    """Whether no other process of this host is writing to `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(lock)

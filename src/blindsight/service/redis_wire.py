@@ -1,0 +1,154 @@
+"""One connection to a Redis that pipelines: what is asked while answers are outstanding goes out at once.
+
+Python's usual client costs three times as much for small models (docs/service.md), and what is needed of the protocol
+fits on this page; parsing is hiredis'.
+"""
+
+import asyncio
+import ssl
+import time
+from collections import deque
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import hiredis
+
+from blindsight.errors import InvalidInput, PrivacyError
+from blindsight.service.store import StoreUnreachable
+
+__all__ = ["Redis"]
+
+_CONNECT_S = 3.0
+_ANSWER_S = 5.0
+_TRY_AGAIN_S = 0.2
+
+Command = tuple[bytes | str | int, ...]
+
+
+class Redis:
+    """The Redis at `address`; it is connected to when something is asked, and again after it was lost."""
+
+    def __init__(self, address: str) -> None:
+        found = urlsplit(address)
+        self._host, self._secure = found.hostname or "localhost", found.scheme == "rediss"
+        self._user, self._password = unquote(found.username or "default"), unquote(found.password or "")
+        try:
+            self._port, self._database = found.port or 6379, int(found.path.strip("/") or 0)
+        except ValueError as error:
+            raise InvalidInput("a Redis is named like redis://:password@host:6379/0: correct the store") from error
+        self._wire: _Wire | None = None
+        self._connecting = asyncio.Lock()
+        self._failed = -1e9
+
+    async def ask(self, *commands: Command) -> list[Any]:
+        """The answers to `commands`, which go out together. One that Redis refuses is raised."""
+        wire = self._wire
+        if wire is None or wire.is_lost:
+            wire = await self._connect()
+        answers = await wire.ask(commands)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise StoreUnreachable(f"Redis refused a command: {answer}")
+        return answers
+
+    async def close(self) -> None:
+        """Hang up."""
+        if self._wire is not None:
+            self._wire.lose()
+            self._wire = None
+
+    async def _connect(self) -> "_Wire":
+        async with self._connecting:
+            if self._wire is not None and not self._wire.is_lost:
+                return self._wire
+            if time.monotonic() - self._failed < _TRY_AGAIN_S:
+                raise StoreUnreachable("Redis is away")
+            try:
+                self._wire = await asyncio.wait_for(self._open(), _CONNECT_S)
+            except (OSError, TimeoutError) as error:
+                self._failed = time.monotonic()
+                raise StoreUnreachable(
+                    f"Redis at {self._host}, port {self._port}, cannot be reached: {error}"
+                ) from error
+            return self._wire
+
+    async def _open(self) -> "_Wire":
+        _, wire = await asyncio.get_running_loop().create_connection(
+            _Wire, self._host, self._port, ssl=ssl.create_default_context() if self._secure else None
+        )
+        hello: list[Command] = [("AUTH", self._user, self._password)] if self._password else []
+        *said, persistence = await wire.ask([*hello, ("SELECT", self._database), ("INFO", "persistence")])
+        for answer in [*said, persistence]:
+            if isinstance(answer, Exception):
+                wire.lose()
+                raise InvalidInput(f"Redis refused to be used ({answer}): check the password and number in the store")
+        if b"aof_enabled:0" not in persistence:
+            wire.lose()
+            raise PrivacyError(
+                "this Redis keeps an append-only file, which is every update that clients sent, in order: "
+                "turn it off with appendonly no, and delete the file"
+            )
+        return wire
+
+
+class _Wire(asyncio.Protocol):
+    """Commands out, answers in, in the same order."""
+
+    def __init__(self) -> None:
+        self.is_lost = False
+        self._reader = hiredis.Reader()
+        self._pending: deque[tuple[asyncio.Future[list[Any]], int, float]] = deque()
+        self._answers: list[Any] = []
+        self._watch: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: Any = transport
+        self._check_age()
+
+    def ask(self, commands: "list[Command] | tuple[Command, ...]") -> asyncio.Future[list[Any]]:
+        """The answers, later."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Any]] = loop.create_future()
+        if self.is_lost:
+            future.set_exception(StoreUnreachable("Redis went away"))
+            return future
+        self._pending.append((future, len(commands), loop.time()))
+        self._transport.writelines([hiredis.pack_command(command) for command in commands])  # pyright: ignore[reportArgumentType]
+        return future
+
+    def data_received(self, data: bytes) -> None:
+        reader = self._reader
+        reader.feed(data)
+        while self._pending:
+            answer = reader.gets()
+            if answer is False:
+                return
+            self._answers.append(answer)
+            future, count, _ = self._pending[0]
+            if len(self._answers) == count:
+                self._pending.popleft()
+                answers, self._answers = self._answers, []
+                if not future.done():  # whoever asked may have given up
+                    future.set_result(answers)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lose()
+
+    def lose(self) -> None:
+        """Give up: everything that is outstanding fails."""
+        self.is_lost = True
+        if self._watch is not None:
+            self._watch.cancel()
+        self._transport.abort()
+        while self._pending:
+            future = self._pending.popleft()[0]
+            if not future.done():
+                future.set_exception(StoreUnreachable("Redis went away"))
+
+    def _check_age(self) -> None:
+        """A Redis that hangs counts as lost: one timer for the connection, none for each command."""
+        loop = asyncio.get_running_loop()
+        if self._pending and loop.time() - self._pending[0][2] > _ANSWER_S:
+            self.lose()
+        elif not self.is_lost:
+            self._watch = loop.call_later(1.0, self._check_age)
