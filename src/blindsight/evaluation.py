@@ -1,5 +1,7 @@
 """How good a model is on data that one may look at: `simulation_only`, never a release."""
 
+import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -7,12 +9,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import stats
 
 from blindsight.backends import Batch, placement
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 
-__all__ = ["evaluator"]
+__all__ = ["Interval", "by_client", "evaluator", "jackknife", "of_clients", "relative_change"]
 
 Totals = tuple[jax.Array, jax.Array]
 
@@ -28,19 +31,7 @@ def evaluator(
     Examples weigh the same, whichever client they come from; they stay where the model is, between calls. Metrics that
     count (words, say, of which an example has several) are divided once they are added up.
     """
-    numbers = placement.numbers(population.columns)
-    count = population.n_examples
-    if count == 0:
-        raise InvalidInput(f"the clients of {population.name} to evaluate on have no examples: hold out more, or none")
-    size = min(batch_size, count)
-    batches = -(-count // size)
-
-    def in_batches(column: np.ndarray) -> jax.Array:
-        fill = [(0, batches * size - count)] + [(0, 0)] * (column.ndim - 1)
-        return jnp.asarray(np.pad(column, fill).reshape(batches, size, *column.shape[1:]))
-
-    fields = {field: in_batches(column) for field, column in numbers.items()}
-    weights = in_batches(np.ones(count, np.float32))
+    _, fields, weights = _in_batches(population, batch_size)
 
     @eqx.filter_jit
     def measure(model: Any, fields: dict[str, jax.Array], weights: jax.Array) -> dict[str, Totals]:
@@ -56,6 +47,86 @@ def evaluator(
         return {name: float(total) / max(float(of), 1.0) for name, (total, of) in found}
 
     return evaluate
+
+
+def by_client(
+    population: Population, metrics: Mapping[str, Metric], *, batch_size: int = 100
+) -> Callable[[Any], dict[str, np.ndarray]]:
+    """A function from a model to every client's total of every metric that counts, and what that is divided by.
+
+    Two numbers for each client, (clients, 2): what `jackknife` tells intervals from.
+    """
+    count, fields, weights = _in_batches(population, batch_size)
+
+    @eqx.filter_jit
+    def measure(model: Any, fields: dict[str, jax.Array], weights: jax.Array) -> dict[str, jax.Array]:
+        def on_batch(batch: Batch) -> dict[str, jax.Array]:
+            found = {name: metric(model, batch, jax.random.key(0)) for name, metric in metrics.items()}
+            return {name: jnp.stack(pair, axis=-1) for name, pair in found.items()}
+
+        return jax.lax.map(on_batch, Batch(fields, weights))
+
+    def evaluate(model: Any) -> dict[str, np.ndarray]:
+        found = measure(model, fields, weights).items()
+        return {name: of_clients(population, np.asarray(pairs).reshape(-1, 2)[:count]) for name, pairs in found}
+
+    return evaluate
+
+
+def of_clients(population: Population, values: np.ndarray) -> np.ndarray:
+    """Numbers of every example, (examples, ...), added up for each client."""
+    before = np.concatenate([np.zeros_like(values[:1], np.float64), np.cumsum(values, axis=0, dtype=np.float64)])
+    return np.diff(before[population.offsets], axis=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """A number, and the 95 % interval that other clients might have given."""
+
+    value: float
+    low: float
+    high: float
+
+
+def jackknife(
+    clients: np.ndarray, statistic: Callable[[np.ndarray], float] = lambda sums: sums[0] / sums[1], *, buckets: int = 20
+) -> Interval:
+    """A statistic of sums over clients, (clients, numbers), with its interval by the jackknife with client buckets.
+
+    Clients are dealt to buckets, by turns, and the statistic is computed without each bucket: how much it moves tells
+    how much it would with other clients (Tukey 1958, as Ramaswamy et al. 2020 do it). By default the ratio of two sums.
+    """
+    if not 2 <= buckets <= len(clients):
+        raise InvalidInput(f"the jackknife needs between 2 and {len(clients)} buckets of clients, got {buckets}")
+    sums = np.stack([clients[start::buckets].sum(axis=0) for start in range(buckets)])
+    whole = sums.sum(axis=0)
+    without = np.array([statistic(whole - part) for part in sums])
+    spread = math.sqrt((buckets - 1) / buckets * np.sum((without - without.mean()) ** 2))
+    reach = float(stats.t.ppf(0.975, buckets - 1)) * spread
+    value = float(statistic(whole))
+    return Interval(value, value - reach, value + reach)
+
+
+def relative_change(ours: np.ndarray, baseline: np.ndarray, *, buckets: int = 20) -> Interval:
+    """By which share the ratio of `ours` (clients, 2) is above the baseline's on the same clients, with its interval."""
+    both = np.concatenate([ours, baseline], axis=1)
+    return jackknife(both, lambda sums: (sums[0] / sums[1]) / (sums[2] / sums[3]) - 1, buckets=buckets)
+
+
+def _in_batches(population: Population, batch_size: int) -> tuple[int, dict[str, jax.Array], jax.Array]:
+    """How many examples there are, and they in batches with their weights: what fills the last one up weighs nothing."""
+    numbers, count = placement.numbers(population.columns), population.n_examples
+    if count == 0:
+        raise InvalidInput(f"the clients of {population.name} to evaluate on have no examples: hold out more, or none")
+    size = min(batch_size, count)
+    batches = -(-count // size)
+
+    def in_batches(column: np.ndarray) -> jax.Array:
+        fill = [(0, batches * size - count)] + [(0, 0)] * (column.ndim - 1)
+        return jnp.asarray(np.pad(column, fill).reshape(batches, size, *column.shape[1:]))
+
+    fields = {field: in_batches(column) for field, column in numbers.items()}
+    return count, fields, in_batches(np.ones(count, np.float32))
 
 
 def _totals(found: Any, weight: jax.Array) -> Totals:
