@@ -29,8 +29,8 @@ PINNED = {
     "poisson unproven",
     "blindsight.privacy": "Plan Privacy plan",
     "blindsight.runs": "Run begin create find open_run",
-    "blindsight.selection": "ASSUMED Arms Criterion FORMINGS Forming Of accuracies by_accuracy by_correctness correct "
-    "everything mistakes observe where",
+    "blindsight.selection": "ASSUMED Arms Criterion FORMINGS Forming Of accuracies by_accuracy by_correctness coded "
+    "correct everything mistakes observe where",
     "blindsight.service": "AsyncClient Client Running Settings running serve",
     "blindsight.training": "Trained machine train",
     "blindsight.trees": "BoundedSum add clip norm scale size sub sum_clients to_grid zeros_like",

@@ -12,7 +12,7 @@ from blindsight.data import embedded
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.models.primary import primary
-from blindsight.selection import Arms, by_accuracy, by_correctness, correct, everything, mistakes, where
+from blindsight.selection import Arms, by_accuracy, by_correctness, coded, correct, everything, mistakes, where
 
 
 def batch_of(right, region=None, fill: int = 0) -> Batch:
@@ -142,6 +142,18 @@ def test_what_a_population_cannot_answer_is_refused_with_its_name():
     with pytest.raises(InvalidInput, match="is text"):
         Arms({"here": where("said", "hi")}).fit(people(said=np.array(["hi"] * 6)))
     assert Arms({"here": where("region", "yes") & everything()}).fit(region).fields == ("region",)
+
+
+def test_texts_are_selected_by_once_their_public_values_are_named():
+    said = coded(people(said=np.array(["hi", "ho", "hi", "hm", "ho", "ho"])), "said", ["ho", "hi"])
+    assert said.classes["said"] == ("ho", "hi", "other")
+    assert said.columns["said"].tolist() == [1, 0, 1, 2, 0, 0]
+    assert Arms({"greeted": where("said", "hi")}).fit(said)["greeted"] == where("said", 1)
+    with pytest.raises(InvalidInput, match="is no text: said"):
+        coded(people(said=np.array(["hi"] * 6)), "weather", ["rain"])
+    for names in ([], ["hi", "hi"], ["hi", "other"]):
+        with pytest.raises(InvalidInput, match="name different texts"):
+            coded(people(said=np.array(["hi"] * 6)), "said", names)
 
 
 def test_members_and_eligible_clients_are_those_of_the_masks():

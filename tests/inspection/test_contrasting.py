@@ -291,6 +291,18 @@ def test_mistakes_and_slices_are_contrasts_of_their_arms(tmp_path):
         tasks.slices(people, by="weather", **about)
 
 
+def test_slices_are_made_by_any_text_whose_values_are_public(tmp_path):
+    people = halves(clients=200)
+    version = np.repeat(np.where(np.arange(people.size) % 2, "2.1", "2.0"), people.sizes)
+    about: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-6, "per_class": 1, "key": KEY}
+    about["ledger"] = Ledger(tmp_path / "ledger.db")
+    phones = people.replace({**people.columns, "version": version})
+    report = tasks.slices(phones, by="version", values=("2.1", "2.0"), out=tmp_path / "run", **about)
+    assert {arm.name for arm in report.arms} == {"2.0", "2.1"}
+    with pytest.raises(InvalidInput, match="named classes or values"):
+        tasks.slices(phones, by="version", out=tmp_path / "other", **about)
+
+
 def test_of_arms_trained_at_different_rates_the_dearest_is_paid_for():
     """With one round too, where nothing says "repeated" around the event."""
     arms = selection.by_accuracy(0.5, 0.9)

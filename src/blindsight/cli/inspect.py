@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["inspect"]
 
-_OWN = {"minimum": "mistakes", "by": "slices", "low": "slices", "high": "slices"}
+_OWN = {"minimum": "mistakes", "by": "slices", "values": "slices", "low": "slices", "high": "slices"}
 """Options that only one task has."""
 
 
@@ -52,6 +52,9 @@ def inspect(
         int | None, typer.Option(min=1, help="mistakes: of clients with at least so many such examples (5).")
     ] = None,
     by: Annotated[str | None, typer.Option(help="slices: accuracy, or a field with named classes.")] = None,
+    values: Annotated[
+        list[str] | None, typer.Option("--value", help="slices: a text to compare in the field --by; repeat.")
+    ] = None,
     low: Annotated[
         float | None, typer.Option(help="slices: clients below this accuracy fail; else found privately.")
     ] = None,
@@ -67,11 +70,11 @@ def inspect(
 
     sanity: do the data look right at all? mistakes: what does the model get wrong? slices: on whom does it fail?
     """
-    own: dict[str, Any] = {"minimum": minimum, "by": by, "low": low, "high": high}
-    own = {name: value for name, value in own.items() if value is not None}
+    own: dict[str, Any] = {"minimum": minimum, "by": by, "values": values, "low": low, "high": high}
+    own = {name: value for name, value in own.items() if value not in (None, [])}
     for name in own:
         if _OWN[name] != task:
-            raise InvalidInput(f"--{name} is for blindsight inspect {_OWN[name]}: leave it out")
+            raise InvalidInput(f"--{name.removesuffix('s')} is for blindsight inspect {_OWN[name]}: leave it out")
     from blindsight.accounting.ledger import Ledger
     from blindsight.jobs import run_inspection
 

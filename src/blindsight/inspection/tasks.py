@@ -7,13 +7,14 @@
 ==========  ==================================================================================================
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.inspection.contrasting import Quarters, contrast
 from blindsight.inspection.report import Report
-from blindsight.selection import Arms, by_accuracy, by_correctness, everything, where
+from blindsight.selection import Arms, by_accuracy, by_correctness, coded, everything, where
 
 __all__ = ["mistakes", "sanity", "slices"]
 
@@ -35,25 +36,37 @@ def mistakes(clients: Population, *, minimum: int = 5, **settings: Any) -> Repor
 
 
 def slices(
-    clients: Population, *, by: str = "accuracy", low: float | None = None, high: float | None = None, **settings: Any
+    clients: Population,
+    *,
+    by: str = "accuracy",
+    values: Sequence[str] | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    reference: Population | None = None,
+    **settings: Any,
 ) -> Report:
     """On whom does the model fail? As `contrast`.
 
     `by="accuracy"` compares clients with an accuracy below `low` with those of at least `high`; without the two, the
-    quarters, found with privacy. `by` a field with named classes compares its first class with each other one.
+    quarters, found with privacy. `by` a field with named classes compares its first class with each other one; of a
+    field of texts the public `values` to compare have to be named.
     """
     about = {"task": "slices", "title": "On whom does the model fail?"}
     about["question"] = "What do clients on which the model fails have that others have not?"
     if by != "accuracy":
-        names = clients.classes.get(by, ())
+        if values:
+            clients = coded(clients, by, values)
+            reference = reference if reference is None else coded(reference, by, values)
+        names = tuple(values or clients.classes.get(by, ()))
         if not 2 <= len(names) <= _MOST_SLICES:
             raise InvalidInput(
-                f"slices are made by accuracy or by a field with 2 to {_MOST_SLICES} named classes, and {by!r} of "
-                f"{clients.name} has {len(names)}"
+                f"slices are made by accuracy or by a field with 2 to {_MOST_SLICES} named classes or values, and "
+                f"{by!r} of {clients.name} has {len(names)}"
             )
         about |= {"title": f"What differs by {by}?", "question": f"What differs between clients by {by}?"}
-        return contrast(clients, Arms({name: where(by, name) for name in names}), **about, **settings)
+        arms = Arms({name: where(by, name) for name in names})
+        return contrast(clients, arms, reference=reference, **about, **settings)
     if (low is None) != (high is None):
         raise InvalidInput("give both thresholds of accuracy, low and high, or neither: they are then found privately")
     arms = Quarters() if low is None or high is None else by_accuracy(low, high)
-    return contrast(clients, arms, **about, **settings)
+    return contrast(clients, arms, reference=reference, **about, **settings)

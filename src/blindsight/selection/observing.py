@@ -1,0 +1,59 @@
+"""What clients find out about their own examples before anyone is selected."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from blindsight.data.population import TEXT, Population
+from blindsight.errors import InvalidInput
+from blindsight.models.primary import Primary, gather
+
+__all__ = ["accuracies", "coded", "observe"]
+
+_OTHER = "other"
+
+
+def observe(
+    population: Population, primary: Primary, *, inputs: str | Sequence[str] = "image", label: str = "label"
+) -> Population:
+    """The population with what each client finds out by running the primary model on its own examples.
+
+    Fields `predicted`, `confidence` and, where there are labels, `is_correct`. They are the clients' own: nothing of
+    them leaves but through a release. The model is checked against the population first.
+    """
+    primary.check(population, inputs, label)
+    columns = population.columns
+    predicted, confidence = primary.predict(gather(columns, inputs))
+    derived = {"predicted": predicted, "confidence": confidence}
+    if label in columns:
+        derived["is_correct"] = predicted == columns[label]
+    return population.replace({**columns, **derived})
+
+
+def accuracies(population: Population) -> np.ndarray:
+    """Each client's own accuracy, 1 if it has no examples: the truth, `simulation_only`."""
+    if "is_correct" not in population.fields:
+        raise InvalidInput(f"accuracies need labels and a primary model: observe {population.name} with both first")
+    owner = np.repeat(np.arange(population.size), population.sizes)
+    right = np.bincount(owner, population.columns["is_correct"], population.size)
+    return np.where(population.sizes > 0, right / np.maximum(population.sizes, 1), 1.0)
+
+
+def coded(population: Population, field: str, names: Sequence[str]) -> Population:
+    """The population with the texts in `field` as numbered classes, so that `where` can select by them.
+
+    `names` are public, as a list of versions or countries is; a list that is read off the data would be a release. Any
+    other text is of the class "other".
+    """
+    if field not in population.fields or population.fields[field][0] != TEXT:
+        known = [name for name, (dtype, _) in population.fields.items() if dtype == TEXT]
+        raise InvalidInput(f"{field!r} of {population.name} is no text: {', '.join(known) or 'nothing in it is'}")
+    if not names or len({*names, _OTHER}) <= len(names):
+        raise InvalidInput(f"name different texts of {field!r}, one at least and none {_OTHER!r}, got {list(names)}")
+    column = population.columns[field]
+    codes = np.full(len(column), len(names), np.int32)
+    for number, name in enumerate(names):
+        codes[column == name] = number
+    found = population.replace({**population.columns, field: codes})
+    found.classes[field] = (*names, _OTHER)
+    return found
