@@ -10,8 +10,8 @@ noise of 0.01 times the clip: this protects nobody, and the table beside the gri
 What differs from the paper: `femnist` are 541 writers of LEAF, not the 3,400 of TFF's EMNIST; `handwriting` are 3,400
 synthetic writers. Thresholds are the paper's quantiles (the quarters of clients) of our own primary model's accuracies,
 not its 0.882 and 0.939. As in the paper, samples are inverted in the arms that fail under the bug, and in no other; the
-arms' minorities (15 % of the failing examples are not inverted) show in no sample. Who is eligible is read off the data,
-as theirs was: all numbers here are `simulation_only`.
+arms' minorities (15 % of the failing examples are not inverted) show in no sample. Who is eligible is read off the
+data, as theirs was: all numbers here are `simulation_only`.
 Writes gan_emnist_POPULATION.json, .png and .npz (the samples), after every arm; arms that are there are not done again.
 """
 
