@@ -12,6 +12,7 @@ part with a zero, so that nobody learns how many do.
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -72,15 +73,7 @@ def dp_fedavg_gan(
     **Guarantee**: every step releases one Gaussian sum on its cohort, at `privacy.noise_multiplier`; nothing else
     leaves the clients, and the generator is computed from that release alone.
     """
-    counts = batch_size, critic_steps, generator_batch_size, generator_steps, critic_rounds
-    if not all(count >= 1 for count in counts):
-        raise InvalidInput(
-            f"batch sizes, steps and critic_rounds must be at least 1, got {', '.join(map(str, counts))}"
-        )
-    if not 0 <= average < 1:
-        raise InvalidInput(f"average lies between 0 (the last generator) and 1, got {average}")
-    if privacy.noise_multiplier is None:
-        raise InvalidInput("this Privacy has no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
+    _check((batch_size, critic_steps, generator_batch_size, generator_steps, critic_rounds), average, privacy)
     critic, fixed_critic = eqx.partition(gan.critic, eqx.is_inexact_array)
     generator, fixed_generator = eqx.partition(gan.generator, eqx.is_inexact_array)
     noise = privacy.noise_multiplier
@@ -135,17 +128,7 @@ def dp_fedavg_gan(
             whole = pair(critic, generator)
             return generator_loss(whole, whole.generator, key, generator_batch_size)
 
-        def on_step(number: Any, carry: tuple[Tree, Any, Tree]) -> tuple[Tree, Any, Tree]:
-            generator, state, before = carry
-            gradient = jax.grad(loss)(generator, jax.random.fold_in(key, number))
-            updates, state = generator_optimizer.update(gradient, state, generator)
-            generator = trees.add(generator, updates)
-            kept = trees.add(trees.scale(before, average), trees.scale(generator, 1 - average))
-            return generator, state, kept
-
-        carry = server.generator, server.generator_optimizer, server.average
-        generator, state, kept = jax.lax.fori_loop(0, generator_steps, on_step, carry)
-        return server._replace(generator=generator, generator_optimizer=state, average=kept)
+        return _descend(loss, generator_optimizer, server, key, steps=generator_steps, average=average)
 
     def init() -> State:
         states = critic_optimizer.init(critic), generator_optimizer.init(generator)
@@ -159,6 +142,41 @@ def dp_fedavg_gan(
         return pair(state.params, server.average)
 
     return Algorithm(init, step, mechanism.event_for(trees.size(critic)), model)
+
+
+def _check(counts: tuple[int, ...], average: float, privacy: Privacy) -> None:
+    if not all(count >= 1 for count in counts):
+        raise InvalidInput(
+            f"batch sizes, steps and critic_rounds must be at least 1, got {', '.join(map(str, counts))}"
+        )
+    if not 0 <= average < 1:
+        raise InvalidInput(f"average lies between 0 (the last generator) and 1, got {average}")
+    if privacy.noise_multiplier is None:
+        raise InvalidInput("this Privacy has no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
+
+
+def _descend(
+    loss: Callable[[Tree, jax.Array], jax.Array],
+    optimizer: optax.GradientTransformation,
+    server: Server,
+    key: jax.Array,
+    *,
+    steps: int,
+    average: float,
+) -> Server:
+    """The server after so many steps of its generator down the loss, which has no data of anyone's in it."""
+
+    def on_step(number: Any, carry: tuple[Tree, Any, Tree]) -> tuple[Tree, Any, Tree]:
+        generator, state, before = carry
+        gradient = jax.grad(loss)(generator, jax.random.fold_in(key, number))
+        updates, state = optimizer.update(gradient, state, generator)
+        generator = trees.add(generator, updates)
+        kept = trees.add(trees.scale(before, average), trees.scale(generator, 1 - average))
+        return generator, state, kept
+
+    carry = server.generator, server.generator_optimizer, server.average
+    generator, state, kept = jax.lax.fori_loop(0, steps, on_step, carry)
+    return server._replace(generator=generator, generator_optimizer=state, average=kept)
 
 
 def chosen_first(
