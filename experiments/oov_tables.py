@@ -1,0 +1,378 @@
+"""Unknown words after a tokeniser's bug: Tables 6, 7 and 8 and Figure 4 of Augenstein et al. 2020, and what tests see.
+
+    python experiments/oov_tables.py direct [--runs 200]       the released statistics: detection, false alarms, rates
+    python experiments/oov_tables.py prepare FOLDER            token numbers for the models, so that these need no text
+    python experiments/oov_tables.py models FOLDER             language models on an accelerator
+    python experiments/oov_tables.py draw                      the picture
+
+The bug joins the first two words of 0, 1, 10 or 100 % of the sentences. Text is real (stackexchange: the vocabulary are
+the most frequent 10,000 words of a public half of the authors, the other half is examined) and embedded (forum: the
+vocabulary from 1,000 other authors). *Direct* draws clients anew in each run, divides each client's sentences by a coin
+into before and after, plants the bug after, and reads one round at (epsilon, 1e-6): nothing is wrong in A/A runs.
+*Models* are trained by DP-FedAvg: on stackexchange the papers' architectures with as much noise in the mean as theirs
+had (z / cohort = 1 / 5,000, which promises 3,424 clients nothing), on forum small ones at an honest epsilon of 8.
+"""
+
+import argparse
+import collections
+import dataclasses
+import json
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import blindsight as bs
+from blindsight import keys
+from blindsight.accounting.as_published import fixed_size_epsilon
+from blindsight.algorithms import Algorithm
+from blindsight.algorithms.dp_fedavg import dp_fedavg
+from blindsight.backends import Batch, Simulation
+from blindsight.data import faults, text
+from blindsight.data.population import Population, ranges
+from blindsight.data.text import Vocabulary
+from blindsight.inspection import measuring, unknown_findings, unknown_models
+from blindsight.inspection import unknown_words as words
+from blindsight.inspection.measuring import Measured
+from blindsight.inspection.unknown_models import WordTraining
+from blindsight.inspection.unknowns import SHARES
+from blindsight.models.cifg_lstm import next_token_loss
+from blindsight.privacy import Privacy
+
+DELTA, FRACTIONS = 1e-6, (0.0, 0.01, 0.1, 1.0)
+RESULTS = Path("experiments/results")
+BUG = "token_join:glue=space"
+PUBLISHED_DELTA = 2.92e-6
+PUBLISHED = {"table 6": [0.0652, 0.0663, 0.0760, 0.1789], "epsilon": 9.22, "delta": PUBLISHED_DELTA}
+PUBLISHED_LISTS = {
+    "0": "regex 5.50, jsfiddle 3.90, xcode 3.12, divs 2.75, stackoverflow 2.75, listview 2.74, textbox 2.73",
+    "0.01": "regex 5.15, jsfiddle 3.73, xcode 2.86, listview 2.64, textbox 2.56, divs 2.45, stackoverflow 2.44",
+    "0.1": "i have 8.08, i am 5.60, regex 4.45, you can 3.71, if you 2.81, this is 2.77, here is 2.73",
+    "1": "i have 27.47, i am 16.50, this is 9.92, you can 9.04, here is 8.30, if you 8.29, i want 8.17",
+}
+"""Table 8, the first seven of twenty, probabilities in thousandths."""
+
+
+def sources(name: str, clients: int) -> tuple[Population, Vocabulary]:
+    """The sentences under examination, and a vocabulary from other people's."""
+    if name == "stackexchange":
+        everyone = bs.data.dataset("stackexchange", unit="sentence")
+        order = np.random.default_rng(0).permutation(everyone.size)
+        public, private = (everyone.select(np.sort(half)) for half in np.array_split(order, 2))
+        return text.split_sentences(private, most=400), Vocabulary.most_frequent(public, 10_000)
+    public = bs.data.embedded("forum", clients=1000, seed=1)
+    private = bs.data.embedded("forum", clients=clients)
+    return text.split_sentences(private, most=400), Vocabulary.most_frequent(public, 2_000)
+
+
+# --- direct statistics
+
+
+class Runs:
+    """One round after another on clients drawn anew, from what every sentence looks like, sound and broken."""
+
+    def __init__(self, name: str, clients: int, bugs: tuple[str, ...]) -> None:
+        self.sentences, vocabulary = sources(name, clients)
+        suspects = words.suspects_of(None, "lower")
+        self.labels = (*map(str, suspects), "none")
+        self.parts = (words.Rates(), words.Signs(), words.Votes(self.labels))
+
+        def table(population: Population) -> dict[str, np.ndarray]:
+            sided = population.replace(
+                {"text": population.columns["text"], "side": np.zeros(population.n_examples, int)}
+            )
+            columns = words.observe(sided, vocabulary, suspects, "lower").columns
+            return {field: column.astype(np.float32) for field, column in columns.items() if field != "side"}
+
+        self.sound = table(self.sentences)
+        self.broken = {bug: table(faults.apply(self.sentences, bug)) for bug in bugs}
+        self.dice = np.random.default_rng(2020)
+
+        @jax.jit
+        @jax.vmap
+        def sent(fields: dict[str, jax.Array], weight: jax.Array) -> dict[str, jax.Array]:
+            batch = Batch(fields, weight)
+            return {p.name: p.client_part(batch, jnp.eye(2) * weight, jax.random.key(0)) for p in self.parts}
+
+        self.sent = sent
+
+    def rate(self, bug: str, fraction: float) -> float:
+        """The true share of unknown words where that fraction of sentences is broken: simulation_only."""
+        broken, hit = self.broken[bug], np.random.default_rng(1).random(self.sentences.n_examples) < fraction
+        unknown, counted = (np.where(hit, broken[field], self.sound[field]).sum() for field in ("unknown", "words"))
+        return float(unknown / counted)
+
+    def once(self, bug: str, fraction: float, epsilon: float) -> tuple[Any, list[Any], Any]:
+        """One round: what was read, what was found, and the diagnosis."""
+        people, dice = self.sentences, self.dice
+        who = dice.integers(people.size, size=people.size)
+        sizes, rows = people.sizes[who], people.rows(who)
+        owner = np.repeat(np.arange(len(who)), sizes)
+        rows = rows[np.argsort(owner + dice.random(len(rows)), kind="stable")]  # in any order within each client
+        each = np.minimum(sizes // 2, 200)
+        place, most = ranges(np.zeros_like(sizes), sizes), np.repeat(each, sizes)
+        kept = place < 2 * most
+        rows, group = rows[kept], (2 * owner + (place >= most))[kept]
+        hit = np.flatnonzero((group % 2 == 1) & (dice.random(len(rows)) < fraction))
+
+        def totals(field: str) -> np.ndarray:
+            column = self.sound[field][rows]
+            column[hit] = self.broken[bug][field][rows[hit]]
+            sums = [np.bincount(group, one, 2 * len(who)) for one in column.reshape(len(rows), -1).T]
+            return np.stack(sums, axis=1).reshape(len(who), 2, -1).astype(np.float32)
+
+        # a client's side as one example: means of what is averaged, totals of what is counted
+        fields = {"looked": totals("looked") / np.maximum(each, 1)[:, None, None], "repaired": totals("repaired")}
+        fields |= {field: totals(field)[..., 0] for field in ("words", "unknown")}
+        vectors = self.sent(fields, np.repeat((each > 0).astype(np.float32)[:, None], 2, axis=1))
+        mechanisms = measuring.noise_for(self.parts, epsilon=epsilon, delta=DELTA, shares=SHARES)
+        released: dict[str, Measured] = {}
+        for part in self.parts:
+            std = mechanisms[part.name].noise_multiplier * part.bound
+            sums = np.asarray(vectors[part.name], np.float64).sum(axis=0)
+            released[part.name] = Measured(sums + dice.normal(0, std, sums.shape), std, epsilon)
+        reading = unknown_findings.read(*(released[part.name] for part in self.parts), self.labels)
+        listed, (diagnosis,) = unknown_findings.compare(reading)
+        return reading, [one for one in listed if one.verdict == "found"], diagnosis
+
+
+def direct(runs: int) -> dict[str, Any]:
+    """How often the bug is found and named, how often something is found where nothing is wrong, and released rates."""
+    bugs = ("token_join", BUG)
+    found: dict[str, Any] = {}
+    for name, clients in (("stackexchange", 0), ("forum", 3400)):
+        study = Runs(name, clients, bugs)
+        cells, alarms, rates = list[Any](), list[Any](), dict[str, Any]()
+        for epsilon in (0.5, 1.0, 2.0, 8.0):
+            quiet = [bool(study.once(BUG, 0.0, epsilon)[1]) for _ in range(5 * runs)]
+            alarms.append({"epsilon": epsilon, "runs": len(quiet), "false_alarms": float(np.mean(quiet))})
+            print(name, alarms[-1], flush=True)
+            for bug in bugs:
+                for fraction in (0.001, 0.003, 0.01, 0.1, 1.0):
+                    done = [study.once(bug, fraction, epsilon) for _ in range(runs)]
+                    counted = collections.Counter(one.name for _, listed, _ in done for one in listed)
+                    cell = {"bug": bug, "fraction": fraction, "epsilon": epsilon, "runs": runs}
+                    cell |= {"found": float(np.mean([bool(listed) for _, listed, _ in done]))}
+                    cell |= {"named": float(np.mean([d.fault == "token_join" for *_, d in done]))}
+                    cell |= {"by": {k: round(v / runs, 3) for k, v in counted.most_common(5)}}
+                    cells.append(cell)
+                    print(name, {k: v for k, v in cell.items() if k != "by"}, flush=True)
+        for fraction in FRACTIONS:
+            reading = study.once(BUG, fraction, 1.0)[0]
+            _, after = reading.rates(0), reading.rates(1)
+            shown = {"true_rate": round(study.rate(BUG, fraction), 5), "simulation_only": "true_rate"}
+            shown |= {"released": [tuple(round(v, 5) for v in rate) for rate in after[: 1 + len(words.PLACES)]]}
+            rates[str(fraction)] = shown
+        found[name] = {"clients": study.sentences.size, "nothing_wrong": alarms, "cells": cells, "rates": rates}
+    return found
+
+
+# --- models
+
+
+def prepare(folder: Path) -> None:
+    """Sentences and unknown words as numbers, at every fraction, in one file for each population."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, clients in (("stackexchange", 0), ("forum", 6000)):
+        sentences, vocabulary = sources(name, clients)
+        kept: dict[str, np.ndarray] = {"vocabulary": np.array(vocabulary.words)}
+        for fraction in FRACTIONS:
+            broken = text.split_sentences(faults.apply(sentences, f"{BUG}:{fraction}:by=example"), most=64)
+            for kind, read in (("words", text.word_tokens), ("letters", text.unknown_words)):
+                examples = read(broken, vocabulary, length=20)
+                kept[f"{fraction:g} {kind}"] = examples.columns["tokens"].astype(np.int16)
+                kept[f"{fraction:g} {kind} sizes"] = examples.sizes
+        np.savez_compressed(folder / f"oov_{name}.npz", **kept)
+        print(name, f"{(folder / f'oov_{name}.npz').stat().st_size / 1e6:.1f} MB", flush=True)
+
+
+PAPER = WordTraining(
+    cohort=400, rounds=300, embedding=96, cells=670, letter_embedding=128, letter_cells=256, letter_layers=3,
+    samples=100_000,
+)  # fmt: skip
+SMALL = WordTraining(cohort=600, rounds=150, samples=100_000)
+
+
+def models(folder: Path, seconds: dict[str, float]) -> dict[str, Any]:
+    """Train a model of words and one of letters at every fraction, and write down what they generate."""
+    found: dict[str, Any] = {}
+    for name, training in (("stackexchange", PAPER), ("forum", SMALL)):
+        opened = np.load(folder / f"oov_{name}.npz")
+        kept = {field: opened[field] for field in opened.files}
+        vocabulary = Vocabulary(tuple(kept["vocabulary"].tolist()))
+        clients = len(kept["0 words sizes"])
+
+        def people(fraction: float, kind: str, kept: dict[str, np.ndarray] = kept, name: str = name) -> Population:
+            columns = {"tokens": kept[f"{fraction:g} {kind}"].astype(np.int32)}
+            return Population(columns, sizes=kept[f"{fraction:g} {kind} sizes"], name=name)
+
+        each = sum(fit(people(1.0, k), make(k, vocabulary, training, clients), 13)[1] for k in unknown_models.KINDS)
+        affordable = int(seconds[name] / (len(FRACTIONS) * each))
+        training = dataclasses.replace(training, rounds=max(20, min(training.rounds, affordable)))
+        print(f"{name}: {each:.3f} s a round of both, {training.rounds} rounds", flush=True)
+        trained = dict[tuple[str, str], Any]()
+        for kind in unknown_models.KINDS:
+            algorithm = make(kind, vocabulary, training, clients)
+            for fraction in FRACTIONS:
+                began = time.monotonic()
+                trained[f"{fraction:g}", kind], _ = fit(people(fraction, kind), algorithm, training.rounds)
+                print(name, fraction, kind, f"{time.monotonic() - began:.1f} s", flush=True)
+        shown: dict[str, Any] = {}
+        for fraction in FRACTIONS:  # the other side is the sound one
+            pair = {("before", k): trained["0", k] for k in unknown_models.KINDS}
+            pair |= {("after", k): trained[f"{fraction:g}", k] for k in unknown_models.KINDS}
+            made = unknown_models.generate(pair, vocabulary, training)["after"]
+            shown[f"{fraction:g}"] = rounded(dataclasses.asdict(made))
+            listed = zip(made.listed.words[:8], made.listed.probabilities[:8], strict=True)
+            print(name, fraction, f"{made.rate:.4f}", [f"{word} {1000 * p:.2f}" for word, p in listed], flush=True)
+        found[name] = {"clients": clients, "training": dataclasses.asdict(training), "made": shown}
+        found[name]["privacy"] = promises(training, clients)
+        print(name, found[name]["privacy"], flush=True)
+    return found
+
+
+def noise_of(training: WordTraining, clients: int) -> float:
+    """As much in the mean as the papers had; or such that a model of words and one of letters promise epsilon 8."""
+    if training.cells == PAPER.cells:
+        return training.cohort / 5000
+    both = Privacy(population=clients, cohort=training.cohort, rounds=2 * training.rounds, clip=1.0)
+    return float(both.calibrate(epsilon=8.0, delta=DELTA).noise_multiplier or 0.0)
+
+
+def make(kind: str, vocabulary: Vocabulary, training: WordTraining, clients: int) -> tuple[Algorithm, Privacy]:
+    """DP-FedAvg of that kind of model."""
+    privacy = dataclasses.replace(training.privacy(kind, clients), noise_multiplier=noise_of(training, clients))
+    algorithm = dp_fedavg(
+        training.model(kind, vocabulary),
+        next_token_loss(),
+        privacy,
+        client_optimizer=optax.sgd(training.client_rate),
+        server_optimizer=optax.sgd(training.server_rate, momentum=training.momentum, nesterov=True),
+        batch_size=training.batch_size,
+        sampler="float",
+    )
+    return algorithm, privacy
+
+
+def fit(people: Population, how: tuple[Algorithm, Privacy], rounds: int) -> tuple[Any, float]:
+    """The model after so many rounds, and the seconds of one, the first ones not counted."""
+    (algorithm, privacy), key = how, keys.root()
+    backend, state, began = Simulation(people), algorithm.init(), 0.0
+    for number in range(rounds):
+        if number == min(3, rounds - 1):
+            jax.block_until_ready(state.params)
+            began = time.monotonic()
+        drawn = privacy.sampling.draw(key=key.derive("cohort", number))
+        cohort = backend.cohort(drawn, n_expected=privacy.sampling.n_expected, key=key.derive("clients", number))
+        state, _ = algorithm.step(state, cohort, key=key.derive("noise", number))
+    jax.block_until_ready(state.params)
+    return algorithm.model(state), (time.monotonic() - began) / max(rounds - 3, 1)
+
+
+def promises(training: WordTraining, clients: int) -> dict[str, Any]:
+    """What the models promise these clients, what the papers' settings do, and what the papers say they do."""
+    used = noise_of(training, clients)
+    both = Privacy(population=clients, cohort=training.cohort, rounds=2 * training.rounds, clip=1.0)
+    ours = dataclasses.replace(both, noise_multiplier=used).guarantee(delta=DELTA).epsilon
+    theirs = Privacy(population=342_477, cohort=5000, rounds=2000, clip=0.2, noise_multiplier=1.0)
+    honest = theirs.guarantee(delta=PUBLISHED_DELTA).epsilon
+    said = fixed_size_epsilon(342_477, 5000, 1.0, 2000, PUBLISHED_DELTA)
+    return {
+        "noise_multiplier": used,
+        "epsilon of both models": ours,
+        "delta": DELTA,
+        "papers: as published, one model": said,
+        "papers: poisson sampling, one model": honest,
+    }
+
+
+def rounded(value: Any) -> Any:
+    """Plain values with five digits."""
+    if isinstance(value, dict):
+        return {name: rounded(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(item) for item in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+# --- the picture
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    """Figure 4 for both populations, released and generated; detection by fraction; the lists of Table 8."""
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(2, 3, figsize=(14, 8), layout="constrained")
+    for row, name in enumerate(("stackexchange", "forum")):
+        about = result["direct"][name]
+        places = np.arange(1, len(words.PLACES))
+        for number, fraction in enumerate(FRACTIONS):
+            label, colour = f"{100 * fraction:g} %", f"C{number}"
+            rates = np.array(about["rates"][str(fraction)]["released"])[1:-1]
+            errors = np.abs(rates[:, 1:].T - rates[:, 0])
+            axes[row, 0].errorbar(places, 100 * rates[:, 0], 100 * errors, color=colour, label=label, capsize=2)
+            made = result.get("models", {}).get(name, {}).get("made", {}).get(f"{fraction:g}")
+            if made:
+                axes[row, 1].plot(places, 100 * np.array(made["places"][:-1]), "o-", color=colour, label=label)
+        axes[row, 0].set_title(f"{name}: released at epsilon 1")
+        axes[row, 1].set_title(f"{name}: generated by the word model")
+        for axis in axes[row, :2]:
+            axis.set(xlabel="position in the sentence", ylabel="unknown words (% of sentences)", yscale="symlog")
+            axis.set_yticks([0, 1, 3, 10, 30, 100], ["0", "1", "3", "10", "30", "100"])
+            axis.legend(title="sentences with the bug", fontsize=8)
+            axis.grid(alpha=0.3)
+        axis = axes[row, 2]
+        for number, epsilon in enumerate((0.5, 1.0, 2.0, 8.0)):
+            cells = [c for c in about["cells"] if c["epsilon"] == epsilon]
+            for bug, style in (("token_join", "o-"), (BUG, "^:")):
+                some = [c for c in cells if c["bug"] == bug]
+                shown = f"epsilon {epsilon:g}" if bug == "token_join" else None
+                x = [100 * c["fraction"] for c in some]
+                axis.plot(x, [100 * c["named"] for c in some], style, color=f"C{number}", label=shown)
+        alarm = max(one["false_alarms"] for one in about["nothing_wrong"])
+        axis.axhline(100 * alarm, color="grey", lw=0.8)
+        axis.text(0.1, 100 * alarm + 1, f"nothing wrong: at most {100 * alarm:.1f} % found", fontsize=8, color="grey")
+        axis.set(xscale="log", xlabel="sentences with the bug (%)", ylabel="named (% of runs)", title=f"{name}: direct")
+        axis.legend(fontsize=8, title="solid: no glue; dotted: a space")
+        axis.grid(alpha=0.3)
+    figure.savefig(path, dpi=90)
+
+
+def main() -> None:
+    """One stage; every stage adds to oov_tables.json."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stage", choices=("direct", "prepare", "models", "draw"))
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("data"))
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=160.0, help="of training on stackexchange; half on forum")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    if options.stage == "prepare":
+        prepare(options.folder)
+        return
+    path = options.out / "oov_tables.json"
+    options.out.mkdir(parents=True, exist_ok=True)
+    result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    began = time.monotonic()
+    if options.stage == "direct":
+        result["direct"] = direct(options.runs)
+    if options.stage == "models":
+        result["models"] = models(options.folder, {"stackexchange": options.seconds, "forum": options.seconds / 2})
+    if options.stage != "draw":
+        result[options.stage]["command"] = f"python experiments/oov_tables.py {options.stage}"
+        result[options.stage]["hardware"] = f"{jax.devices()[0].device_kind}, {platform.machine()}"
+        result[options.stage]["versions"] = {"jax": jax.__version__, "python": platform.python_version()}
+        result[options.stage]["seconds"] = round(time.monotonic() - began)
+        result["published"] = PUBLISHED | {"table 8": PUBLISHED_LISTS}
+        path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if "direct" in result:
+        draw(result, options.out / "oov_tables.png")
+
+
+if __name__ == "__main__":
+    main()
