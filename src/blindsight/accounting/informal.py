@@ -108,10 +108,10 @@ def many_laplaces(epsilon: float, updates: int, delta: float) -> float:
     reach = 60 + 20 * math.sqrt(2 * updates) + 2 * epsilon  # in scales of one noise, on either side
     steps = max(8, min(1024, int(_MOST_POINTS / (2 * reach)), int(4096 * max(1.0, math.sqrt(updates)) / epsilon)))
     shift = max(1, round(epsilon * steps))
-    decay = math.exp(-epsilon / shift)  # so that the shift is a whole number of steps and one noise gives epsilon
+    per_step = epsilon / shift  # so that the shift is a whole number of steps and one noise gives epsilon
     points = 1 << math.ceil(math.log2(2 * reach * shift / epsilon))
-    angles = 2 * np.pi * np.fft.rfftfreq(points)
-    one = (1 - decay) ** 2 / (1 - 2 * decay * np.cos(angles) + decay**2)
+    half_angles = np.pi * np.fft.rfftfreq(points)
+    one = 1 / (1 + (np.sin(half_angles) / math.sinh(per_step / 2)) ** 2)
     chances = np.maximum(np.fft.fftshift(np.fft.irfft(one**updates, points)), 0.0)
     shifted = np.roll(chances, shift)
 

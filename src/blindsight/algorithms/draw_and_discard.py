@@ -54,6 +54,10 @@ def client_update(task: Task, weights: np.ndarray, x: np.ndarray, y: np.ndarray,
     width = task.features.width if task.features else 0
     if task.family == "custom" or examples.ndim != 2 or examples.shape != (len(y), width):
         raise InvalidInput(f"{task.model} wants features of shape (examples, {width}) with as many responses")
+    if task.family in ("multinomial", "ordinal") and task.response:
+        places = np.asarray(y)
+        if not np.all((places >= 0) & (places < task.response.classes)):
+            raise InvalidInput(f"the responses of {task.model} are places from 0 to {task.response.classes - 1}")
     with np.errstate(all="ignore"):  # what overflows counts as zero
         gradient = glm.gradient(task.family, drawn, examples, y)
     return _noised(task, drawn, gradient, key)

@@ -201,7 +201,7 @@ class Features:
         count = len(next(iter(encoded.values()))) if encoded else _row_count(rows)
         if any(len(part) != count for part in encoded.values()):
             raise InvalidInput(f"all columns need the same number of rows, got {[len(p) for p in encoded.values()]}")
-        crossed = [(encoded[a][:, :, None] * encoded[b][:, None, :]).reshape(count, -1) for a, b in self.crosses]
+        crossed = [_crossed(encoded[a], encoded[b]) for a, b in self.crosses]
         return np.hstack([np.ones((count, int(self.intercept))), *encoded.values(), *crossed])
 
     def to_dict(self) -> dict[str, Any]:
@@ -317,6 +317,10 @@ def _utf8(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError:  # half of a pair of surrogates counts as U+FFFD, as in a browser
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def _crossed(slow: np.ndarray, fast: np.ndarray) -> np.ndarray:
+    return (slow[:, :, None] * fast[:, None, :]).reshape(len(slow), slow.shape[1] * fast.shape[1])
 
 
 def _column(rows: Rows, name: str) -> Sequence[Any]:
