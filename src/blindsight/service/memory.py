@@ -14,6 +14,7 @@ from pathlib import Path
 
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.service import snapshots
+from blindsight.service.randomness import random_index
 from blindsight.service.store import Record
 from blindsight.service.tickets import Spent
 
@@ -92,7 +93,7 @@ class MemoryStore:
     async def draw(self, record: Record) -> bytes | None:
         """One of the instances, at random."""
         instances = self._instances.get(record.life)
-        return instances[secrets.randbelow(len(instances))] if instances else None
+        return instances[random_index(len(instances))] if instances else None
 
     async def instances(self, record: Record) -> tuple[list[bytes], int]:
         """All instances, and how many updates have been taken."""
@@ -107,7 +108,7 @@ class MemoryStore:
         instances = self._instances.get(record.life)
         if not instances:
             return False
-        instances[secrets.randbelow(len(instances))] = update
+        instances[random_index(len(instances))] = update
         self._counts[record.life] += 1
         return True
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from blindsight.algorithms.draw_and_discard import average, initial_instances
 from blindsight.keys import root
-from blindsight.service.protocol import Refusal, decode, encode
+from blindsight.service.protocol import OCTETS, VERSION, Refusal, decode, encode
 from blindsight.service.spam import REFRESH_EVERY, Window
 from blindsight.service.store import Record, Store
 
@@ -30,6 +30,12 @@ class Pool:
         self.length = 4 * record.task.weights
         self.about = f"{record.model} {record.task.version} {record.life}".encode()
         self.version = record.task.version.encode()
+        self.headers = (
+            (b"content-type", OCTETS.encode()),
+            (b"content-length", b"%d" % self.length),
+            (b"cache-control", b"no-store"),
+            (VERSION.lower().encode(), self.version),
+        )
         self.task_body = json.dumps(record.task.to_dict(), allow_nan=False).encode()
         self.draws = self.taken = self.spam = self.replays = 0
         self._store = store

@@ -27,6 +27,7 @@ from pathlib import Path
 
 from blindsight.errors import BlindsightError
 from blindsight.service import snapshots
+from blindsight.service.randomness import random_index
 from blindsight.service.redis_wire import Redis
 from blindsight.service.store import Record, StoreUnreachable
 from blindsight.service.tickets import SKEW_S
@@ -101,7 +102,7 @@ class RedisStore:
 
     async def draw(self, record: Record) -> bytes | None:
         """One of the instances, at random."""
-        (instance,) = await self._redis.ask(("GET", _key(record, secrets.randbelow(record.task.instances))))
+        (instance,) = await self._redis.ask(("GET", _key(record, random_index(record.task.instances))))
         return instance
 
     async def instances(self, record: Record) -> tuple[list[bytes], int]:
@@ -120,7 +121,7 @@ class RedisStore:
 
     async def replace(self, record: Record, update: bytes) -> bool:
         """One pipelined write."""
-        key = _key(record, secrets.randbelow(record.task.instances))
+        key = _key(record, random_index(record.task.instances))
         done, _ = await self._redis.ask(("SET", key, update, "XX"), ("INCR", _count(record)))
         if done is None:
             await self._redis.ask(("DEL", _count(record)))

@@ -42,7 +42,10 @@ class Registry:
         self.settings = settings
         self.store = store or make_store(settings)
         self.pools: dict[str, Pool] = {}
+        self.draws: dict[str, Pool] = {}  # by path, as requests name them
+        self.updates: dict[str, Pool] = {}
         self.access: dict[str, Access] = {}
+        self._seen: dict[bytes, Access] = {}
         self.tickets = Tickets(b"", settings.ticket_s)
         self.is_open = False
         self._tokens = read_tokens(settings.tokens)
@@ -97,6 +100,8 @@ class Registry:
                     await known.close()
             else:
                 known.record = record
+        self.draws = {f"/v1/models/{model}/draw": pool for model, pool in self.pools.items()}
+        self.updates = {f"/v1/models/{model}/update": pool for model, pool in self.pools.items()}
         self._grant()
 
     def pool(self, model: str) -> Pool:
@@ -104,6 +109,16 @@ class Registry:
         found = self.pools.get(model)
         if found is None:
             raise Refusal(404, "there is no such model")
+        return found
+
+    def admit(self, authorization: bytes) -> Access | None:
+        """What a header with a token opens. A token that was right is remembered, so that it is hashed only once."""
+        found = self._seen.get(authorization)
+        if found is None:
+            scheme, _, token = authorization.partition(b" ")
+            found = self.access.get(digest(token)) if scheme.lower() == b"bearer" else None
+            if found is not None:
+                self._seen[authorization] = found
         return found
 
     async def create(self, task: Task, *, replace: bool = False, start: np.ndarray | None = None) -> str | None:
@@ -175,6 +190,7 @@ class Registry:
                 known = Access(admin="*" in names, models=models, rate_per_s=self.settings.rate_per_s)
             granted[token] = known
         self.access = granted
+        self._seen = {}
 
     def _use_secret(self, secret: bytes) -> None:
         if secret != self._secret:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import gc
 import logging
 import socket
 import ssl
@@ -34,6 +35,7 @@ def serve(settings: Settings, *, routes: Sequence[BaseRoute] = ()) -> None:
     with _bind(settings) as listening:
         server, service = _server(settings, routes)
         logging.getLogger(__name__).info("listening at %s", _address(settings, listening))
+        gc.freeze()  # what was loaded to get here is no garbage
         with contextlib.suppress(KeyboardInterrupt):
             server.run(sockets=[listening])
         _raise_failure(service)

@@ -25,6 +25,7 @@ __all__ = ["REFRESH_EVERY", "Window", "standard_deviations"]
 
 REFRESH_EVERY = 50  # updates taken
 _WIDEN_EVERY = 10  # updates: the half-widths in use are those of up to ten updates later
+_FLOAT = np.dtype("<f4")
 _FALSE_ALARMS = 1e-3  # share of honest updates that may be taken for spam
 
 
@@ -51,7 +52,8 @@ class Window:
         self._deviations = standard_deviations(task.weights)
         self._mean = np.zeros(task.weights, np.float32)
         self._spread = np.zeros(task.weights, np.float32)  # squared
-        self._half = np.zeros(task.weights, np.float32)
+        self._low = np.zeros(task.weights, np.float32)
+        self._high = np.zeros(task.weights, np.float32)
         self._gap = np.zeros(task.weights, np.float32)
         self._inside = np.zeros(task.weights, np.bool_)
         self._count = 0
@@ -88,16 +90,20 @@ class Window:
         age = count - self._count
         if age > self._holds_until:
             self._widen(age)
-        with np.errstate(all="ignore"):
-            np.subtract(decode(update), self._mean, out=self._gap)
-            np.abs(self._gap, out=self._gap)
-            np.less_equal(self._gap, self._half, out=self._inside)
-        return int(np.count_nonzero(self._inside)) == len(self._inside)
+        weights, inside = np.frombuffer(update, _FLOAT), self._inside
+        np.greater_equal(weights, self._low, inside)
+        if 0 in inside.tobytes():  # the quickest way to ask whether all are
+            return False
+        np.less_equal(weights, self._high, inside)
+        return 0 not in inside.tobytes()
 
     def _widen(self, age: int) -> None:
         self._holds_until = age + _WIDEN_EVERY
         steps = 1 + self._holds_until / self._instances
-        np.add(self._spread, np.float32(steps * self._variance), out=self._half)
-        np.sqrt(self._half, out=self._half)
-        np.multiply(self._half, np.float32(self._deviations), out=self._half)
-        np.add(self._half, np.float32(steps * self._step), out=self._half)
+        half = self._gap
+        np.add(self._spread, np.float32(steps * self._variance), out=half)
+        np.sqrt(half, out=half)
+        np.multiply(half, np.float32(self._deviations), out=half)
+        np.add(half, np.float32(steps * self._step), out=half)
+        np.subtract(self._mean, half, out=self._low)
+        np.add(self._mean, half, out=self._high)

@@ -1,18 +1,20 @@
 """Tickets: a draw hands one out, an update gives it back, and each can be used once.
 
-A ticket is an HMAC over what it is for, when it ends and a random number. It never says which instance was drawn. Its
-end is rounded up to a whole minute, so that a ticket does not say when it was drawn either.
+A ticket is a keyed hash of what it is for, when it ends and a random number. It never says which instance was drawn.
+Its end is rounded up to a whole minute, so that a ticket does not say when it was drawn either.
 
 The service keeps no list of tickets, drawn or used: used ones leave marks in one Bloom filter for each minute of
 expiry, which stays the same size at any load. An unused ticket meets three marks of others less than once in 1,000
 times at 10,000 updates a second, once in a million at 1,000; it is then refused, and its client draws again.
 """
 
+import hashlib
 import hmac
-import secrets
 import struct
 import time
 from collections.abc import Callable
+
+from blindsight.service.randomness import random_bytes
 
 __all__ = ["SKEW_S", "Spent", "Tickets"]
 
@@ -20,7 +22,7 @@ SKEW_S = 60  # by how much the clocks of hosts that share a store may differ
 _TAG = 16
 _NONCE = 12
 _MARKS = struct.Struct("<III")
-_BITS = 1 << 24  # in each minute's filter: 2 MiB
+_BYTES = 1 << 21  # of each minute's filter
 
 
 class Tickets:
@@ -34,7 +36,7 @@ class Tickets:
     def issue(self, about: bytes) -> bytes:
         """A fresh ticket for `about`, in characters that a header may hold."""
         ends = (int(self._now() + self._lifetime) // 60 + 1) * 60
-        signed = struct.pack("<I", ends) + secrets.token_bytes(_NONCE)
+        signed = ends.to_bytes(4, "little") + random_bytes(_NONCE)
         return (signed + self._tag(about, signed)).hex().encode()
 
     def check(self, ticket: bytes, about: bytes) -> tuple[bytes, int] | None:
@@ -46,11 +48,12 @@ class Tickets:
         signed, tag = raw[:-_TAG], raw[-_TAG:]
         if len(raw) != 4 + _NONCE + _TAG or not hmac.compare_digest(tag, self._tag(about, signed)):
             return None
-        (ends,) = struct.unpack_from("<I", signed)
+        ends = int.from_bytes(signed[:4], "little")
         return (signed[4:], ends) if self._now() <= ends + SKEW_S else None
 
     def _tag(self, about: bytes, signed: bytes) -> bytes:
-        return hmac.digest(self._secret, about + b"\0" + signed, "sha256")[:_TAG]
+        # BLAKE2 with a key is a MAC by design, and here a tenth of the price of HMAC-SHA-256
+        return hashlib.blake2b(about + b"\0" + signed, key=self._secret, digest_size=_TAG).digest()
 
 
 class Spent:
@@ -66,11 +69,10 @@ class Spent:
         if marks is None:
             for over in [minute for minute in self._minutes if minute + SKEW_S < self._now()]:
                 del self._minutes[over]
-            marks = self._minutes[ends] = bytearray(_BITS // 8)
-        fresh = False
+            marks = self._minutes[ends] = bytearray(_BYTES)
+        known = 1
         for number in _MARKS.unpack(nonce):
-            place, bit = number % _BITS >> 3, 1 << (number & 7)
-            if not marks[place] & bit:
-                fresh = True
-                marks[place] |= bit
-        return fresh
+            place = (number >> 3) % _BYTES
+            known &= marks[place] >> (number & 7)
+            marks[place] |= 1 << (number & 7)
+        return not known
