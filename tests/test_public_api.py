@@ -6,21 +6,23 @@ import pkgutil
 import blindsight
 
 PINNED = {
-    "blindsight": "Guarantee Ledger Plan Privacy accounting algorithms backends config data errors evaluation fidelity "
-    "inspect inspection jobs keys mechanisms models participation plan runs selection service training trees",
+    "blindsight": "Guarantee Ledger Plan Privacy accounting algorithms audit backends config data errors evaluation "
+    "fidelity inspect inspection jobs keys mechanisms models participation plan runs selection service training trees",
     "blindsight.accounting": "Bound Event Guarantee Relation Unit certify delta epsilon group_privacy rounds_for "
     "solve_noise split_noise",
     "blindsight.algorithms": "AdaptiveClip Algorithm State dp_fedavg",
+    "blindsight.audit": "AuditReport Canaries LowerBound Planted client_scores direction_clients direction_scores "
+    "exposures extracted joined lower_bound ranks references secret_sharer",
     "blindsight.backends": "Backend Batch ClientUpdate Cohort Debug Examples Simulation use_cores",
-    "blindsight.config": "ClientSettings Config DataSettings ModelSettings PrivacySettings ServerSettings "
-    "TrainingSettings load parse",
+    "blindsight.config": "AuditSettings ClientSettings Config DataSettings ModelSettings PrivacySettings "
+    "ServerSettings TextSettings TrainingSettings TuneSettings as_toml load parse said",
     "blindsight.data": "Population by_column csv dataset dirichlet embedded fedjax_sqlite hugging_face iid "
     "image_folder leaf load npz open_population parquet pathological source tff_hdf5 tff_sqlite",
     "blindsight.errors": "BlindsightError BudgetExceeded InvalidInput LedgerCorrupted LedgerError LedgerFromTheFuture "
     "LedgerTampered PrivacyError RelationMismatch UnboundedContribution UnknownEvent",
     "blindsight.evaluation": "evaluator",
     "blindsight.inspection": "Diagnosis Finding Quarters Report Training contrast mistakes sanity slices",
-    "blindsight.jobs": "load_model run_inspection run_training",
+    "blindsight.jobs": "load_model run_audit run_inspection run_training",
     "blindsight.keys": "Key Stream reproducible root",
     "blindsight.mechanisms": "GaussianMechanism LaplaceMechanism Mechanism Quantile QuantileEstimate Release Tally "
     "Votes WithoutNoise gaussian laplace publish quantile votes without_noise",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from blindsight import (
         accounting,
         algorithms,
+        audit,
         backends,
         config,
         data,
@@ -42,6 +43,7 @@ __all__ = [
     "Privacy",
     "accounting",
     "algorithms",
+    "audit",
     "backends",
     "config",
     "data",

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 from blindsight.errors import InvalidInput
 
-__all__ = ["ClientSettings", "Config", "DataSettings", "ModelSettings", "PrivacySettings", "ServerSettings"]
-__all__ += ["TextSettings", "TrainingSettings", "TuneSettings", "as_toml", "load", "parse", "said"]
+__all__ = ["AuditSettings", "ClientSettings", "Config", "DataSettings", "ModelSettings", "PrivacySettings"]
+__all__ += ["ServerSettings", "TextSettings", "TrainingSettings", "TuneSettings", "as_toml", "load", "parse", "said"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -179,6 +179,36 @@ class TrainingSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class AuditSettings:
+    """[audit]: synthetic clients planted beside the real ones, for `blindsight audit` to look for afterwards."""
+
+    canaries: bool = True  # language models: phrases of random words, shared by clients in several copies
+    clients: tuple[int, ...] = (1, 4, 16)  # canaries: how many clients share one
+    copies: tuple[int, ...] = (1, 14, 200)  # canaries: how many copies of it each of them has
+    repeats: int = 3  # canaries: of every pair of clients and copies
+    words: int = 5  # of a canary; letters, for a char_lm
+    prefix: int = 2  # canaries: of these words an attacker knows
+    rate: float = 0.575  # canaries: the share of rounds that their clients take part in
+    public: str = "forum"  # canaries: whose sentences stand beside them, public data by name
+    public_options: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    one_run: int = 0  # clients put in or left out by fair coins, each with a canary of its own
+    directions: int = 0  # the same with clients that send a fixed random vector
+    examples: int = 20  # one_run, classifiers: copies of its canary that a client has
+
+    def __post_init__(self) -> None:
+        for name in ("clients", "copies"):
+            counts = getattr(self, name)
+            fine = len(counts) >= 1 and all(count >= 1 for count in counts)
+            _require(fine, "audit", name, "numbers of at least 1", counts)
+        for name in ("repeats", "words", "prefix", "examples"):
+            _require(getattr(self, name) >= 1, "audit", name, "at least 1", getattr(self, name))
+        _require(self.prefix < self.words, "audit", "prefix", "fewer than words", self.prefix)
+        _require(0 < self.rate <= 1, "audit", "rate", "a probability above 0", self.rate)
+        for name in ("one_run", "directions"):
+            _require(getattr(self, name) >= 0, "audit", name, "0 or more", getattr(self, name))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class TuneSettings:
     """[tune]: what `blindsight train RUN.toml --tune-on PUBLIC` tries; every combination, on public data alone."""
 
@@ -211,6 +241,7 @@ class Config:
     server: ServerSettings = dataclasses.field(default_factory=ServerSettings)
     training: TrainingSettings = dataclasses.field(default_factory=TrainingSettings)
     tune: TuneSettings = dataclasses.field(default_factory=TuneSettings)
+    audit: AuditSettings | None = None  # plants nobody if left out
     seed: int | None = None  # makes the run reproducible, which its guarantee then says
 
     def __post_init__(self) -> None:
@@ -218,6 +249,8 @@ class Config:
             raise InvalidInput(f"name must be one word without slashes or a leading dot, got {self.name!r}")
         if self.model.is_language:
             _check_text(self.text, self.privacy)
+        if self.audit is not None:
+            _check_audit(self.audit, self)
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as they stand in `run.json`."""
@@ -245,6 +278,24 @@ def _check_text(text: TextSettings, privacy: PrivacySettings) -> None:
         raise InvalidInput(
             f"[text] vocabulary_epsilon {text.vocabulary_epsilon:g} leaves nothing of [privacy] epsilon "
             f"{privacy.epsilon:g} for training: make it smaller"
+        )
+
+
+def _check_audit(audit: AuditSettings, config: Config) -> None:
+    """What canaries and the run that they are planted in must agree on."""
+    by_coins, text, privacy = audit.one_run or audit.directions, config.text, config.privacy
+    if config.model.is_language:
+        _require(audit.words < text.length, "audit", "words", "fewer than [text] length", audit.words)
+        if audit.canaries:
+            most = max(audit.copies)
+            _require(most <= text.sentences, "audit", "copies", "at most [text] sentences", audit.copies)
+    if not (by_coins or (audit.canaries and config.model.is_language)):
+        raise InvalidInput("[audit] plants nobody: give one_run or directions a number, such as 200")
+    if audit.directions and privacy.none:
+        raise InvalidInput("[audit] directions are as long as the clip, and none = true has none: leave them out")
+    if by_coins and privacy.max_participations is not None:
+        raise InvalidInput(
+            "[audit] one_run and directions take part by coins, which know no max_participations: leave that out"
         )
 
 

@@ -4,12 +4,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from blindsight.jobs.audit import run_audit
     from blindsight.jobs.inspect import load_model, run_inspection
     from blindsight.jobs.train import run_training
 
-__all__ = ["load_model", "run_inspection", "run_training"]
+__all__ = ["load_model", "run_audit", "run_inspection", "run_training"]
 
-_HOMES = {"load_model": "inspect", "run_inspection": "inspect", "run_training": "train"}
+_HOMES = {"load_model": "inspect", "run_audit": "audit", "run_inspection": "inspect", "run_training": "train"}
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ from blindsight import checkpoints, keys, runs, trees
 from blindsight.accounting.events import Event, Unit
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import AdaptiveClip, Algorithm, dp_fedavg
-from blindsight.backends import Simulation, placement, use_cores
+from blindsight.backends import Backend, Simulation, placement, use_cores
 from blindsight.config import Config, ModelSettings, ServerSettings, parse, said
 from blindsight.data.population import Population
 from blindsight.data.sources import source
@@ -28,14 +28,15 @@ from blindsight.jobs.language import (
     tokens_of,
     vocabulary_of,
 )
+from blindsight.jobs.planting import plant
 from blindsight.mechanisms import gaussian
 from blindsight.models.cifg_lstm import next_token_loss
 from blindsight.models.classifiers import CNN, MLP, Logistic, accuracy, cross_entropy
 from blindsight.privacy import Privacy
 from blindsight.training import Trained, train
 
-__all__ = ["Task", "TrainedRun", "load_trained", "make_algorithm", "make_model", "make_privacy", "number_of_classes"]
-__all__ += ["one_example_each", "run_training", "split_clients"]
+__all__ = ["Task", "TrainedRun", "load_trained", "make_algorithm", "make_loss", "make_model", "make_privacy"]
+__all__ += ["number_of_classes", "one_example_each", "run_training", "split_clients"]
 
 _NO_PROMISE_DELTA = 1e-6  # an infinite epsilon is infinite at every delta
 _MOST_CLASSES = 1_000_000
@@ -74,7 +75,7 @@ def run_training(
         task, privacy, algorithm = ready
         return train(
             algorithm,
-            Simulation(task.clients),
+            _backend(config, task, privacy, run=run, key=key),
             privacy,
             population=population.name,
             delta=config.privacy.delta or _NO_PROMISE_DELTA,
@@ -88,6 +89,14 @@ def run_training(
         )
 
 
+def _backend(config: Config, task: "Task", privacy: Privacy, *, run: runs.Run, key: keys.Key) -> Backend:
+    """The clients of a run, and those that [audit] plants beside them."""
+    if config.audit is None:
+        return Simulation(task.clients)
+    about: Any = {"vocabulary": task.vocabulary, "classes": task.classes}
+    return plant(config, config.audit, task.clients, privacy, **about, run=run, key=key)
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
     """Who trains which model, on what, and how it is measured; `released` about the clients before the first round."""
@@ -98,6 +107,7 @@ class Task:
     metrics: dict[str, Any]
     vocabulary: Vocabulary | None = None
     released: tuple[Event, ...] = ()
+    classes: int = 0  # that a classifier tells apart
 
     @property
     def evaluate(self) -> Callable[[Any], dict[str, float]] | None:
@@ -117,6 +127,7 @@ class TrainedRun:
     clients: Population
     held_out: Population | None
     vocabulary: Vocabulary | None = None
+    initial: Any = None  # the model before its first round, which is public
 
 
 def load_trained(folder: str | Path, *, population: Population | None = None) -> TrainedRun:
@@ -141,7 +152,7 @@ def load_trained(folder: str | Path, *, population: Population | None = None) ->
     algorithm = make_algorithm(config, task.model, unprotected)
     like = {"state": algorithm.init(), "participated": np.zeros(size, np.int32)}
     model = algorithm.model(checkpoints.load(path, like).tree["state"])
-    return TrainedRun(run, config, model, task.clients, task.held_out, task.vocabulary)
+    return TrainedRun(run, config, model, task.clients, task.held_out, task.vocabulary, task.model)
 
 
 def _ready(config: Config, task: Task) -> tuple[Task, Privacy, Algorithm]:
@@ -153,7 +164,8 @@ def _classification(config: Config, population: Population, clients: Population,
     fields = config.model.inputs, config.model.label
     metrics = {"accuracy": accuracy(*fields), "loss": cross_entropy(*fields)}
     clients = one_example_each(clients) if config.privacy.unit == "example" else clients
-    return Task(make_model(config.model, population), clients, held_out, metrics)
+    model = make_model(config.model, population)
+    return Task(model, clients, held_out, metrics, classes=number_of_classes(config.model.label, population))
 
 
 def _language(
@@ -280,7 +292,7 @@ def make_algorithm(config: Config, model: Any, privacy: Privacy) -> Algorithm:
     quantile = config.privacy.adaptive_clip
     return dp_fedavg(
         model,
-        next_token_loss() if config.model.is_language else cross_entropy(config.model.inputs, config.model.label),
+        make_loss(config),
         privacy,
         client_optimizer=optax.sgd(config.client.learning_rate),
         server_optimizer=make_server_optimizer(config.server),
@@ -290,6 +302,11 @@ def make_algorithm(config: Config, model: Any, privacy: Privacy) -> Algorithm:
         sampler=config.privacy.sampler,
         compute_dtype=jax.numpy.dtype(config.client.precision),
     )
+
+
+def make_loss(config: Config) -> Any:
+    """What clients make small, and what tells a client that was in from one that was not."""
+    return next_token_loss() if config.model.is_language else cross_entropy(config.model.inputs, config.model.label)
 
 
 def make_server_optimizer(settings: ServerSettings) -> optax.GradientTransformation:

@@ -1,0 +1,143 @@
+"""An audit from a run's folder: what `blindsight audit RUN` does."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blindsight import runs
+from blindsight.accounting.guarantee import Guarantee, round_down
+from blindsight.audit.canaries import Canaries
+from blindsight.audit.exposure import exposures, ranks, references
+from blindsight.audit.extraction import extracted
+from blindsight.audit.membership import client_scores, direction_scores
+from blindsight.audit.one_run import LowerBound, lower_bound
+from blindsight.audit.report import AuditReport, CanaryFate
+from blindsight.config import Config
+from blindsight.data.population import Population
+from blindsight.data.text import Vocabulary
+from blindsight.errors import InvalidInput
+from blindsight.jobs.planting import FILE, Plants, alphabet, coin_clients, kept_plants, marks
+from blindsight.jobs.train import TrainedRun, load_trained, make_loss
+
+__all__ = ["run_audit"]
+
+Progress = Callable[[str, int, int], None]
+
+
+def run_audit(
+    folder: str | Path,
+    *,
+    references: int = 2_000_000,
+    width: int = 5,
+    confidence: float = 0.95,
+    out: str | Path | None = None,
+    population: Population | None = None,
+    progress: Progress = lambda doing, done, total: None,
+) -> tuple[AuditReport, Path]:
+    """Audit the finished run in `folder`, trained with a table [audit]; the report, and where its page lies.
+
+    It reads the released model and what the auditor planted, nobody's data. The report goes to `out`, else beside the
+    run, as `audit.html` and `audit.json`. `population` is what the run's configuration names, for who has it already.
+    """
+    run = runs.open_run(folder)
+    if not (run.path / FILE).exists():
+        raise InvalidInput(f"{folder} has no canaries: train it with a table [audit], as docs/audit.md says")
+    if not (run.path / "result.json").exists():
+        raise InvalidInput(f"{folder} has not finished training: run blindsight train again to go on, then audit it")
+    trained = load_trained(folder, population=population)
+    vocabulary = trained.vocabulary if trained.config.model.kind == "word_lm" else None
+    plants = kept_plants(run, vocabulary)
+    rounds = int(run.read("result.json")["rounds"])
+    fates = _fates(trained, plants, rounds, references, width, progress) if plants.canaries else ()
+    guarantee = Guarantee.from_dict(run.read("guarantee.json"))
+    bounds = _bounds(trained, plants, confidence, guarantee.delta, progress)
+    report = AuditReport(
+        run=run.path.name,
+        model=f"{trained.config.model.kind} on {trained.clients.name}",
+        guarantee=guarantee,
+        rounds=rounds,
+        canaries=fates,
+        references=references if fates else 0,
+        width=width if fates else 0,
+        prefix=plants.canaries.prefix if plants.canaries else 0,
+        rate=_audit_of(trained.config).rate if fates else 0.0,
+        bounds=bounds,
+        confidence=confidence,
+        notes=tuple(_notes(bounds, guarantee)),
+    )
+    target = Path(out) if out is not None else run.path
+    report.save_json(target / "audit.json")
+    return report, report.save(target / "audit.html")
+
+
+def _notes(bounds: Mapping[str, LowerBound], guarantee: Guarantee) -> Iterator[str]:
+    """What the audit could not have shown, whatever was true."""
+    for kind, bound in bounds.items():
+        if guarantee.is_private and bound.most <= guarantee.epsilon:
+            yield (
+                f"Had every guess been right, {bound.canaries} planted {kind} would have shown an epsilon of "
+                f"{round_down(bound.most)} at a delta of {bound.delta:.3g}, which contradicts nothing: plant more."
+            )
+
+
+def _bounds(
+    trained: TrainedRun, plants: Plants, confidence: float, delta: float, progress: Progress
+) -> dict[str, LowerBound]:
+    """The one-run bounds, which share the permitted error between them."""
+    config, scores = trained.config, dict[str, tuple[np.ndarray, np.ndarray]]()
+    if len(plants.clients):
+        progress("scoring planted clients", 0, 1)
+        asked = _audit_of(config)
+        made = coin_clients(config, asked, plants, trained.clients, trained.vocabulary, copies=1)
+        scores["clients"] = client_scores(trained.model, made, make_loss(config)), plants.clients
+    if len(plants.directions):
+        progress("measuring planted directions", 0, 1)
+        how: Any = {"key": plants.key.derive("directions")}
+        along = direction_scores(trained.initial, trained.model, len(plants.directions), **how)
+        scores["directions"] = along, plants.directions
+    each = 1 - (1 - confidence) / max(len(scores), 1)
+    return {kind: lower_bound(*some, delta=delta, confidence=each) for kind, some in scores.items()}
+
+
+def _fates(
+    trained: TrainedRun, plants: Plants, rounds: int, count: int, width: int, progress: Progress
+) -> tuple[CanaryFate, ...]:
+    """The Secret Sharer's canaries, ranked and searched for."""
+    config, vocabulary, canaries = trained.config, trained.vocabulary, plants.canaries
+    if canaries is None or vocabulary is None:
+        return ()
+    contexts, secrets = canaries.contexts(marks(config)[0]), canaries.secrets
+    found = extracted(trained.model, contexts, secrets, width=width)
+    compared = references(alphabet(config, vocabulary), count, secrets.shape[1], key=plants.key)
+    placed: list[int] = []
+    for number in range(canaries.size):
+        progress("ranking canaries", number, canaries.size)
+        placed += ranks(trained.model, contexts[number, None], secrets[number, None], compared).tolist()
+    seen, bits = canaries.times_seen(_audit_of(config).rate, rounds), exposures(placed, count)
+    return tuple(
+        CanaryFate(
+            phrase=_in_words(canaries, number, config, vocabulary),
+            clients=int(canaries.clients[number]),
+            copies=int(canaries.copies[number]),
+            times_seen=float(seen[number]),
+            rank=placed[number],
+            exposure=float(bits[number]),
+            extracted=bool(found[number]),
+        )
+        for number in range(canaries.size)
+    )
+
+
+def _in_words(canaries: Canaries, number: int, config: Config, vocabulary: Vocabulary) -> str:
+    tokens = canaries.phrases[number].tolist()
+    if config.model.kind == "char_lm":
+        return bytes(tokens).decode()
+    return " ".join(vocabulary.word(token) for token in tokens)
+
+
+def _audit_of(config: Config) -> Any:
+    if config.audit is None:
+        raise InvalidInput("the run has canaries, but its settings have no table [audit]: its folder is damaged")
+    return config.audit
