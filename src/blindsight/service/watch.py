@@ -1,0 +1,116 @@
+"""What the demo's live page shows: the crowd at work, measured once a second with an administrator's calls."""
+
+import asyncio
+import functools
+import time
+from typing import Any
+
+import httpx2 as httpx
+import numpy as np
+
+from blindsight.algorithms.draw_and_discard import Task, guarantee
+from blindsight.models import glm
+from blindsight.models.specs import Category
+from blindsight.service.addresses import Addresses
+from blindsight.service.crowd import Crowd
+
+__all__ = ["Watch"]
+
+_EVERY_S = 1.0
+_KEPT = 900  # points of history; older ones are thinned out
+
+
+class Watch:
+    """A crowd and the history of its model. Losses are on public addresses, which no client holds."""
+
+    def __init__(self, task: Task, addresses: Addresses, *, per_s: float) -> None:
+        self.task, self.addresses, self.crowd = task, addresses, Crowd(task, addresses, per_s=per_s)
+        self.history: list[dict[str, float]] = []
+        self.weights = np.zeros(task.weights)
+        self._began = time.monotonic()
+
+    async def run(self, address: str, admin: str, token: str) -> None:
+        """The crowd, and a measurement every second, until cancelled."""
+        options: dict[str, Any] = {"headers": {"Authorization": f"Bearer {admin}"}, "trust_env": False}
+        one = f"{address}/v1/admin/models/{self.task.model}/"
+        async with httpx.AsyncClient(base_url=one, **options) as http, asyncio.TaskGroup() as both:
+            both.create_task(self.crowd.take_part(address, token))
+            both.create_task(self._measure(http))
+
+    async def _measure(self, http: httpx.AsyncClient) -> None:
+        while True:
+            average, statistics = await http.get("average"), await http.get("statistics")
+            if average.is_success and statistics.is_success:
+                self.note(np.array(average.json()["weights"]), statistics.json())
+            await asyncio.sleep(_EVERY_S)
+
+    def note(self, weights: np.ndarray, statistics: dict[str, float]) -> None:
+        """Add a point to the history."""
+        self.weights = weights
+        x, y = self.addresses.public_x, self.addresses.public_y
+        self.history.append(
+            {
+                "seconds": round(time.monotonic() - self._began, 1),
+                "updates": int(statistics["taken"] + statistics["spam"]),
+                "loss": round(glm.loss(self.task.family, weights, x, y), 4),
+                "accuracy": round(_accuracy(weights, x, y), 4),
+                "spread": round(statistics["spread"], 6),
+                "rejected": int(statistics["spam"]),
+                "spam": self.crowd.spam,
+            }
+        )
+        if len(self.history) > _KEPT:
+            self.history = self.history[: _KEPT // 2 : 2] + self.history[_KEPT // 2 :]
+
+    def state(self) -> dict[str, Any]:
+        """Everything that the live page shows."""
+        return self._fixed | {"history": self.history, "weights": [round(float(weight), 4) for weight in self.weights]}
+
+    @functools.cached_property
+    def _fixed(self) -> dict[str, Any]:
+        task, promise, addresses = self.task, guarantee(self.task, 1), self.addresses
+        best, share = _without_privacy(addresses), float(np.mean(addresses.public_y))
+        return {
+            "task": task.to_dict(),
+            "origin": addresses.origin,
+            "public": len(addresses.public_y),
+            "guarantee": str(promise),
+            "assumptions": list(promise.assumptions),
+            "expected_spread": round(float(np.sqrt(task.instances / 2 * task.variance)), 6),
+            "names": _names(task),
+            "deviations": [round(float(one), 4) for one in addresses.public_x.std(axis=0)],
+            "guessing": {"loss": round(_entropy(share), 4), "accuracy": round(max(share, 1 - share), 4)},
+            "simulation_only": {
+                "loss": round(glm.loss(task.family, best, addresses.public_x, addresses.public_y), 4),
+                "accuracy": round(_accuracy(best, addresses.public_x, addresses.public_y), 4),
+            },
+        }
+
+
+def _names(task: Task) -> list[str]:
+    """What each weight is of."""
+    names = ["always"]
+    for field in task.features.fields if task.features else ():
+        names += [f".{one}" for one in field.categories] if isinstance(field, Category) else [field.name]
+    return names
+
+
+def _accuracy(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
+    return float(np.mean((x @ weights > 0) == (y == 1)))
+
+
+def _entropy(share: float) -> float:
+    """The loss of giving every address the same chance, the best one."""
+    return float(-sum(chance * np.log(chance) for chance in (share, 1 - share) if chance > 0))
+
+
+def _without_privacy(addresses: Addresses, *, steps: int = 12) -> np.ndarray:
+    """The same model from all clients' addresses in one place, by Newton's method: `simulation_only`."""
+    x, y = addresses.x, addresses.y
+    weights = np.zeros(x.shape[1])
+    for _ in range(steps):
+        chance = glm.predict("logistic", weights, x)
+        slope = x.T @ (chance - y) / len(x) + 1e-5 * weights
+        curve = (x * (chance * (1 - chance))[:, None]).T @ x / len(x) + 1e-5 * np.eye(x.shape[1])
+        weights = weights - np.linalg.solve(curve, slope)
+    return weights
