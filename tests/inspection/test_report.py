@@ -42,6 +42,17 @@ def test_the_largest_of_several_faults_is_the_verdict(make_report):
     assert "'invert'" in report.next_steps[0]
 
 
+def test_where_few_voted_the_clearest_difference_stands_beside_the_fault(make_report, finding):
+    few = Diagnosis("gamma", 0.04, 0.03, 0.05, "everyone", "gamma, few.", {"gamma": 0.04})
+    votes = finding(kind="votes", statement="votes", effect=0.9, low=0.89, high=0.91)
+    blur = finding(statement="blur is higher.", effect=0.2, low=0.19, high=0.21)
+    report = make_report(findings=(votes, blur), diagnoses=(few,))
+    assert report.verdict == "gamma, few. The clearest difference: blur is higher."
+    assert make_report(findings=(votes,), diagnoses=(few,)).verdict == "gamma, few."
+    many = dataclasses.replace(few, share=0.5)
+    assert make_report(findings=(votes, blur), diagnoses=(many,)).verdict == "gamma, few."
+
+
 def test_without_a_fault_the_clearest_finding_is_the_verdict(make_report, finding):
     faint = finding(statement="faint", effect=0.9, low=0.1, high=1.7)
     clear = finding(statement="clear", effect=0.2, low=0.19, high=0.21)

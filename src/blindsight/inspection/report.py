@@ -27,6 +27,7 @@ from blindsight.inspection.unknown_report import Unknowns
 __all__ = ["ArmView", "Report"]
 
 FORMAT = 1
+_FEW = 0.1  # of an arm's clients: so few votes may be for something that is only like the cause
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -149,7 +150,7 @@ class Report:
     def verdict(self) -> str:
         """The answer in one sentence."""
         if self.outcome == "fault":
-            return self.named[0].statement
+            return self.named[0].statement + self._beside(self.named[0])
         if self.outcome == "difference":
             return self.ranked[0].statement
         missed = [one.smallest for one in self.findings if one.smallest is not None and math.isfinite(one.smallest)]
@@ -159,6 +160,13 @@ class Report:
             return f"No difference was found{why}."
         share = f"{100 * min(missed):.2g} %"
         return f"No difference was found. A fault on fewer than {share} of clients could not have been seen."
+
+    def _beside(self, diagnosis: Diagnosis) -> str:
+        """The clearest difference, where few clients voted: a fault outside the library may look a bit like one in it."""
+        clearest = next((one for one in self.ranked if _is_difference(one) and one.kind == "cue"), None)
+        if clearest is None or diagnosis.share >= _FEW:
+            return ""
+        return f" The clearest difference: {clearest.statement}"
 
     @property
     def ranked(self) -> tuple[Finding, ...]:
