@@ -162,7 +162,7 @@ class Report:
         return f"No difference was found. A fault on fewer than {share} of clients could not have been seen."
 
     def _beside(self, diagnosis: Diagnosis) -> str:
-        """The clearest difference, where few clients voted: a fault outside the library may look a bit like one in it."""
+        """The clearest difference, where few clients voted: the cause may lie outside the library."""
         clearest = next((one for one in self.ranked if _is_difference(one) and one.kind == "cue"), None)
         if clearest is None or diagnosis.share >= _FEW:
             return ""
