@@ -93,7 +93,8 @@ def test_two_at_once_do_not_both_get_the_last_of_it(tmp_path):
 
 def test_a_budget_that_makes_no_sense_is_refused(tmp_path):
     values: list[Any] = [{"epsilon": 0}, {"epsilon": math.nan}, {"epsilon": 1, "delta": 1}]
-    for wrong in (*values, {"epsilon": 1, "unit": "row"}):
+    values.append({"epsilon": 1, "unit": "row"})
+    for wrong in values:
         with pytest.raises(InvalidInput):
             Budget(tmp_path / "budget.db", **wrong)
     (tmp_path / "text.db").write_text("not a budget, and long enough to be taken for a database file" * 20)
