@@ -11,6 +11,8 @@ PINNED = {
     "blindsight.accounting": "Bound Event Guarantee Relation Unit certify delta epsilon group_privacy rounds_for "
     "solve_noise split_noise",
     "blindsight.algorithms": "AdaptiveClip Algorithm State dp_fedavg",
+    "blindsight.algorithms.draw_and_discard": "Budget Task average client_update client_update_of discard draw "
+    "guarantee informal initial_instances whole_change",
     "blindsight.audit": "AuditReport Canaries LowerBound Planted client_scores direction_clients direction_scores "
     "exposures extracted joined lower_bound ranks references secret_sharer",
     "blindsight.backends": "Backend Batch ClientUpdate Cohort Debug Examples Simulation use_cores",
@@ -27,6 +29,9 @@ PINNED = {
     "blindsight.mechanisms": "GaussianMechanism LaplaceMechanism Mechanism Quantile QuantileEstimate Release Tally "
     "Votes WithoutNoise gaussian laplace publish quantile votes without_noise",
     "blindsight.models": "CNN MLP Logistic accuracy cross_entropy",
+    "blindsight.models.glm": "FAMILIES Family gradient loss predict weights_needed",
+    "blindsight.models.specs": "Boolean Category Features Field Ngrams Number Response Rows field_from_dict fnv1a "
+    "rows_from_sqlite",
     "blindsight.participation": "FixedSizeRounds Full Participation TruncatedPoissonRounds Unproven fixed_size full "
     "poisson unproven",
     "blindsight.privacy": "Plan Privacy plan",

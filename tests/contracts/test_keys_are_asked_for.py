@@ -5,6 +5,7 @@ import inspect
 import pytest
 
 from blindsight import keys, mechanisms, participation
+from blindsight.algorithms import draw_and_discard
 
 DRAWING = [
     mechanisms.GaussianMechanism.release,
@@ -16,6 +17,11 @@ DRAWING = [
     participation.TruncatedPoissonRounds.draw,
     participation.FixedSizeRounds.draw,
     participation.Unproven.draw,
+    draw_and_discard.client_update,
+    draw_and_discard.client_update_of,
+    draw_and_discard.initial_instances,
+    draw_and_discard.draw,
+    draw_and_discard.discard,
 ]
 
 
