@@ -99,6 +99,7 @@ class _Wire(asyncio.Protocol):
         self._reader = hiredis.Reader()
         self._pending: deque[tuple[asyncio.Future[list[Any]], int, float]] = deque()
         self._answers: list[Any] = []
+        self._unsent: list[bytes] = []
         self._watch: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -112,9 +113,18 @@ class _Wire(asyncio.Protocol):
         if self.is_lost:
             future.set_exception(StoreUnreachable("Redis went away"))
             return future
+        if not self._unsent:
+            loop.call_soon(self._flush)
+        for command in commands:
+            self._unsent.append(hiredis.pack_command(command))  # pyright: ignore[reportArgumentType]
         self._pending.append((future, len(commands), loop.time()))
-        self._transport.writelines([hiredis.pack_command(command) for command in commands])  # pyright: ignore[reportArgumentType]
         return future
+
+    def _flush(self) -> None:
+        """One write for all that was asked in a turn of the loop: it is system calls that cost."""
+        unsent, self._unsent = self._unsent, []
+        if not self.is_lost:
+            self._transport.writelines(unsent)
 
     def data_received(self, data: bytes) -> None:
         reader = self._reader
