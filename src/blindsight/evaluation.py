@@ -108,13 +108,13 @@ def jackknife(
 
 
 def relative_change(ours: np.ndarray, baseline: np.ndarray, *, buckets: int = 20) -> Interval:
-    """By which share the ratio of `ours` (clients, 2) is above the baseline's on the same clients, with its interval."""
+    """By which share the ratio of `ours` (clients, 2) is above the baseline's on the same clients, and its interval."""
     both = np.concatenate([ours, baseline], axis=1)
     return jackknife(both, lambda sums: (sums[0] / sums[1]) / (sums[2] / sums[3]) - 1, buckets=buckets)
 
 
 def _in_batches(population: Population, batch_size: int) -> tuple[int, dict[str, jax.Array], jax.Array]:
-    """How many examples there are, and they in batches with their weights: what fills the last one up weighs nothing."""
+    """How many examples there are, and they in batches with weights: what fills the last one up weighs nothing."""
     numbers, count = placement.numbers(population.columns), population.n_examples
     if count == 0:
         raise InvalidInput(f"the clients of {population.name} to evaluate on have no examples: hold out more, or none")
