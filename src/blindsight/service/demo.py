@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import logging
 import re
 import signal
 import tempfile
@@ -41,6 +42,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def run_demo(settings: Settings) -> None:
     """Run the demo until Ctrl-C or SIGTERM."""
+    logging.getLogger().setLevel(logging.WARNING)  # a line for every request of the crowd would hide these
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
