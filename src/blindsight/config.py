@@ -218,14 +218,16 @@ class TuneSettings:
     clip: tuple[float, ...] = ()  # empty: a third of the run's own, and that
     cohort: int = 50  # public clients in a round; noise on the mean is as in the run, however many it has
     rounds: int = 50
+    clients: int | None = None  # how many will train, if noise follows from epsilon; else those there are are counted
 
     def __post_init__(self) -> None:
         for name in ("client_learning_rate", "server_learning_rate", "clip"):
             values = getattr(self, name)
             _require(all(value > 0 for value in values), "tune", name, "positive", values)
         _require(all(0 <= value < 1 for value in self.momentum), "tune", "momentum", "in [0, 1)", self.momentum)
-        _require(self.cohort >= 1, "tune", "cohort", "at least 1", self.cohort)
-        _require(self.rounds >= 1, "tune", "rounds", "at least 1", self.rounds)
+        for name in ("cohort", "rounds", "clients"):
+            number = getattr(self, name)
+            _require(number is None or number >= 1, "tune", name, "at least 1", number)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

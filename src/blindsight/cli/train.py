@@ -1,13 +1,16 @@
 """`blindsight train`: a model from a configuration."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from blindsight.cli.printing import AsJson, print_json, working
+from blindsight.cli.printing import AsJson, print_json, progress_bar, working
+
+if TYPE_CHECKING:
+    from blindsight.config import Config
 
 __all__ = ["train"]
 
@@ -18,12 +21,19 @@ def train(
     ledger: Annotated[
         Path | None, typer.Option(help="The ledger; else $BLINDSIGHT_LEDGER, else .blindsight/ledger.db.")
     ] = None,
+    tune_on: Annotated[
+        str | None,
+        typer.Option(metavar="PUBLIC", help="Try settings on this public data, and write the best to RUN.tuned.toml."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model as RUN.toml says. Run it again to go on where it stopped, after a crash too."""
     from blindsight.config import load
 
     settings = load(config)
+    if tune_on is not None:
+        _tune(settings, tune_on, config.with_suffix(".tuned.toml"), as_json=as_json)
+        return
     with working(f"reading {escape(settings.data.population)}"):
         from blindsight.accounting.ledger import Ledger
         from blindsight.jobs import run_training
@@ -38,3 +48,14 @@ def train(
     for name, value in trained.simulation_only.items():
         screen.print(f"held-out {escape(name)} {value:.4f} [yellow]simulation_only[/]")
     screen.print(f"Everything is in [bold]{escape(str(trained.path))}[/].")
+
+
+def _tune(settings: "Config", public: str, write: Path, *, as_json: bool) -> None:
+    from blindsight.jobs import run_tuning
+
+    with progress_bar("trying settings", quiet=as_json) as progress:
+        tuned = run_tuning(settings, public, write=write, progress=progress)
+    if as_json:
+        print_json(tuned.to_dict())
+    else:
+        Console(highlight=False).print(tuned)

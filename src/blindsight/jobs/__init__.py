@@ -6,11 +6,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from blindsight.jobs.audit import run_audit
     from blindsight.jobs.inspect import load_model, run_inspection
-    from blindsight.jobs.train import run_training
+    from blindsight.jobs.train import load_trained, run_training
+    from blindsight.jobs.tune import run_tuning
+    from blindsight.jobs.unknowns import run_unknowns
 
-__all__ = ["load_model", "run_audit", "run_inspection", "run_training"]
+__all__ = ["load_model", "load_trained", "run_audit", "run_inspection", "run_training", "run_tuning"]
+__all__ += ["run_unknowns"]
 
-_HOMES = {"load_model": "inspect", "run_audit": "audit", "run_inspection": "inspect", "run_training": "train"}
+_HOMES = {
+    "load_model": "inspect",
+    "load_trained": "train",
+    "run_audit": "audit",
+    "run_inspection": "inspect",
+    "run_training": "train",
+    "run_tuning": "tune",
+    "run_unknowns": "unknowns",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -65,13 +65,13 @@ def run_training(
         asked_privacy(config, clients.size)  # refused now, before a run begins and a vocabulary is paid for
         ready = None
     else:
-        ready = _ready(config, _classification(config, population, clients, held_out))
+        ready = _ready(config, classification_task(config, population, clients, held_out))
     settings = {name: table for name, table in config.to_dict().items() if name != "tune"}  # which is no part of a run
     run = runs.begin(folder, config.name, settings, may_differ=("privacy", "rounds"))
     with run.alone():
         if ready is None:
             vocabulary, released = vocabulary_of(config, clients, run=run, key=key, ledger=ledger)
-            ready = _ready(config, _language(config, clients, held_out, vocabulary, released))
+            ready = _ready(config, language_task(config, clients, held_out, vocabulary, released))
         task, privacy, algorithm = ready
         return train(
             algorithm,
@@ -144,9 +144,9 @@ def load_trained(folder: str | Path, *, population: Population | None = None) ->
         population = source(config.data.population, **config.data.options)
     clients, held_out = split_clients(population, config.data.held_out)
     if config.model.is_language:
-        task = _language(config, clients, held_out, *kept_vocabulary(run))
+        task = language_task(config, clients, held_out, *kept_vocabulary(run))
     else:
-        task = _classification(config, population, clients, held_out)
+        task = classification_task(config, population, clients, held_out)
     size = task.clients.size
     unprotected = Privacy.none(population=size, cohort=1, rounds=1)  # what was kept has the same shape
     algorithm = make_algorithm(config, task.model, unprotected)
@@ -160,7 +160,10 @@ def _ready(config: Config, task: Task) -> tuple[Task, Privacy, Algorithm]:
     return task, privacy, make_algorithm(config, task.model, privacy)
 
 
-def _classification(config: Config, population: Population, clients: Population, held_out: Population | None) -> Task:
+def classification_task(
+    config: Config, population: Population, clients: Population, held_out: Population | None
+) -> Task:
+    """A classifier of these clients' examples."""
     fields = config.model.inputs, config.model.label
     metrics = {"accuracy": accuracy(*fields), "loss": cross_entropy(*fields)}
     clients = one_example_each(clients) if config.privacy.unit == "example" else clients
@@ -168,13 +171,14 @@ def _classification(config: Config, population: Population, clients: Population,
     return Task(model, clients, held_out, metrics, classes=number_of_classes(config.model.label, population))
 
 
-def _language(
+def language_task(
     config: Config,
     clients: Population,
     held_out: Population | None,
     vocabulary: Vocabulary,
     released: tuple[Event, ...] = (),
 ) -> Task:
+    """A language model of what these clients wrote; `released` is what the vocabulary told about them."""
     text, kind = config.text, config.model.kind
     model = language_model(config.model, vocabulary)
     held_out = None if held_out is None else tokens_of(text, kind, held_out, vocabulary)

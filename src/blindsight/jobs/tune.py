@@ -1,0 +1,203 @@
+"""Settings tuned on public data: what `blindsight train RUN.toml --tune-on PUBLIC` does. It costs no privacy.
+
+As in Ramaswamy et al. 2020: a small grid is trained on public clients with the noise on the mean update that the run
+will have (its noise multiplier times the clip, over its cohort), however few public clients take part. None of the
+run's own clients is read, nothing is released about them, and the ledger is not opened.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markup import escape
+from rich.table import Table
+
+from blindsight import keys, trees
+from blindsight.accounting.events import Event, Gaussian
+from blindsight.accounting.planning import solve_noise
+from blindsight.backends import Backend, Simulation, use_cores
+from blindsight.config import Config, as_toml
+from blindsight.data.embedded import POPULATIONS
+from blindsight.data.population import Population
+from blindsight.data.sources import source
+from blindsight.data.text import Vocabulary
+from blindsight.errors import BlindsightError, InvalidInput, PrivacyError
+from blindsight.jobs.language import PUBLIC, check_text, public_vocabulary
+from blindsight.jobs.train import Task, classification_task, language_task, make_algorithm, make_privacy, split_clients
+from blindsight.participation import fixed_size
+from blindsight.privacy import Privacy
+
+__all__ = ["Tuned", "run_tuning"]
+
+_LEAST_NOISE = 1 / 4096  # mechanisms know no less; so little changes nothing
+_HELD_OUT = 0.2  # of the public clients, to compare settings on
+
+NAMES = ("client_learning_rate", "server_learning_rate", "momentum", "clip")
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """What every combination of settings reached on public clients, the best first, and the run with the best."""
+
+    public: str
+    metric: str
+    rows: tuple[dict[str, float], ...]
+    noise_on_mean: float
+    config: Config
+    written: Path | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of `blindsight train --tune-on --json`."""
+        best = {name: self.rows[0][name] for name in NAMES}
+        about = {"public": self.public, "metric": self.metric, "noise_on_mean": self.noise_on_mean}
+        return about | {"best": best, "rows": list(self.rows), "written": self.written and str(self.written)}
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield f"[bold]{escape(self.config.name)}[/], tuned on [bold]{escape(self.public)}[/]: no privacy was spent"
+        table = Table(box=None, pad_edge=False)
+        for name in (*NAMES, self.metric):
+            table.add_column(name.replace("_", " "), justify="right")
+        for number, row in enumerate(self.rows):
+            values = [*(f"{row[name]:g}" for name in NAMES), f"{row[self.metric]:.4f}"]
+            table.add_row(*values, style="bold green" if number == 0 else "")
+        yield table
+        if self.written:
+            yield f"The best are in [bold]{escape(str(self.written))}[/]: blindsight train {escape(str(self.written))}"
+
+
+def run_tuning(
+    config: Config,
+    public: str,
+    *,
+    write: str | Path | None = None,
+    population: Population | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Tuned:
+    """Train every combination of [tune] on the data `public` names; the run with the best, written to `write` as TOML.
+
+    `population` is the public data, for who has them in memory already.
+    """
+    use_cores()
+    people = population if population is not None else _public(config, public)
+    clients, held_out = split_clients(people, _HELD_OUT)
+    task = _task(config, people, clients, held_out)
+    evaluate, backend = task.evaluate, Simulation(task.clients)
+    if evaluate is None:
+        raise InvalidInput(f"{people.name} has too few clients to compare settings on: use more")
+    noise = _noise_of_the_run(config, task)
+    metric, sign = {"word_lm": ("recall_top1", -1), "char_lm": ("loss", 1)}.get(config.model.kind, ("accuracy", -1))
+    tried = list(_combinations(config))
+    rows = list[tuple[dict[str, float], Config]]()
+    for number, variant in enumerate(tried):
+        progress(number, len(tried))
+        reached = evaluate(_trained(variant, task, backend, noise))
+        rows.append((_settings(variant) | reached, variant))
+    progress(len(tried), len(tried))
+    rows.sort(key=lambda row: sign * row[0][metric])  # of equals the first that was tried
+    best = dataclasses.replace(rows[0][1], tune=config.tune)
+    written = None if write is None else _write(Path(write), best, public)
+    on_mean = noise * config.privacy.clip / config.privacy.cohort
+    return Tuned(public, metric, tuple(row for row, _ in rows), on_mean, best, written)
+
+
+def _public(config: Config, name: str) -> Population:
+    """Public clients; of an embedded population others than those that train."""
+    options = {"clients": max(5 * config.tune.cohort, 300), "seed": PUBLIC["seed"]} if name in POPULATIONS else {}
+    options = {} if name == "digits" else options
+    if name == config.data.population and not options:
+        raise PrivacyError(f"{name} are the clients that are protected: name data that is public to tune on")
+    return source(name, **options)
+
+
+def _task(config: Config, people: Population, clients: Population, held_out: Population | None) -> Task:
+    if not config.model.is_language:
+        return classification_task(config, people, clients, held_out)
+    check_text(config.text, people)
+    if config.text.vocabulary == "private":  # the run's own words are not known yet: the public ones'
+        text = config.text
+        words = Vocabulary.most_frequent(clients, text.vocabulary_size, field=text.field, case=text.case)
+    else:
+        words = public_vocabulary(config)
+    return language_task(config, clients, held_out, words)
+
+
+def _noise_of_the_run(config: Config, task: Task) -> float:
+    """The noise multiplier that the run itself will have; where it follows from epsilon, for so many clients."""
+    asked = config.privacy
+    if asked.none:
+        return 0.0
+    if asked.noise_multiplier is not None:
+        return asked.noise_multiplier
+    count = config.tune.clients
+    if count is None:  # how many there are is public; what they hold is not read
+        people = source(config.data.population, **config.data.options)
+        everyone = people.n_examples if asked.unit == "example" else people.size
+        count = everyone - round(config.data.held_out * everyone)
+    before: tuple[Event, ...] = ()
+    if config.model.is_language and config.text.vocabulary == "private" and asked.delta is not None:
+        alone = solve_noise(Gaussian, epsilon=config.text.vocabulary_epsilon, delta=asked.delta)
+        before = (Gaussian(alone),)
+    return make_privacy(config, count, trees.size(task.model), before=before).noise_multiplier or 0.0
+
+
+def _combinations(config: Config) -> Iterator[Config]:
+    """The run with every combination of the settings to try, its own among them."""
+    asked, client, server = config.tune, config.client, config.server
+    rates = asked.client_learning_rate or (client.learning_rate, _short(client.learning_rate / 3))
+    server_rates = asked.server_learning_rate or (server.learning_rate, _short(server.learning_rate / 2))
+    momenta = asked.momentum if asked.momentum and server.optimizer == "nesterov" else (server.momentum,)
+    clips = (
+        (asked.clip or (config.privacy.clip, _short(config.privacy.clip / 3))) if not config.privacy.none else (1.0,)
+    )
+    for rate, server_rate, momentum, clip in itertools.product(rates, server_rates, momenta, clips):
+        yield dataclasses.replace(
+            config,
+            client=dataclasses.replace(client, learning_rate=rate),
+            server=dataclasses.replace(server, learning_rate=server_rate, momentum=momentum),
+            privacy=dataclasses.replace(config.privacy, clip=clip),
+        )
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.2g}")
+
+
+def _settings(config: Config) -> dict[str, float]:
+    values = config.client.learning_rate, config.server.learning_rate, config.server.momentum, config.privacy.clip
+    return dict(zip(NAMES, values, strict=True))
+
+
+def _trained(config: Config, task: Task, backend: Backend, noise: float) -> Any:
+    """The model after [tune] rounds on public clients, with the noise on the mean that the run will have."""
+    count = task.clients.size
+    cohort = min(config.tune.cohort, count)
+    about: Any = {"population": count, "cohort": cohort, "rounds": config.tune.rounds, "participation": "fixed"}
+    scaled = noise * cohort / config.privacy.cohort
+    if config.privacy.none:
+        privacy = Privacy.none(**about)
+    else:
+        noise = scaled if scaled >= _LEAST_NOISE else 0.0
+        privacy = Privacy(**about, clip=config.privacy.clip, noise_multiplier=noise)
+    quick = dataclasses.replace(
+        config, privacy=dataclasses.replace(config.privacy, sampler="float", adaptive_clip=None)
+    )
+    algorithm = make_algorithm(quick, task.model, privacy)
+    state, key = algorithm.init(), keys.reproducible(0)  # nobody is protected here, and settings compare on equal luck
+    for number in range(config.tune.rounds):
+        chosen = fixed_size(count, cohort).draw(key=key.derive("cohort", number))
+        some = backend.cohort(chosen, n_expected=cohort, key=key.derive("clients", number))
+        state, _ = algorithm.step(state, some, key=key.derive("noise", number))
+    return algorithm.model(state)
+
+
+def _write(path: Path, config: Config, public: str) -> Path:
+    try:
+        path.write_text(
+            f"# Tuned on {public}, which is public: no privacy was spent.\n{as_toml(config)}", encoding="utf-8"
+        )
+    except OSError as error:
+        raise BlindsightError(f"cannot write {path} ({error.strerror}): check whose it is") from error
+    return path
