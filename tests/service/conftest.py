@@ -75,7 +75,12 @@ def serving(tmp_path, monkeypatch) -> Generator[Callable[..., Talk]]:
     with contextlib.ExitStack() as stack:
 
         def start(task: Task | None = SMALL, **settings: Any) -> Talk:
-            given = {"port": 0, "data": tmp_path / "kept", "tokens": tokens, "rate_per_s": 0.0} | settings
+            given: dict[str, Any] = {
+                "port": 0,
+                "data": tmp_path / "kept",
+                "tokens": tokens,
+                "rate_per_s": 0.0,
+            } | settings
             found = stack.enter_context(running(Settings(**given)))
             talk = Talk(found.address, found.service)
             stack.callback(talk.admin.close)

@@ -36,8 +36,7 @@ def serve(settings: Settings, *, routes: Sequence[BaseRoute] = ()) -> None:
         server, service = _server(settings, routes)
         logging.getLogger(__name__).info("listening at %s", _address(settings, listening))
         gc.freeze()  # what was loaded to get here is no garbage
-        with contextlib.suppress(KeyboardInterrupt):
-            server.run(sockets=[listening])
+        _run(server, listening)
         _raise_failure(service)
 
 
@@ -46,7 +45,7 @@ def running(settings: Settings, *, routes: Sequence[BaseRoute] = ()) -> Generato
     """The service in a thread of this process, for as long as the context lasts; port 0 takes a free one."""
     with _bind(settings) as listening:
         server, service = _server(settings, routes)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="blindsight service")
+        thread = threading.Thread(target=_run, args=(server, listening), name="blindsight service")
         thread.start()
         try:
             while not server.started and thread.is_alive():
@@ -58,6 +57,11 @@ def running(settings: Settings, *, routes: Sequence[BaseRoute] = ()) -> Generato
             thread.join()
 
 
+def _run(server: uvicorn.Server, listening: socket.socket) -> None:
+    with contextlib.suppress(KeyboardInterrupt, SystemExit):  # the latter is how uvicorn says that it did not start
+        server.run(sockets=[listening])
+
+
 def _server(settings: Settings, routes: Sequence[BaseRoute]) -> tuple[uvicorn.Server, Service]:
     service = Service(Registry(settings), routes)
     config = uvicorn.Config(
@@ -66,8 +70,8 @@ def _server(settings: Settings, routes: Sequence[BaseRoute]) -> tuple[uvicorn.Se
         ws="none",
         lifespan="on",
         access_log=False,
-        log_config=None,  # uvicorn's own lines would repeat the errors that are raised here
-        log_level="error",
+        log_config=None,
+        log_level="critical",  # its lines could quote a request, or repeat the errors that are raised here
         server_header=False,
         proxy_headers=False,  # nobody asks for a client's address
         limit_concurrency=settings.connections,

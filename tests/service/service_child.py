@@ -1,0 +1,20 @@
+"""A service in a process of its own: `python service_child.py ADDRESS_OF_REDIS|memory FOLDER PORT TASK.json`."""
+
+import sys
+from pathlib import Path
+
+from blindsight.service import Settings, serve
+
+if __name__ == "__main__":
+    store, folder, port, task = sys.argv[1:]
+    serve(
+        Settings(
+            store=store,
+            data=Path(folder),
+            port=int(port),
+            tasks=(Path(task),),
+            rate_per_s=0.0,
+            snapshot_s=0.2,
+            share_port=store != "memory",
+        )
+    )

@@ -1,0 +1,148 @@
+"""The Python clients: one update, paid for first, sent at most once, whatever the network does."""
+
+import asyncio
+
+import httpx2 as httpx
+import numpy as np
+import pytest
+
+from blindsight.algorithms.draw_and_discard import Budget
+from blindsight.errors import BudgetExceeded
+from blindsight.service import AsyncClient, Client
+from blindsight.service.client import ServiceError
+from blindsight.service.protocol import decode, encode
+
+TOKEN = "the clients of the tests"
+ROWS = [{"length": 30, "https": True, "phishing": False}]
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    monkeypatch.setattr("blindsight.service.client._FIRST_WAIT_S", 0.0)
+
+
+class Network:
+    """A service in a few lines that loses, delays and repeats as told."""
+
+    def __init__(self, task, *faults) -> None:
+        self.task, self.faults, self.seen, self.used = task, list(faults), [], set()
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        action = request.url.path.rsplit("/", 1)[1]
+        self.seen.append((action, request.content))
+        fault = self.faults.pop(0) if self.faults else None
+        if fault == "lost":
+            raise httpx.ConnectError("no route")
+        if isinstance(fault, int):
+            return httpx.Response(fault, json={"error": "told to"})
+        answer = self.answer(action, request)
+        if fault == "answer lost":
+            raise httpx.ReadTimeout("silence")
+        return answer
+
+    def answer(self, action: str, request: httpx.Request) -> httpx.Response:
+        if action == "task":
+            return httpx.Response(200, json=self.task.to_dict())
+        if action == "draw":
+            headers = {"Blindsight-Ticket": f"{len(self.seen)}", "Blindsight-Version": self.task.version}
+            return httpx.Response(200, content=encode(np.zeros(self.task.weights)), headers=headers)
+        ticket = request.headers["Blindsight-Ticket"]
+        if ticket in self.used:
+            return httpx.Response(410, json={"error": "used"})
+        self.used.add(ticket)
+        return httpx.Response(202, json={})
+
+    def client(self, budget=None, **more) -> Client:
+        transport = httpx.MockTransport(self)
+        return Client("http://service", "phishing", TOKEN, budget=budget, transport=transport, **more)
+
+
+def test_a_client_trains_the_model_of_a_service(talk, make_task, tmp_path):
+    budget = Budget(tmp_path / "budget.db", epsilon=100.0)
+    with Client(talk.address, "phishing", TOKEN, budget=budget) as client:
+        assert client.task() == make_task()
+        sent = client.train(ROWS)
+        assert sent.shape == (3,)
+        assert talk.statistics()["taken"] == 1
+        assert encode(sent) in {talk.draw().content for _ in range(400)}
+    assert budget.spent == (2.0, 0.0)
+
+
+def test_many_clients_at_once(talk):
+    async def train():
+        async with AsyncClient(talk.address, "phishing", TOKEN, budget=None) as client:
+            assert (await client.task()).model == "phishing"
+            await asyncio.gather(*(client.train(ROWS) for _ in range(40)))
+
+    asyncio.run(train())
+    assert talk.statistics()["taken"] == 40
+
+
+def test_what_gets_lost_is_sent_again_and_taken_once(make_task):
+    network = Network(make_task(), "lost", 503, None, 429, None, "answer lost", "lost", None)
+    sent = network.client().train(ROWS)
+    updates = [content for action, content in network.seen if action == "update"]
+    assert len(network.used) == 1
+    assert updates == [encode(sent)] * 3  # the same noise: a second one could be averaged with the first
+
+
+def test_a_budget_is_spent_before_anything_is_sent_and_stops_the_client(make_task, tmp_path):
+    budget = Budget(tmp_path / "budget.db", epsilon=5.0)
+    network = Network(make_task())
+    client = network.client(budget)
+    client.train(ROWS)
+    client.train(ROWS)
+    with pytest.raises(BudgetExceeded):
+        client.train(ROWS)
+    assert [action for action, _ in network.seen] == ["task", "draw", "update", "draw", "update", "draw"]
+    broken = Network(make_task(), None, None, *["lost"] * 5).client(Budget(tmp_path / "b.db", epsilon=5.0))
+    with pytest.raises(ServiceError, match="after 5 attempts"):
+        broken.train(ROWS)
+    assert Budget(tmp_path / "b.db", epsilon=5.0).spent == (2.0, 0.0)  # it may have arrived
+
+
+def test_a_new_version_of_the_task_is_fetched(make_task):
+    network = Network(make_task())
+    client = network.client()
+    client.train(ROWS)
+    network.task = make_task(epsilon=1.0)
+    client.train(ROWS)
+    assert [action for action, _ in network.seen][3:] == ["draw", "task", "draw", "update"]
+
+
+@pytest.mark.parametrize("status", [401, 404, 409, 410, 423])
+def test_what_is_refused_is_not_repeated(make_task, status):
+    network = Network(make_task(), None, None, status)
+    with pytest.raises(ServiceError, match="told to") as found:
+        network.client().train(ROWS)
+    assert found.value.status == status
+    assert len(network.seen) == 3
+
+
+def test_a_service_that_sends_nonsense_gets_nothing(make_task, tmp_path):
+    class Liar(Network):
+        weights = b""
+
+        def answer(self, action, request):
+            found = super().answer(action, request)
+            if action == "draw":
+                return httpx.Response(200, content=self.weights, headers=found.headers | {"content-length": "0"})
+            return found
+
+    for weights in (b"", bytes(8), np.full(3, np.nan, "<f4").tobytes()):
+        liar = Liar(make_task())
+        liar.weights = weights
+        budget = Budget(tmp_path / "budget.db", epsilon=5.0)
+        with pytest.raises(ServiceError, match="service sent"):
+            liar.client(budget).train(ROWS)
+        assert "update" not in [action for action, _ in liar.seen]
+        assert budget.spent == (0.0, 0.0)
+    other = Network(make_task(model="other"))
+    with pytest.raises(ServiceError, match="not that of phishing"):
+        other.client().train(ROWS)
+
+
+def test_any_update_can_be_sent(make_task):
+    network = Network(make_task())
+    sent = network.client().contribute(lambda task, weights: weights + task.scale)
+    assert decode(network.seen[-1][1]) == pytest.approx(sent)

@@ -1,0 +1,121 @@
+"""Nothing links a draw to an update or to a client: logs, store, files and metrics are searched for what could."""
+
+import logging
+import os
+import subprocess
+
+import numpy as np
+import pytest
+
+from blindsight.service.protocol import decode, encode
+
+
+def spoken(talk) -> dict[str, bytes]:
+    """Draws and updates of every kind; what must not be found anywhere afterwards."""
+    secrets: dict[str, bytes] = {}
+    for number in range(60):  # the window is refreshed on the way
+        drawn = talk.draw()
+        sent = encode(decode(drawn.content) + np.float32(1e-5 * (number + 1)))
+        talk.update(drawn, sent, user_agent=f"agent-{number}", x_request_id=f"mine-{number}")
+        secrets[f"ticket {number}"] = drawn.headers["blindsight-ticket"].encode()
+        secrets[f"agent {number}"] = f"agent-{number}".encode()
+        secrets[f"id {number}"] = f"mine-{number}".encode()
+    spam, refused = encode([1234.5, 0, 0]), encode([77.25, 1.5, -3.75])
+    talk.update(talk.draw(), spam)
+    used = talk.draw()
+    talk.update(used, refused)
+    talk.update(used, refused)  # 410
+    talk.update(used, refused + b"long")  # 413
+    talk.client.get("/v1/models/phishing/draw", headers={"Authorization": "Bearer a secret that is wrong"})
+    return secrets | {
+        "spam": spam,
+        "a refused body": refused,
+        "a wrong token": b"a secret that is wrong",
+        "the clients' token": b"the clients of the tests",
+        "the admin token": b"the administrator of the tests",
+        "an address": b"127.0.0.1:",
+    }
+
+
+def search(places: dict[str, bytes], secrets: dict[str, bytes]) -> list[str]:
+    """Where which secret is found, as it is, in hexadecimal, or as Python would print it."""
+    found = []
+    for place, content in places.items():
+        for name, secret in secrets.items():
+            if any(form in content for form in (secret, secret.hex().encode(), repr(secret).encode())):
+                found.append(f"{name} in {place}")
+    return found
+
+
+def files(folder) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("store", ["memory", "redis"])
+def test_nothing_that_could_link_is_kept(serving, store, request, tmp_path, caplog, capfd):
+    server = request.getfixturevalue("redis_server") if store == "redis" else None
+    with caplog.at_level(logging.DEBUG):
+        talk = serving(store=server.address if server else "memory")
+        secrets = spoken(talk)
+        metrics = talk.client.get("/metrics").content
+        statistics = talk.admin.get("/v1/admin/models/phishing/statistics").content
+    kept = {talk.draw().content for _ in range(400)}
+    pool = talk.service.registry.pools["phishing"]
+    inside = {name: repr(value).encode() for name, value in vars(pool).items() if name != "record"}
+    places = {
+        "the log": "\n".join(
+            f"{record.getMessage()} {record.args}" for record in caplog.records if not record.name.startswith("http")
+        ).encode(),  # less what the clients in this test log themselves
+        "the output": "".join(capfd.readouterr()).encode(),
+        "the metrics": metrics,
+        "the statistics": statistics,
+        **{f"the pool's {name}": text for name, text in inside.items()},
+    }
+    on_disk = files(tmp_path / "kept")
+    if server is not None:
+        dump = subprocess.run(
+            ["redis-cli", "-p", str(server.port), "--rdb", str(tmp_path / "dump.rdb")], check=True, capture_output=True
+        )
+        assert dump.returncode == 0
+        on_disk["all of Redis"] = (tmp_path / "dump.rdb").read_bytes()
+    assert search(places | on_disk, secrets) == []
+    assert talk.statistics()["taken"] == 60
+    assert len(kept) == 20  # and these are all that is left of sixty updates
+    assert search({"itself": b"spam: " + secrets["spam"]}, secrets) == ["spam in itself"]
+
+
+def test_a_fault_is_logged_without_what_was_sent(serving, caplog, monkeypatch):
+    talk = serving()
+    drawn = talk.draw()
+    body = encode([0.125, 0.25, 0.5])
+
+    async def broken(self, update, nonce, ends):
+        raise ValueError(f"cannot digest {update!r} of {nonce!r}")
+
+    monkeypatch.setattr("blindsight.service.pool.Pool.offer", broken)
+    answer = talk.update(drawn, body)
+    assert (answer.status_code, answer.json()) == (500, {"error": "a fault of the service"})
+    log = "\n".join(record.getMessage() for record in caplog.records)
+    assert answer.headers["x-request-id"] in log
+    assert "ValueError" in log
+    assert "digest" not in log
+    assert os.fspath(__file__) in log or "test_no_records" in log
+
+
+def test_a_snapshot_holds_the_instances_of_now_and_one_file_is_all(serving, tmp_path):
+    talk = serving(snapshot_s=0.05)
+    overwritten = []
+    for _ in range(100):
+        drawn = talk.draw()
+        sent = encode(decode(drawn.content) + np.random.default_rng().normal(0, 1e-4, 3))
+        talk.update(drawn, sent)
+        overwritten.append(sent)
+    now = {talk.draw().content for _ in range(500)}
+    talk.admin.post("/v1/admin/models/phishing/tokens")  # writes a snapshot
+    names = sorted(os.listdir(tmp_path / "kept"))
+    assert [name for name in names if not name.startswith(".")] == ["phishing.safetensors"]
+    content = (tmp_path / "kept" / "phishing.safetensors").read_bytes()
+    assert all(instance in content for instance in now)
+    gone = set(overwritten) - now
+    assert len(gone) > 50
+    assert not any(update in content for update in gone)

@@ -1,0 +1,216 @@
+"""Real processes, killed and restarted under load: no lost model, no corrupted instance, no 500."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import httpx2 as httpx
+import numpy as np
+import pytest
+
+from blindsight.errors import BlindsightError
+from blindsight.service import Settings, running, snapshots
+from blindsight.service.protocol import decode, encode
+
+CHILD = Path(__file__).with_name("service_child.py")
+ADMIN, CLIENT = "administrator-of-the-tests", "clients-of-the-tests"
+
+
+class Processes:
+    """Services on one port, and clients that ask it all the time."""
+
+    def __init__(self, store: str, folder: Path, task) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.store, self.folder, self.task = store, folder, folder.parent / "task.json"
+        self.task.write_text(json.dumps(task.to_dict()), encoding="utf-8")
+        self.address, self.running = f"http://127.0.0.1:{self.port}", []
+        self.answers: Counter[object] = Counter()
+        self.moved = 0.0
+
+    def start(self) -> subprocess.Popen:
+        tokens = {"BLINDSIGHT_ADMIN_TOKEN": ADMIN, "BLINDSIGHT_MODEL_TOKENS": f"phishing={CLIENT}"}
+        words = [sys.executable, str(CHILD), self.store, str(self.folder), str(self.port), str(self.task)]
+        with open(self.folder.parent / "errors.txt", "ab") as errors:
+            process = subprocess.Popen(words, env=os.environ | tokens, stderr=errors)
+        self.running.append(process)
+        return process
+
+    def wait(self) -> None:
+        for _ in range(600):
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"{self.address}/readyz").status_code == 200:
+                    return
+            time.sleep(0.05)
+        raise TimeoutError((self.folder.parent / "errors.txt").read_text())
+
+    def begin_at(self, weight: float) -> None:
+        """Far from zero, so that a model that was lost would be noticed."""
+        path = f"{self.address}/v1/admin/models/phishing/warm-start"
+        body = {"weights": [weight] * 3}
+        assert httpx.post(path, json=body, headers={"Authorization": f"Bearer {ADMIN}"}).status_code == 200
+
+    def stop(self) -> None:
+        for process in self.running:
+            process.kill()
+            process.wait()
+
+    def admin(self, path: str) -> dict:
+        for _ in range(100):
+            answer = httpx.get(f"{self.address}/v1/admin/models/{path}", headers={"Authorization": f"Bearer {ADMIN}"})
+            if answer.status_code != 503:
+                return answer.json()
+            time.sleep(0.05)  # a process has not seen yet what another did
+        raise TimeoutError(path)
+
+    @contextlib.contextmanager
+    def load(self, clients: int = 3):
+        """Clients that draw and send back until the context ends, over what comes between."""
+        over = threading.Event()
+
+        def ask() -> None:
+            while not over.is_set():
+                with contextlib.suppress(httpx.TransportError), self.client() as client:
+                    while not over.is_set():
+                        self.answers[pair(client)] += 1
+
+        threads = [threading.Thread(target=ask) for _ in range(clients)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+
+    def client(self) -> httpx.Client:
+        base = f"{self.address}/v1/models/phishing"
+        return httpx.Client(base_url=base, headers={"Authorization": f"Bearer {CLIENT}"}, timeout=10)
+
+    def until_taken(self, more: int) -> None:
+        wanted = self.answers[202] + more
+        for _ in range(600):
+            if self.answers[202] >= wanted:
+                return
+            time.sleep(0.05)
+        raise TimeoutError(f"{self.answers} {(self.folder.parent / 'errors.txt').read_text()}")
+
+
+def pair(client: httpx.Client) -> int:
+    """A draw, checked, and its update."""
+    drawn = client.get("/draw")
+    if drawn.status_code != 200:
+        return drawn.status_code
+    weights = decode(drawn.content)
+    assert weights.shape == (3,)
+    assert np.abs(weights).max() < 1
+    headers = {name: drawn.headers[name] for name in ("Blindsight-Ticket", "Blindsight-Version")}
+    headers["Content-Type"] = "application/octet-stream"
+    return client.post("/update", content=encode(weights + np.float32(1e-6)), headers=headers).status_code
+
+
+@pytest.fixture
+def processes(request, tmp_path, make_task):
+    (tmp_path / "kept").mkdir()
+    made = []
+
+    def make(store: str) -> Processes:
+        made.append(Processes(store, tmp_path / "kept", make_task()))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+def test_a_service_that_is_killed_goes_on_from_its_snapshot(processes):
+    service = processes("memory")
+    process = service.start()
+    service.wait()
+    service.begin_at(0.5)
+    with service.load():
+        service.until_taken(50)
+        time.sleep(0.5)
+        process.kill()
+        process.wait()
+        record, instances = snapshots.read(service.folder, "phishing")
+        assert (record.model, len(instances)) == ("phishing", 20)
+        process = service.start()
+        service.wait()
+        service.until_taken(50)
+    assert 500 not in service.answers
+    assert set(service.answers) <= {200, 202, 410, 503}
+    assert service.admin("phishing/average")["weights"] == pytest.approx([0.5] * 3, abs=0.1)  # not from the beginning
+
+    average = service.admin("phishing/average")["weights"]
+    process.send_signal(signal.SIGTERM)
+    process.wait(20)
+    _, instances = snapshots.read(service.folder, "phishing")  # everything, to the last update
+    assert average == pytest.approx(decode(b"".join(instances)).reshape(20, 3).mean(axis=0, dtype=np.float64))
+
+
+def test_a_process_killed_under_load_is_not_missed(processes, redis_server):
+    service = processes(redis_server.address)
+    first, _ = service.start(), service.start()
+    service.wait()
+    with service.load():
+        service.until_taken(50)
+        first.kill()
+        service.until_taken(100)
+        service.start()
+        service.until_taken(50)
+    assert 500 not in service.answers
+    assert service.admin("phishing/statistics")["updates"] >= 150
+    assert set(service.answers) <= {202, 410, 503}
+
+
+def test_a_redis_restarted_under_load_is_filled_again(processes, redis_server):
+    service = processes(redis_server.address)
+    service.start()
+    service.start()
+    service.wait()
+    service.begin_at(0.5)
+    with service.load():
+        service.until_taken(100)
+        time.sleep(0.5)
+        redis_server.stop()
+        time.sleep(0.3)
+        assert httpx.get(f"{service.address}/healthz").status_code == 200
+        assert httpx.get(f"{service.address}/readyz").status_code == 503
+        redis_server.start()
+        service.until_taken(100)
+    assert service.answers[503] > 0
+    assert 500 not in service.answers
+    assert set(service.answers) <= {202, 410, 503}
+    assert service.admin("phishing/average")["weights"] == pytest.approx([0.5] * 3, abs=0.1)
+
+
+def test_what_is_wrong_is_one_sentence(tmp_path):
+    def refusal(**settings) -> str:
+        with pytest.raises(BlindsightError) as found, running(Settings(port=0, **settings)):
+            pass
+        return str(found.value)
+
+    assert "cannot be reached" in refusal(store="redis://127.0.0.1:1/0", data=None)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "m.safetensors").write_bytes(b"damaged")
+    assert "is damaged" in refusal(data=tmp_path / "kept")
+    with running(Settings(port=0, data=tmp_path / "free")):
+        assert "another service" in refusal(data=tmp_path / "free")
+    assert "PEM" in refusal(certificate=tmp_path / "no.pem", private_key=tmp_path / "no.pem", data=None)
+    (tmp_path / "task.json").write_text("{}")
+    assert "task.json" in refusal(tasks=(tmp_path / "task.json",), data=None)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        words = ["-m", "blindsight", "serve", "--port", str(taken.getsockname()[1])]
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, "name another with --port" in done.stderr) == (2, True)
+    assert "Traceback" not in done.stderr
