@@ -20,15 +20,20 @@ PINNED = {
     "ServerSettings TextSettings TrainingSettings TuneSettings as_toml load parse said",
     "blindsight.data": "Population by_column csv dataset dirichlet embedded fedjax_sqlite hugging_face iid "
     "image_folder leaf load npz open_population parquet pathological source tff_hdf5 tff_sqlite",
+    "blindsight.data.text": "Case END END_OF_WORD PAD START START_OF_WORD UNKNOWN Vocabulary sentences split_sentences "
+    "tokens unknown_words word_bytes word_tokens",
     "blindsight.errors": "BlindsightError BudgetExceeded InvalidInput LedgerCorrupted LedgerError LedgerFromTheFuture "
     "LedgerTampered PrivacyError RelationMismatch UnboundedContribution UnknownEvent",
-    "blindsight.evaluation": "evaluator",
+    "blindsight.evaluation": "Interval by_client evaluator jackknife of_clients relative_change",
     "blindsight.inspection": "Diagnosis Finding Quarters Report Training contrast mistakes sanity slices",
-    "blindsight.jobs": "load_model run_audit run_inspection run_training",
+    "blindsight.jobs": "load_model load_trained run_audit run_inspection run_training run_tuning",
     "blindsight.keys": "Key Stream reproducible root",
     "blindsight.mechanisms": "GaussianMechanism LaplaceMechanism Mechanism Quantile QuantileEstimate Release Tally "
     "Votes WithoutNoise gaussian laplace publish quantile votes without_noise",
     "blindsight.models": "CNN MLP Logistic accuracy cross_entropy",
+    "blindsight.models.cifg_lstm": "LanguageModel char_model next_token_loss recall token_loss word_model",
+    "blindsight.models.generation": "beam_search log_probability sample",
+    "blindsight.models.ngram": "NGram fit_ngram",
     "blindsight.models.glm": "FAMILIES Family gradient loss predict weights_needed",
     "blindsight.models.specs": "Boolean Category Features Field Ngrams Number Response Rows field_from_dict fnv1a "
     "rows_from_sqlite",
