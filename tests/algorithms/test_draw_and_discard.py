@@ -1,8 +1,10 @@
 """Draw and Discard: a client's change is bounded whatever its data are, the noise is what was promised, and no less."""
 
 import dataclasses
+import importlib.util
 import json
 import math
+import sys
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
@@ -306,6 +308,41 @@ def test_a_pool_learns():
     best, nothing = glm.loss("logistic", truth, x, y), math.log(2)
     assert losses[0] < (best + nothing) / 2
     assert losses[0] < losses[1]
+
+
+def test_the_simulation_of_the_experiments_takes_the_same_steps():
+    """Without noise and with one instance, what is published there is what clients here would have learnt."""
+    path = Path(__file__).parents[2] / "experiments/draw_and_discard_simulation.py"
+    if not path.exists():
+        pytest.skip("the experiments are not part of this installation")
+    spec = importlib.util.spec_from_file_location("draw_and_discard_simulation", path)
+    assert spec
+    assert spec.loader
+    simulation = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = simulation  # dataclasses look their module up
+    spec.loader.exec_module(simulation)
+    random, seen = np.random.default_rng(0), list[np.ndarray]()
+    x = random.uniform(size=(4, 6, 3)).astype(np.float32)
+    y = random.integers(2, size=(4, 1, 6)).astype(np.float32)
+    settings_: dict[str, Any] = {"noise": "none", "epsilon": math.inf, "learning_rate": 0.5, "clip": 0.1}
+    for unit, norm in (("feature", None), ("model", 2)):
+        configuration = simulation.Configuration(name="one", norm=norm, clip=0.1 if norm else 1.0)
+        simulation.simulate(
+            [configuration],
+            lambda client: (x[client], y[client]),
+            np.arange(12) % 4,
+            outputs=1,
+            learning_rate=0.5,
+            seed=0,
+            watch=lambda _, averages: seen.append(averages[0, 0]),
+            every=12,
+        )
+        task = logistic(unit=unit, **settings_ | ({} if norm else {"clip": 1.0}))
+        weights = np.zeros(3, np.float32)
+        for step in range(12):
+            weights = dd.client_update(task, weights, x[step % 4], y[step % 4, 0], key=keys.root())
+        np.testing.assert_allclose(seen[-1], weights, atol=1e-6)
+        assert np.abs(weights).max() > 0.05
 
 
 # --- the promise

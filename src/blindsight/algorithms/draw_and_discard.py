@@ -106,9 +106,8 @@ def _clipped(task: Task, vector: np.ndarray, limit: float) -> np.ndarray:
     largest = float(np.max(np.abs(finite), initial=0.0))
     if largest == 0.0:
         return finite
-    # divided by the largest first: neither squares nor sums can overflow
-    length = largest * float(np.linalg.norm(finite / largest, task.norm))
-    return finite * min(1.0, limit / length) if length < math.inf else finite / largest * (limit / len(finite))
+    direction = finite / largest  # first, so that neither squares nor sums can overflow
+    return direction * min(largest, limit / float(np.linalg.norm(direction, task.norm)))
 
 
 # --- the server's half
