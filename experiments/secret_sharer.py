@@ -17,7 +17,6 @@ vocabulary and the sentences around the canaries are theirs. Writes secret_share
 import argparse
 import json
 import platform
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -146,8 +145,8 @@ def picture(results: dict[str, Any], path: Path) -> None:
     for name, title in words.items():
         one = results["runs"][name]
         top = one["simulation_only"]["recall_top1"]
-        bound = max(found["epsilon"] for found in one["bounds"].values())
-        label = f"{title}; top-1 recall {100 * top:.1f} %\nlower bound on epsilon {bound:.2f}"
+        bounds = ", ".join(f"{found['epsilon']:.2f} by {kind}" for kind, found in one["bounds"].items())
+        label = f"{title}; top-1 recall {100 * top:.1f} %\nepsilon at least {bounds}"
         panels[label] = ([row["ranks"] for row in one["rows"]], references)
     figure, axes = plt.subplots(1, 3, figsize=(14, 4.6), sharey=True, layout="constrained")
     for axis, (title, (ranks, most)) in zip(axes, panels.items(), strict=True):
@@ -185,9 +184,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("experiments/results"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    chosen = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
+    chosen = {name: value for name, value in vars(options).items() if name != "out"}
+    said = {
+        f"--{name.replace('_', '-')} {value}" for name, value in chosen.items() if value != parser.get_default(name)
+    }
     results: dict[str, Any] = {
-        "command": "python experiments/secret_sharer.py " + " ".join(sys.argv[1:]),
+        "command": " ".join(["python experiments/secret_sharer.py", *sorted(said)]),
         "hardware": f"{jax.devices()[0].device_kind}, {platform.machine()}, jax {jax.__version__}",
         "settings": chosen,
         "runs": {},

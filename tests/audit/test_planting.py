@@ -19,7 +19,6 @@ from blindsight.audit.planting import Planted, direction, direction_clients, joi
 from blindsight.backends import Debug, Simulation
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput, PrivacyError
-from blindsight.mechanisms import without_noise
 from blindsight.privacy import Privacy
 from blindsight.training import train
 
@@ -259,17 +258,30 @@ def test_a_trainer_that_forgets_to_clip_is_caught_by_the_audit(monkeypatch: pyte
         jax.clear_caches()
 
 
-def divides_by_what_was_expected(mean_of: Any) -> bool:
-    """The law: who else came does not scale what the others said. `mean_of(cohort)` is what the server gets to see."""
-    backend = Simulation(people())
-    few = sums(backend, [1, 4])
-    many = trees.BoundedSum(few.value, few.l2_bound, few.n_expected)
-    present = mean_of(few, 2), mean_of(many, 3)  # a third client came and sent zeros
-    return bool(np.array_equal(present[0]["w"], present[1]["w"]))
+class ByWhoCame(Simulation):
+    """The broken one: the mean is over the clients who came."""
+
+    def cohort(self, clients: np.ndarray, *, n_expected: float, key: keys.Key) -> Any:
+        del n_expected
+        return super().cohort(clients, n_expected=float(len(clients)), key=key)
+
+
+def who_else_comes_changes_nothing(backend: Simulation) -> bool:
+    """The law: one more client, who has nothing to send, leaves the released model as it is, noise and all."""
+    privacy = Privacy(population=21, cohort=7, rounds=1, noise_multiplier=1.0)
+    settings: Any = {"client_optimizer": optax.sgd(0.1), "server_optimizer": optax.sgd(1.0), "batch_size": 2}
+    algorithm = dp_fedavg(Linear(jnp.zeros(4)), squared, privacy, **settings)
+    found: list[np.ndarray] = []
+    for clients in ([1, 4], [1, 4, 20]):
+        cohort = backend.cohort(np.array(clients), n_expected=7.0, key=KEY)
+        state, _ = algorithm.step(algorithm.init(), cohort, key=KEY)
+        found.append(np.asarray(algorithm.model(state).weight))
+    return np.array_equal(found[0], found[1])
 
 
 def test_a_trainer_that_divides_by_who_came_is_caught_by_a_law():
     """An audit by scores hardly sees it: the divisor moves all scores alike. The law sees it at once."""
-    mechanism = without_noise()
-    assert divides_by_what_was_expected(lambda total, came: mechanism.release(total, key=KEY).value)
-    assert not divides_by_what_was_expected(lambda total, came: trees.scale(total.value, 1 / came))
+    columns = {field: column for field, column in people().columns.items() if field != "text"}
+    with_an_empty_one = Population(columns, sizes=[*people().sizes.tolist(), 0], name="linear")
+    assert who_else_comes_changes_nothing(Simulation(with_an_empty_one))
+    assert not who_else_comes_changes_nothing(ByWhoCame(with_an_empty_one))
