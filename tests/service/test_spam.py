@@ -97,8 +97,8 @@ def test_the_window_is_as_wide_as_it_says(make_task):
 def test_more_weights_need_a_wider_window():
     found = [standard_deviations(weights) for weights in (10, 387, 5000, 50_000, 10**6)]
     assert found == sorted(found)
-    assert 4 < found[0] < 6
-    assert found[-1] < 12
+    assert found[0] >= 4
+    assert found[-1] < 10
 
 
 def test_spread_is_the_standard_deviation_over_instances(make_task):

@@ -27,9 +27,9 @@ def serve(
     given = {name: value for name, value in changes.items() if value is not None}
     settings = Settings.load(config, **given) if config else Settings(**given)
     if demo:
-        import importlib
+        from blindsight.service.demo import run_demo
 
-        importlib.import_module("blindsight.service.demo").run_demo(settings)
+        run_demo(settings)
         return
     from blindsight.service.run import serve as run
 
