@@ -54,6 +54,10 @@ def test_the_package_alone_loads_nothing():
     assert loaded("import blindsight").isdisjoint({"dp_accounting", "jax", "jaxlib", "numpy", "scipy", "sklearn"})
 
 
+def test_a_client_of_draw_and_discard_loads_neither_jax_nor_accountants():
+    assert loaded("import blindsight.algorithms.draw_and_discard").isdisjoint({"dp_accounting", "jax", "scipy"})
+
+
 def test_every_public_name_can_be_had():
     for name in blindsight.__all__:
         getattr(blindsight, name)

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, Protocol
 
-from blindsight.accounting.guarantee import round_up
 from blindsight.errors import BudgetExceeded, InvalidInput
 
 __all__ = ["Budget"]
@@ -81,8 +80,8 @@ class Budget:
         if _fits(epsilon + price[0], self.epsilon) and _fits(delta + price[1], self.delta):
             return ""
         return (
-            f"an update for {task.model} costs ({round_up(price[0])}, {price[1]:.3g}) by {self.unit} and "
-            f"({round_up(epsilon)}, {delta:.3g}) of ({self.epsilon:g}, {self.delta:g}) are spent: nothing is sent"
+            f"an update for {task.model} costs ({price[0]:.4g}, {price[1]:.3g}) by {self.unit} and "
+            f"({epsilon:.4g}, {delta:.3g}) of ({self.epsilon:g}, {self.delta:g}) are spent: nothing is sent"
         )
 
     @contextmanager

@@ -21,19 +21,21 @@ in 2^31, and the change is clipped to (1 - 2^-30) of the bound. What is not a fi
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from blindsight.accounting import events
-from blindsight.accounting.guarantee import Guarantee, certify
-from blindsight.accounting.informal import Informal, against_snapshots
 from blindsight.algorithms.client_budget import Budget
 from blindsight.algorithms.draw_and_discard_task import BITS, Task, Unit, check_one_of, check_whole
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 from blindsight.mechanisms.discrete import discrete_gaussian, discrete_laplace
 from blindsight.models import glm
+
+if TYPE_CHECKING:  # accountants take a second to load, and a client or a server of plain updates needs none
+    from blindsight.accounting.guarantee import Guarantee
+    from blindsight.accounting.informal import Informal
 
 __all__ = ["Budget", "Task", "average", "client_update", "client_update_of", "discard", "draw", "guarantee"]
 __all__ += ["informal", "initial_instances", "whole_change"]
@@ -152,7 +154,7 @@ def _random_index(instances: np.ndarray, key: Key) -> int:
 
 def guarantee(
     task: Task, participations: int | None = None, *, unit: Unit | None = None, delta: float | None = None
-) -> Guarantee:
+) -> "Guarantee":
     """What a client that sends `participations` updates is promised against someone who sees every one of them.
 
     Local privacy: nobody is trusted, not the server, not the channel. `unit="model"` hides all data of the client in
@@ -160,6 +162,8 @@ def guarantee(
     p weights together cost up to p times as much, and that is what `unit="model"` then says about a task whose noise
     is by feature. A `delta` > 0 may give a smaller epsilon for many updates.
     """
+    from blindsight.accounting.guarantee import Guarantee, certify
+
     count = task.participations if participations is None else participations
     check_whole("participations", count, 0, 2**31)
     asked = unit or task.unit
@@ -198,12 +202,14 @@ def guarantee(
     return dataclasses.replace(found, releases=count, delta=allowed)
 
 
-def informal(task: Task, *, updates: int = 100, delta: float = 1e-8) -> Informal:
+def informal(task: Task, *, updates: int = 100, delta: float = 1e-8) -> "Informal":
     """What weaker observers than the promise assumes could learn from one update; never a guarantee.
 
     Adversary II sees all instances once, right after the update; adversary III sees one that `updates` updates have
     changed since it was drawn, the client's own among them.
     """
+    from blindsight.accounting.informal import against_snapshots
+
     if task.noise == "none":
         raise InvalidInput("without noise there is nothing to say about weaker observers")
     return against_snapshots(

@@ -10,7 +10,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from blindsight.accounting import events
-from blindsight.accounting.planning import solve_noise
 from blindsight.errors import InvalidInput
 from blindsight.models import glm
 from blindsight.models.specs import Features, Response, Rows
@@ -240,6 +239,8 @@ def _gaussian_event(noise_multiplier: float, coordinates: int) -> events.Gaussia
 @functools.lru_cache(maxsize=64)
 def _gaussian_multiplier(epsilon: float, delta: float, coordinates: int) -> float:
     """Noise over one reach of the update; exchanging all of a client's data moves it by two."""
+    from blindsight.accounting.planning import solve_noise  # takes a second, and Laplace noise does without
+
     return solve_noise(
         lambda noise: _gaussian_event(noise, coordinates),
         epsilon=epsilon,
