@@ -9,11 +9,12 @@ clipped (`unit="feature"`: every coordinate; `unit="model"`: the whole of it, in
 rate, and truncated to whole steps of a grid; whole-number noise from a cryptographic stream is added; only then is
 there a floating-point number again. A float sampler would leak through its last bits.
 
-**Why the bound holds.** The noise has scale 2^24 steps, so for Laplace noise one step costs epsilon 2^-24. A client's
-change in steps is bounded by `Task.bound` = floor(epsilon 2^23): exchanging all its data moves the change by at most
-twice that, 2 bound <= epsilon 2^24. Products with powers of two and floor are exact in floating point. Truncation
-towards zero makes no coordinate longer. A norm summed in float64 over at most 2^22 weights errs by less than one part
-in 2^31, and the change is clipped to (1 - 2^-30) of the bound. What is not a finite number counts as zero.
+**Why the bound holds.** The noise has a scale of 2^24 steps, so with Laplace noise a difference of n steps costs an
+epsilon of n / 2^24. A client's change is bounded by `Task.bound` = floor(epsilon 2^23) steps: exchanging all its data
+moves it by at most twice that, and 2 bound / 2^24 <= epsilon. Products with powers of two and floor are exact in
+floating point. Truncation towards zero makes no coordinate longer. A norm summed in float64 over at most 2^22 weights
+errs by less than one part in 2^31, and the change is clipped to (1 - 2^-30) of the bound. With Gaussian noise the bound
+is 2^24 / z steps for the noise multiplier z that the accountant asks for. What is not a finite number counts as zero.
 
 **Server half** (Algorithm 2): `initial_instances`, `draw`, `discard`, `average`, all pure. See `service` for HTTP.
 """
