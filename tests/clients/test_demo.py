@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 import subprocess
 import urllib.request
 from pathlib import Path
@@ -46,9 +45,7 @@ def made_up() -> Addresses:
         return collect(make_task(), count=3000, public=1000)
 
 
-def test_the_browser_looks_at_the_same_things():
-    if (node := shutil.which("node")) is None:
-        pytest.skip("needs Node: apt-get install nodejs")
+def test_the_browser_looks_at_the_same_things(node):
     random = np.random.default_rng(5)
     texts = ODD + [make_up(random)[0] for _ in range(200)]
     script = f"""

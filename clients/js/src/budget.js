@@ -116,10 +116,10 @@ function total({ models }) {
 /** @param {number} spent @param {number} limit */
 const fits = (spent, limit) => spent <= limit * (1 + 1e-12); // ten times 0.1 is 1
 
-/** One at a time, over all tabs of a browser, where it has locks. @param {() => void} act */
+/** One at a time, over all tabs of a browser or threads of a program, where there are locks. @param {() => void} act */
 async function alone(act) {
   const locks = globalThis.navigator?.locks;
-  await (locks ? locks.request(KEY, act) : act());
+  await (locks ? locks.request(KEY, async () => act()) : act()); // async: Node 24 keeps the lock if this throws at once
 }
 
 /** @param {import("../index.d.ts").Store | Map<string, string>} [store] @returns {import("../index.d.ts").Store} */
