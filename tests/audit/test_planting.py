@@ -63,10 +63,10 @@ def sums(backend: Any, clients: Any, key: keys.Key = KEY, **settings: Any) -> tr
 BACKENDS = [Simulation, Debug]
 
 
-def test_with_nobody_present_the_sum_is_what_it_was_bit_for_bit(backend: Any = Simulation):
+def test_with_nobody_present_the_sum_is_what_it_was_bit_for_bit():
     both = joined(people(), [strangers(), direction_clients(strangers().fields, 3)])
-    planted = Planted(backend(both), 20, np.zeros(8), directions=SECRET)
-    alone, beside = sums(backend(people()), [1, 4, 19]), sums(planted, [1, 4, 19])
+    planted = Planted(Simulation(both), 20, np.zeros(8), directions=SECRET)
+    alone, beside = sums(Simulation(people()), [1, 4, 19]), sums(planted, [1, 4, 19])
     assert np.array_equal(alone.value["w"], beside.value["w"])
     assert (alone.l2_bound, alone.n_expected) == (beside.l2_bound, beside.n_expected)
 

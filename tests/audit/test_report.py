@@ -54,6 +54,7 @@ def test_a_bound_above_the_claim_breaks_it_and_one_below_proves_nothing():
     assert "does not prove it either" in fine.verdict
     assert report(math.inf).outcome == "no claim"
     assert "not put to the test" in report(bounds={}).verdict
+    assert "no better than chance" in report(bounds={"clients": bound(0.0)}).verdict
 
 
 def test_rounding_never_accuses():

@@ -102,7 +102,10 @@ class AuditReport:
                 f"The implementation or the claim is broken: epsilon is at least {round_down(found.epsilon)} at "
                 f"{100 * self.confidence:g} % confidence, but at most {round_up(self.guarantee.epsilon)} was claimed."
             )
-        shown = "" if found is None else f"Epsilon is at least {round_down(found.epsilon)}. "
+        shown = ""
+        if found is not None:
+            shown = "The auditor guessed no better than chance. "
+            shown = f"Epsilon is at least {round_down(found.epsilon)}. " if found.epsilon > 0 else shown
         if self.outcome == "no claim":
             return f"{shown}No privacy was claimed, so nothing can contradict it."
         claimed = f"the claim of {round_up(self.guarantee.epsilon)}"
