@@ -78,7 +78,7 @@ def test_one_weight_outside_is_enough(make_task):
 
 
 def test_the_window_is_as_wide_as_it_says(make_task):
-    task = custom(make_task, 3)
+    task = custom(make_task, 3, instances=3)
     rows = np.array([[0, 0, 1], [1, 0, 1], [2, 0, 4]], np.float32)
     window = Window(task)
     window.refresh([encode(row) for row in rows], 100)
@@ -88,10 +88,10 @@ def test_the_window_is_as_wide_as_it_says(make_task):
         wide = 1 + age / task.instances
         return standard_deviations(3) * np.sqrt(spread**2 + wide * task.variance) + wide * task.learning_rate
 
-    for count in (100, 105, 120, 149, 1000):  # never narrower than now, never wider than in ten updates
+    for count in (100, 105, 120, 149, 1000):  # never narrower than now, never wider than in 25 updates
         for sign in (-1, 1):
             assert window.admits(encode(mean + sign * 0.99 * half(count - 100)), count)
-            assert not window.admits(encode(mean + sign * 1.01 * half(count - 100 + 10)), count)
+            assert not window.admits(encode(mean + sign * 1.01 * half(count - 100 + 25)), count)
 
 
 def test_more_weights_need_a_wider_window():

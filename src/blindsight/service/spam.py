@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["REFRESH_EVERY", "Window", "standard_deviations"]
 
 REFRESH_EVERY = 50  # updates taken
-_WIDEN_EVERY = 10  # updates: the half-widths in use are those of up to ten updates later
+_WIDEN_EVERY = 25  # updates: the half-widths in use are those of up to so many updates later
 _FLOAT = np.dtype("<f4")
 
 
@@ -53,7 +53,8 @@ class Window:
         self._spread = np.zeros(task.weights, np.float32)  # squared
         self._low = np.zeros(task.weights, np.float32)
         self._high = np.zeros(task.weights, np.float32)
-        self._gap = np.zeros(task.weights, np.float32)
+        self._half = np.zeros(task.weights, np.float32)
+        self._rows = np.zeros((task.instances, task.weights), np.float32)
         self._inside = np.zeros(task.weights, np.bool_)
         self._count = 0
         self._holds_until = -1
@@ -69,18 +70,14 @@ class Window:
 
     def refresh(self, instances: Sequence[bytes], count: int) -> None:
         """Read mean and spread off the instances, as they are after `count` updates."""
-        rows = [decode(instance) for instance in instances]
-        mean, spread, gap = self._mean, self._spread, self._gap
-        mean[:] = 0
-        for row in rows:
-            mean += row
-        mean /= len(rows)
-        spread[:] = 0
-        for row in rows:
-            np.subtract(row, mean, out=gap)
-            np.multiply(gap, gap, out=gap)
-            spread += gap
-        spread /= max(len(rows) - 1, 1)
+        rows = self._rows  # the same memory every time: fresh pages would cost more than the arithmetic
+        for number, instance in enumerate(instances):
+            rows[number] = decode(instance)
+        np.mean(rows, axis=0, out=self._mean)
+        np.subtract(rows, self._mean, out=rows)
+        np.multiply(rows, rows, out=rows)
+        np.sum(rows, axis=0, out=self._spread)
+        self._spread /= max(len(rows) - 1, 1)
         self._count = count
         self._widen(0)
 
@@ -99,7 +96,7 @@ class Window:
     def _widen(self, age: int) -> None:
         self._holds_until = age + _WIDEN_EVERY
         steps = 1 + self._holds_until / self._instances
-        half = self._gap
+        half = self._half
         np.add(self._spread, np.float32(steps * self._variance), out=half)
         np.sqrt(half, out=half)
         np.multiply(half, np.float32(self._deviations), out=half)
