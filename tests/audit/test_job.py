@@ -12,19 +12,23 @@ import optax
 import pytest
 from typer.testing import CliRunner
 
-from blindsight import config, jobs, keys
+from blindsight import config, jobs, keys, runs
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
 from blindsight.audit.membership import client_scores, direction_scores, not_taken_for_real
 from blindsight.audit.planting import Planted, joined
 from blindsight.backends import Simulation
 from blindsight.cli import app
+from blindsight.data import embedded
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput, PrivacyError
+from blindsight.jobs.planting import plant
+from blindsight.jobs.train import make_privacy, one_example_each
 from blindsight.models.coding import coding_of
 from blindsight.models.gan import compact_gan
 from blindsight.privacy import Privacy
 
+KEY = keys.reproducible(1)
 CLASSIFIER = """
 name = "pictures"
 seed = 3
@@ -191,6 +195,36 @@ def test_what_cannot_be_audited_is_one_sentence(classifier: Path, language: Path
         checkpoint.unlink()
     with pytest.raises(InvalidInput, match="no checkpoint"):
         jobs.run_audit(unfinished)
+
+
+def planted_in(folder: Path, text: str, *, key: keys.Key) -> Planted:
+    """The backend of a run of 20 clients that has not begun to train."""
+    settings = load(folder, text)
+    assert settings.audit is not None
+    some = embedded("handwriting", clients=20, examples=(3, 5))
+    some = one_example_each(some) if settings.privacy.unit == "example" else some
+    run, privacy = runs.begin(folder / "run", "run", {}), make_privacy(settings, some.size, 100)
+    backend = plant(settings, settings.audit, some, privacy, vocabulary=None, classes=10, run=run, key=key)
+    assert isinstance(backend, Planted)
+    return backend
+
+
+def test_coins_are_fair_and_clients_that_are_in_come_as_often_as_real_ones(tmp_path: Path):
+    text = CLASSIFIER.replace('"full"', '"poisson"').replace("cohort = 18", "cohort = 5")
+    backend = planted_in(tmp_path, text + "[audit]\ndirections = 2000\n", key=keys.root())
+    assert backend.first == 20
+    assert np.unique(backend.rates).tolist() == [0.0, 5 / 20]
+    assert 880 < np.sum(backend.rates > 0) < 1120  # 1000 expected, 22 the standard deviation
+    again = planted_in(tmp_path, text + "[audit]\ndirections = 2000\n", key=keys.root())
+    assert np.array_equal(again.rates, backend.rates)  # a run that goes on reads its coins from the folder
+
+
+def test_where_examples_are_protected_a_canary_is_one_example(tmp_path: Path):
+    text = CLASSIFIER.replace("rounds = 2", 'rounds = 2\nunit = "example"')
+    backend = planted_in(tmp_path, text + "[audit]\none_run = 8\n", key=KEY)
+    population = backend.backend.population  # pyright: ignore[reportAttributeAccessIssue]
+    assert set(population.sizes.tolist()) == {1}
+    assert set(backend.rates.tolist()) == {0.0, 1.0}  # everyone takes part
 
 
 @pytest.mark.parametrize(

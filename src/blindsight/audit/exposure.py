@@ -24,7 +24,7 @@ from blindsight.models.cifg_lstm import LanguageModel
 __all__ = ["exposures", "log_probabilities", "ranks", "references"]
 
 _AT_ONCE_ON_CPU = 1 << 21  # logits in memory: 8 MB, which stay near the processor
-_AT_ONCE = 1 << 29
+_AT_ONCE = 1 << 28
 
 
 def references(alphabet: np.ndarray, count: int, words: int, *, key: Key) -> np.ndarray:
