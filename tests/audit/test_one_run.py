@@ -135,6 +135,16 @@ def test_the_coins_decide_nothing_but_what_was_right():
     assert one.correct + other.correct == 16
 
 
+def test_several_rules_share_the_permitted_error():
+    """Two rules, both all right: each has 2.5 %, and q^20 = 0.025 is what the longer one shows."""
+    scores, coins = np.arange(40.0), np.arange(40) >= 20
+    bound = lower_bound(scores, coins, delta=0.0, guesses=[(10, 10), (5, 5)])
+    q = 0.025 ** (1 / 20)
+    assert bound.epsilon == pytest.approx(math.log(q / (1 - q)), abs=1e-6)
+    assert bound.epsilon < lower_bound(scores, coins, delta=0.0, guesses=[(10, 10)]).epsilon
+    assert lower_bound(-scores, coins, delta=0.0, guesses=[(10, 10)]).correct == 0  # high scores mean "in"
+
+
 def test_few_canaries_are_guessed_by_few_rules():
     assert guess_numbers(1) == [(1, 0)]
     assert all(1 <= sum(rule) <= count for count in range(1, 40) for rule in guess_numbers(count))
