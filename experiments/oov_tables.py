@@ -9,8 +9,9 @@ The bug joins the first two words of 0, 1, 10 or 100 % of the sentences. Text is
 the most frequent 10,000 words of a public half of the authors, the other half is examined) and embedded (forum: the
 vocabulary from 1,000 other authors). *Direct* draws clients anew in each run, divides each client's sentences by a coin
 into before and after, plants the bug after, and reads one round at (epsilon, 1e-6): nothing is wrong in A/A runs.
-*Models* are trained by DP-FedAvg: on stackexchange the papers' architectures with as much noise in the mean as theirs
-had (z / cohort = 1 / 5,000, which promises 3,424 clients nothing), on forum small ones at an honest epsilon of 8.
+*Models* are trained by DP-FedAvg: on stackexchange the papers' architectures (or with --small small ones) with as much
+noise in the mean as theirs had (z / cohort = 1 / 5,000, which promises 3,424 clients nothing), on forum small ones at
+an honest epsilon of 8.
 """
 
 import argparse
@@ -18,7 +19,9 @@ import collections
 import dataclasses
 import json
 import platform
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,7 @@ from blindsight.privacy import Privacy
 DELTA, FRACTIONS = 1e-6, (0.0, 0.01, 0.1, 1.0)
 RESULTS = Path("experiments/results")
 BUG = "token_join:glue=space"
+HONEST = 5000  # clients at least for models at an honest epsilon: forum has 6,000, stackexchange 3,424
 PUBLISHED_DELTA = 2.92e-6
 PUBLISHED = {"table 6": [0.0652, 0.0663, 0.0760, 0.1789], "epsilon": 9.22, "delta": PUBLISHED_DELTA}
 PUBLISHED_LISTS = {
@@ -191,54 +195,46 @@ def prepare(folder: Path) -> None:
         print(name, f"{(folder / f'oov_{name}.npz').stat().st_size / 1e6:.1f} MB", flush=True)
 
 
-PAPER = WordTraining(
-    cohort=400, rounds=300, embedding=96, cells=670, letter_embedding=128, letter_cells=256, letter_layers=3,
-    samples=100_000,
-)  # fmt: skip
-SMALL = WordTraining(cohort=600, rounds=150, samples=100_000)
+def trainings(is_small: bool, rounds: int, cohort: int, samples: int) -> dict[str, WordTraining]:
+    """The papers' architectures on stackexchange, or small ones there too."""
+    small = WordTraining(rounds=rounds, cohort=cohort, samples=samples)
+    sizes = {"embedding": 96, "cells": 670, "letter_embedding": 128, "letter_cells": 256, "letter_layers": 3}
+    return {"forum": small, "stackexchange": small if is_small else dataclasses.replace(small, **sizes)}
 
 
-def models(folder: Path, seconds: dict[str, float]) -> dict[str, Any]:
-    """Train a model of words and one of letters at every fraction, and write down what they generate."""
+def models(folder: Path, settings: dict[str, WordTraining], most: int, keep: Callable[[dict[str, Any]], None]) -> None:
+    """Train a model of words and one of letters at every fraction, and write down what they generate as they do."""
     found: dict[str, Any] = {}
-    for name, training in (("stackexchange", PAPER), ("forum", SMALL)):
+    for name, training in settings.items():
         opened = np.load(folder / f"oov_{name}.npz")
         kept = {field: opened[field] for field in opened.files}
         vocabulary = Vocabulary(tuple(kept["vocabulary"].tolist()))
         clients = len(kept["0 words sizes"])
-
-        def people(fraction: float, kind: str, kept: dict[str, np.ndarray] = kept, name: str = name) -> Population:
-            columns = {"tokens": kept[f"{fraction:g} {kind}"].astype(np.int32)}
-            return Population(columns, sizes=kept[f"{fraction:g} {kind} sizes"], name=name)
-
-        each = sum(fit(people(1.0, k), make(k, vocabulary, training, clients), 13)[1] for k in unknown_models.KINDS)
-        affordable = int(seconds[name] / (len(FRACTIONS) * each))
-        training = dataclasses.replace(training, rounds=max(20, min(training.rounds, affordable)))
-        print(f"{name}: {each:.3f} s a round of both, {training.rounds} rounds", flush=True)
-        trained = dict[tuple[str, str], Any]()
-        for kind in unknown_models.KINDS:
-            algorithm = make(kind, vocabulary, training, clients)
-            for fraction in FRACTIONS:
-                began = time.monotonic()
-                trained[f"{fraction:g}", kind], _ = fit(people(fraction, kind), algorithm, training.rounds)
-                print(name, fraction, kind, f"{time.monotonic() - began:.1f} s", flush=True)
-        shown: dict[str, Any] = {}
-        for fraction in FRACTIONS:  # the other side is the sound one
-            pair = {("before", k): trained["0", k] for k in unknown_models.KINDS}
-            pair |= {("after", k): trained[f"{fraction:g}", k] for k in unknown_models.KINDS}
-            made = unknown_models.generate(pair, vocabulary, training)["after"]
-            shown[f"{fraction:g}"] = rounded(dataclasses.asdict(made))
-            listed = zip(made.listed.words[:8], made.listed.probabilities[:8], strict=True)
-            print(name, fraction, f"{made.rate:.4f}", [f"{word} {1000 * p:.2f}" for word, p in listed], flush=True)
-        found[name] = {"clients": clients, "training": dataclasses.asdict(training), "made": shown}
+        found[name] = {"clients": clients, "training": dataclasses.asdict(training), "most": most, "made": {}}
         found[name]["privacy"] = promises(training, clients)
         print(name, found[name]["privacy"], flush=True)
-    return found
+        algorithms = {kind: make(kind, vocabulary, training, clients) for kind in unknown_models.KINDS}
+        sound: Any = None
+        for fraction in FRACTIONS:
+            trained = dict[str, Any]()
+            for kind, algorithm in algorithms.items():
+                sizes = kept[f"{fraction:g} {kind} sizes"]
+                rows = ranges(np.cumsum(sizes) - sizes, np.minimum(sizes, most))
+                columns = {"tokens": kept[f"{fraction:g} {kind}"][rows].astype(np.int32)}
+                began = time.monotonic()
+                trained[kind] = fit(Population(columns, sizes=np.minimum(sizes, most), name=name), algorithm)
+                print(name, fraction, kind, f"{time.monotonic() - began:.1f} s", flush=True)
+            sound = sound or trained["letters"]  # what the others' lists are compared with
+            made = unknown_models.generate_side(trained["words"], trained["letters"], sound, vocabulary, training)
+            found[name]["made"][f"{fraction:g}"] = rounded(dataclasses.asdict(made))
+            listed = zip(made.listed.words[:8], made.listed.probabilities[:8], strict=True)
+            print(name, fraction, f"{made.rate:.4f}", [f"{word} {1000 * p:.2f}" for word, p in listed], flush=True)
+            keep(found)
 
 
 def noise_of(training: WordTraining, clients: int) -> float:
     """As much in the mean as the papers had; or such that a model of words and one of letters promise epsilon 8."""
-    if training.cells == PAPER.cells:
+    if clients < HONEST:
         return training.cohort / 5000
     both = Privacy(population=clients, cohort=training.cohort, rounds=2 * training.rounds, clip=1.0)
     return float(both.calibrate(epsilon=8.0, delta=DELTA).noise_multiplier or 0.0)
@@ -259,19 +255,16 @@ def make(kind: str, vocabulary: Vocabulary, training: WordTraining, clients: int
     return algorithm, privacy
 
 
-def fit(people: Population, how: tuple[Algorithm, Privacy], rounds: int) -> tuple[Any, float]:
-    """The model after so many rounds, and the seconds of one, the first ones not counted."""
+def fit(people: Population, how: tuple[Algorithm, Privacy]) -> Any:
+    """The model after all rounds."""
     (algorithm, privacy), key = how, keys.root()
-    backend, state, began = Simulation(people), algorithm.init(), 0.0
-    for number in range(rounds):
-        if number == min(3, rounds - 1):
-            jax.block_until_ready(state.params)
-            began = time.monotonic()
+    backend, state = Simulation(people), algorithm.init()
+    for number in range(privacy.rounds):
         drawn = privacy.sampling.draw(key=key.derive("cohort", number))
         cohort = backend.cohort(drawn, n_expected=privacy.sampling.n_expected, key=key.derive("clients", number))
         state, _ = algorithm.step(state, cohort, key=key.derive("noise", number))
     jax.block_until_ready(state.params)
-    return algorithm.model(state), (time.monotonic() - began) / max(rounds - 3, 1)
+    return algorithm.model(state)
 
 
 def promises(training: WordTraining, clients: int) -> dict[str, Any]:
@@ -349,7 +342,11 @@ def main() -> None:
     parser.add_argument("stage", choices=("direct", "prepare", "models", "draw"))
     parser.add_argument("folder", type=Path, nargs="?", default=Path("data"))
     parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=160.0, help="of training on stackexchange; half on forum")
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--cohort", type=int, default=400)
+    parser.add_argument("--most", type=int, default=64, help="sentences, and unknown words, of a client")
+    parser.add_argument("--samples", type=int, default=100_000)
+    parser.add_argument("--small", action="store_true", help="small models on stackexchange too")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     if options.stage == "prepare":
@@ -362,9 +359,17 @@ def main() -> None:
     if options.stage == "direct":
         result["direct"] = direct(options.runs)
     if options.stage == "models":
-        result["models"] = models(options.folder, {"stackexchange": options.seconds, "forum": options.seconds / 2})
+        settings = trainings(options.small, options.rounds, options.cohort, options.samples)
+
+        def keep(found: dict[str, Any]) -> None:
+            path.write_text(
+                json.dumps(result | {"models": found}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
+            result["models"] = found
+
+        models(options.folder, settings, options.most, keep)
     if options.stage != "draw":
-        result[options.stage]["command"] = f"python experiments/oov_tables.py {options.stage}"
+        result[options.stage]["command"] = f"python {' '.join(sys.argv)}"
         result[options.stage]["hardware"] = f"{jax.devices()[0].device_kind}, {platform.machine()}"
         result[options.stage]["versions"] = {"jax": jax.__version__, "python": platform.python_version()}
         result[options.stage]["seconds"] = round(time.monotonic() - began)

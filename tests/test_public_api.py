@@ -25,8 +25,9 @@ PINNED = {
     "blindsight.errors": "BlindsightError BudgetExceeded InvalidInput LedgerCorrupted LedgerError LedgerFromTheFuture "
     "LedgerTampered PrivacyError RelationMismatch UnboundedContribution UnknownEvent",
     "blindsight.evaluation": "Interval by_client evaluator jackknife of_clients relative_change",
-    "blindsight.inspection": "Diagnosis Finding Quarters Report Training contrast mistakes sanity slices",
-    "blindsight.jobs": "load_model load_trained run_audit run_inspection run_training run_tuning",
+    "blindsight.inspection": "Diagnosis Finding Quarters Report Training WordTraining contrast mistakes sanity "
+    "slices unknowns",
+    "blindsight.jobs": "load_model load_trained run_audit run_inspection run_training run_tuning run_unknowns",
     "blindsight.keys": "Key Stream reproducible root",
     "blindsight.mechanisms": "GaussianMechanism LaplaceMechanism Mechanism Quantile QuantileEstimate Release Tally "
     "Votes WithoutNoise gaussian laplace publish quantile votes without_noise",

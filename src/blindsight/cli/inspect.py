@@ -15,14 +15,20 @@ if TYPE_CHECKING:
 
 __all__ = ["inspect"]
 
-_OWN = {"minimum": "mistakes", "by": "slices", "values": "slices", "low": "slices", "high": "slices"}
+_OWN = {
+    "minimum": "mistakes",
+    **dict.fromkeys(("by", "values", "low", "high"), "slices"),
+    **dict.fromkeys(("before", "side", "vocabulary", "vocabulary_size", "case", "discover", "train"), "unknowns"),
+}
 """Options that only one task has."""
 
 
 def inspect(
     task: Annotated[
-        Literal["sanity", "mistakes", "slices"],
-        typer.Argument(help="Do the data look right? What does the model get wrong? On whom does it fail?"),
+        Literal["sanity", "mistakes", "unknowns", "slices"],
+        typer.Argument(
+            help="Do the data look right? What does the model get wrong? Which words does it lack? Whom does it fail?"
+        ),
     ],
     data: Annotated[str, typer.Argument(help="A name from `blindsight data list`, or a file or folder.")],
     model: Annotated[
@@ -59,6 +65,19 @@ def inspect(
         float | None, typer.Option(help="slices: clients below this accuracy fail; else found privately.")
     ] = None,
     high: Annotated[float | None, typer.Option(help="slices: clients of at least this accuracy are healthy.")] = None,
+    before: Annotated[str | None, typer.Option(help="unknowns: the data before the change.")] = None,
+    side: Annotated[
+        str | None, typer.Option(help="unknowns: a field of two values, the lesser before the change.")
+    ] = None,
+    vocabulary: Annotated[
+        Path | None, typer.Option(help="unknowns: a file of known words; else the most frequent of --reference.")
+    ] = None,
+    vocabulary_size: Annotated[
+        int | None, typer.Option(min=5, help="unknowns: how many words of --reference are known (10000).")
+    ] = None,
+    case: Annotated[str | None, typer.Option(help="unknowns: lower (the default) or keep.")] = None,
+    discover: Annotated[bool, typer.Option("--discover", help="unknowns: words that many clients use.")] = False,
+    train: Annotated[bool, typer.Option("--train", help="unknowns: train language models of both sides.")] = False,
     out: Annotated[Path | None, typer.Option(help="The run's folder; run again with the same to go on.")] = None,
     population: Annotated[str | None, typer.Option(help="The clients' name in the ledger; else the data's.")] = None,
     ledger: Annotated[
@@ -68,42 +87,48 @@ def inspect(
 ) -> None:
     """What is wrong with data nobody may look at? Asked of all clients in one private round.
 
-    sanity: do the data look right at all? mistakes: what does the model get wrong? slices: on whom does it fail?
+    sanity: do the data look right at all? mistakes: what does the model get wrong? unknowns: which words does it lack
+    after a change, and why? slices: on whom does it fail?
     """
     own: dict[str, Any] = {"minimum": minimum, "by": by, "values": values, "low": low, "high": high}
-    own = {name: value for name, value in own.items() if value not in (None, [])}
+    own |= {"before": before, "side": side, "vocabulary": vocabulary, "vocabulary_size": vocabulary_size, "case": case}
+    own |= {"discover": discover, "train": train}
+    own = {name: value for name, value in own.items() if value not in (None, [], False)}
     for name in own:
         if _OWN[name] != task:
-            raise InvalidInput(f"--{name.removesuffix('s')} is for blindsight inspect {_OWN[name]}: leave it out")
+            option = name.removesuffix("s").replace("_", "-")
+            raise InvalidInput(f"--{option} is for blindsight inspect {_OWN[name]}: leave it out")
     from blindsight.accounting.ledger import Ledger
-    from blindsight.jobs import run_inspection
 
+    asked: dict[str, Any] = {"reference": reference, "epsilon": epsilon, "delta": delta, "clients": clients}
+    asked |= {"client": client, "fault": fault, "inputs": inputs, "suspects": suspects, "out": out}
+    asked |= {"population": population, "ledger": Ledger(ledger), **own}
+    judged: dict[str, Any] = {"model": model, "label": label, "ranges": ranges, "forming": forming}
     with steps_bar(Console(stderr=True), quiet=as_json) as progress:
-        report, path = run_inspection(
-            task,
-            data,
-            model=model,
-            reference=reference,
-            epsilon=epsilon,
-            delta=delta,
-            clients=clients,
-            client=client,
-            fault=fault,
-            inputs=inputs,
-            label=label,
-            suspects=suspects,
-            ranges=ranges,
-            forming=forming,
-            out=out,
-            population=population,
-            ledger=Ledger(ledger),
-            progress=progress,
-            **own,
-        )
+        if task == "unknowns":
+            from blindsight.jobs import run_unknowns
+
+            _refuse_judged(judged)
+            report, path = run_unknowns(data, progress=progress, **asked)
+        else:
+            from blindsight.jobs import run_inspection
+
+            report, path = run_inspection(task, data, progress=progress, **asked, **judged)
     if as_json:
         print_json(report.to_dict())
     else:
         _print(report, path)
+
+
+def _refuse_judged(judged: dict[str, Any]) -> None:
+    """Words are known or not, whatever a model says of them."""
+    usual = {"model": None, "label": "label", "ranges": None, "forming": "zero_fill"}
+    for name, value in judged.items():
+        if value not in (usual[name], []):
+            option = name.removesuffix("s")
+            raise InvalidInput(
+                f"--{option} is for a model that classifies: leave it out of blindsight inspect unknowns"
+            )
 
 
 def _print(report: "Report", path: Path) -> None:

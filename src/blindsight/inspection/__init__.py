@@ -11,6 +11,8 @@
     findings     effect, interval, verdict, and what could not have been seen
     reading      from noisy sums to findings and samples
     trained      samples from generators that are trained on clients, in place of moments
+    unknowns     words that a vocabulary lacks, before and after a change: unknown_words on clients, unknown_findings
+                 from sums, unknown_models that are trained, unknown_report that is shown
     power        what a population of that size could show, before anything is spent
     report       everything on one page
 
@@ -26,8 +28,11 @@ if TYPE_CHECKING:
     from blindsight.inspection.findings import Diagnosis, Finding
     from blindsight.inspection.report import Report
     from blindsight.inspection.tasks import mistakes, sanity, slices
+    from blindsight.inspection.unknown_models import WordTraining
+    from blindsight.inspection.unknowns import unknowns
 
-__all__ = ["Diagnosis", "Finding", "Quarters", "Report", "Training", "contrast", "mistakes", "sanity", "slices"]
+__all__ = ["Diagnosis", "Finding", "Quarters", "Report", "Training", "WordTraining", "contrast", "mistakes"]
+__all__ += ["sanity", "slices", "unknowns"]
 
 _HOMES = {
     "Diagnosis": "findings",
@@ -35,10 +40,12 @@ _HOMES = {
     "Quarters": "contrasting",
     "Report": "report",
     "Training": "asking",
+    "WordTraining": "unknown_models",
     "contrast": "contrasting",
     "mistakes": "tasks",
     "sanity": "tasks",
     "slices": "tasks",
+    "unknowns": "unknowns",
 }
 
 

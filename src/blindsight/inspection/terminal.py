@@ -14,10 +14,12 @@ from blindsight.inspection import gallery
 if TYPE_CHECKING:
     from blindsight.inspection.findings import Diagnosis, Finding
     from blindsight.inspection.report import Report
+    from blindsight.inspection.unknown_report import Unknowns
 
 __all__ = ["lines"]
 
 COLOURS = {"fault": "red", "difference": "yellow", "nothing": "green"}
+LISTED = 10  # generated words on each side
 QUIET = 4  # findings that were not found and are listed all the same
 
 
@@ -29,6 +31,8 @@ def lines(report: "Report", console: Console) -> Iterator[RenderableType]:
     yield from _means(report, console)
     if report.findings:
         yield _findings(report)
+    if report.unknowns is not None:
+        yield from _unknowns(report.unknowns)
     for diagnosis in report.diagnoses:
         yield f"\nVotes of {escape(diagnosis.arm)}: {escape(_tally(diagnosis))}"
     yield f"\n[green]{escape(str(report.guarantee))}[/]" if report.guarantee.is_private else "\n[red]epsilon = inf[/]"
@@ -71,6 +75,28 @@ def _cells(one: "Finding") -> tuple[str, ...]:
     interval = f"{one.low:+.3g} to {one.high:+.3g}"
     verdict = "[red]found[/]" if one.verdict == "found" else "not found"
     return escape(one.statement), f"{one.effect:+.3g}", interval, verdict, round_up(one.epsilon), smallest
+
+
+def _unknowns(found: "Unknowns") -> Iterator[RenderableType]:
+    """Rates by position, and the words that models generate, side by side."""
+    table = Table(box=None, pad_edge=False, title="Unknown words by position, % of sentences", title_justify="left")
+    heads = ["", "all words", *(name.removeprefix("position ") for name in found.places[:-1]), "later"]
+    for heading in heads:
+        table.add_column(heading, justify="left" if heading == "" else "right")
+    for side in found.sides:
+        table.add_row(side.name, *(f"{100 * rate.value:.1f}" for rate in (side.rate, *side.places)))
+        if side.generated is not None:
+            made = (side.generated.rate, *side.generated.places)
+            table.add_row(f"{side.name}, generated", *(f"{100 * rate:.1f}" for rate in made), style="dim")
+    yield ""
+    yield table
+    for side in found.sides:
+        if side.generated is not None:
+            pairs = zip(side.generated.listed.words[:LISTED], side.generated.listed.probabilities, strict=False)
+            yield f"Generated {escape(side.name)}: " + escape(", ".join(f"{w} {1000 * p:.2f}" for w, p in pairs))
+        if side.discovered:
+            pairs = ", ".join(f"{word} {count:,.0f}" for word, count in side.discovered[:LISTED])
+            yield f"Discovered {escape(side.name)}, with clients: {escape(pairs)}"
 
 
 def _tally(diagnosis: "Diagnosis") -> str:

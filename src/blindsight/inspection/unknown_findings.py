@@ -54,6 +54,11 @@ class Reading:
         """Whether there are enough clients beside the noise for ratios to mean anything."""
         return self.counted >= 5 * self.noise_std["rates"] and self.counted >= 2
 
+    @property
+    def is_rare(self) -> bool:
+        """Whether no unknown words could be told from none at all."""
+        return all(self.rates(side)[0].low <= 0 for side in range(2))
+
     def rates(self, side: int) -> list[Rate]:
         """The rates of a side. How much clients differ is bounded: rates between 0 and 1 vary by at most p (1 - p)."""
         found = list[Rate]()

@@ -7,7 +7,7 @@ sides, so that the costs of all four add up, and one noise multiplier is solved 
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -36,7 +36,7 @@ from blindsight.privacy import Privacy
 from blindsight.runs import Run
 from blindsight.training import train
 
-__all__ = ["WordTraining", "generate", "train_models"]
+__all__ = ["WordTraining", "generate", "generate_side", "train_models"]
 
 KINDS = ("words", "letters")
 _PHRASES, _PHRASE = 10, 10  # so many phrases of so many words
@@ -71,6 +71,8 @@ class WordTraining:
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
             raise InvalidInput(f"training may cost a share of the epsilon between 0 and 1, got {self.share}")
+        if not self.length > len(PLACES):
+            raise InvalidInput(f"models read more than {len(PLACES)} tokens of a sentence, got length={self.length}")
         if not (self.samples >= 1 and self.listed >= 1):
             raise InvalidInput(f"models are asked for one sample or more, got {self.samples} and {self.listed}")
 
@@ -104,8 +106,8 @@ def train_models(
     ledger: Ledger,
     population: str,
     progress: Callable[[int, int], None],
-) -> tuple[dict[tuple[str, str], LanguageModel], list[Event]]:
-    """The four models by side and kind, and what training them cost; both populations have sentences for examples.
+) -> tuple[dict[tuple[str, str], LanguageModel], dict[tuple[str, str], Event]]:
+    """The four models by side and kind, and what each cost; both populations have sentences for examples.
 
     **Guarantee**: `spent` and what is returned together are (epsilon, delta)-DP for each client, whichever sides it
     has sentences on. Rounds are in the ledger before they begin, and a run that was stopped goes on.
@@ -115,12 +117,14 @@ def train_models(
 
     weights = {k: trees.size(eqx.filter(training.model(k, vocabulary), eqx.is_inexact_array)) for k in KINDS}
 
-    def costs(noise: float) -> Iterator[Event]:
-        for side, kind in kinds:
-            one = marked(gaussian(noise).event_for(weights[kind]), key)
-            yield training.privacy(kind, sides[side].size).sampling.event(one, training.rounds)
+    def cost(side: str, kind: str, noise: float) -> Event:
+        one = marked(gaussian(noise).event_for(weights[kind]), key)
+        return training.privacy(kind, sides[side].size).sampling.event(one, training.rounds)
 
-    noise = solve_noise(lambda z: Composed((*spent, *costs(z))), epsilon=epsilon, delta=delta)
+    def everything(noise: float) -> Event:
+        return Composed((*spent, *(cost(*one, noise) for one in kinds)))
+
+    noise = solve_noise(everything, epsilon=epsilon, delta=delta)
     models = dict[tuple[str, str], LanguageModel]()
     for number, (side, kind) in enumerate(kinds):
         progress(number, len(kinds))
@@ -153,7 +157,7 @@ def train_models(
             )
         models[side, kind] = trained.model
     progress(len(kinds), len(kinds))
-    return models, list(costs(noise))
+    return models, {one: cost(*one, noise) for one in kinds}
 
 
 def _examples(sentences: Population, kind: str, vocabulary: Vocabulary, length: int, case: Case) -> Population:
@@ -167,21 +171,33 @@ def generate(
     models: Mapping[tuple[str, str], LanguageModel], vocabulary: Vocabulary, training: WordTraining
 ) -> dict[str, Generated]:
     """What the models of each side generate. It reads the models alone, which were paid for."""
-    shown: dict[str, Generated] = {}
-    for side, other in (SIDES, SIDES[::-1]):
-        rows = _drawn(models[side, "words"], training)
-        rate, places = _by_place(rows)
-        spelled = _spelled(_drawn(models[side, "letters"], training), vocabulary)
-        count = np.array(list(spelled.values()))
-        traits = np.array([traits_of(word) for word in spelled]).reshape(-1, len(TRAITS))
-        shown[side] = Generated(
-            rate=rate,
-            places=places,
-            phrases=tuple(" ".join(vocabulary.decode(row)[:_PHRASE]) for row in rows[:_PHRASES]),
-            listed=_listed(list(spelled), models[side, "letters"], models[other, "letters"], training),
-            traits=tuple((count @ traits / max(count.sum(), 1)).tolist()),
-        )
-    return shown
+    letters = {side: models[side, "letters"] for side in SIDES}
+    return {
+        side: generate_side(models[side, "words"], letters[side], letters[other], vocabulary, training)
+        for side, other in (SIDES, SIDES[::-1])
+    }
+
+
+def generate_side(
+    words: LanguageModel,
+    letters: LanguageModel,
+    elsewhere: LanguageModel,
+    vocabulary: Vocabulary,
+    training: WordTraining,
+) -> Generated:
+    """What one side's models generate; `elsewhere` is the model of letters that its words are compared by."""
+    rows = _drawn(words, training)
+    rate, places = _by_place(rows)
+    spelled = _spelled(_drawn(letters, training), vocabulary)
+    count = np.array(list(spelled.values()))
+    traits = np.array([traits_of(word) for word in spelled]).reshape(-1, len(TRAITS))
+    return Generated(
+        rate=rate,
+        places=places,
+        phrases=tuple(" ".join(vocabulary.decode(row)[:_PHRASE]) for row in rows[:_PHRASES]),
+        listed=_listed(list(spelled), letters, elsewhere, training),
+        traits=tuple((count @ traits / max(count.sum(), 1)).tolist()),
+    )
 
 
 def _drawn(model: LanguageModel, training: WordTraining) -> np.ndarray:

@@ -19,13 +19,14 @@ from blindsight import checkpoints, keys, runs
 from blindsight.accounting.events import Composed, Event, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, certify
 from blindsight.accounting.ledger import Ledger
+from blindsight.algorithms.vocabulary import discover_words, own_words
 from blindsight.backends import Backend, Simulation
 from blindsight.data import text
 from blindsight.data.population import Population
 from blindsight.data.text import Case, Vocabulary
 from blindsight.errors import InvalidInput
 from blindsight.inspection import measuring, unknown_findings, unknown_models
-from blindsight.inspection.measuring import Measured, Measurement
+from blindsight.inspection.measuring import Measured
 from blindsight.inspection.report import ArmView, Report
 from blindsight.inspection.unknown_findings import Reading
 from blindsight.inspection.unknown_models import WordTraining
@@ -52,11 +53,18 @@ __all__ = ["SHARES", "unknowns"]
 SHARES = {"rates": 0.4, "signs": 0.3, "votes": 0.3}
 """How the precision of the round is divided."""
 
+DISCOVERY = 0.4
+"""The part of the epsilon for words that are discovered, where they are asked for."""
+
+LISTED = 20  # discovered words of each side that are shown
+Listed = tuple[tuple[str, float], ...]
+
 NOTES = (
     "A client's two sides hold equally many of its sentences, the first ones; clients with sentences on one side only "
     "add zeros. Where nothing has changed its sides could change places, and the tests rest on that.",
     "An unknown word is one that the vocabulary lacks, whose words are public.",
 )
+RARE = "Unknown words are so rare on both sides that their rate is not told from zero at this epsilon."
 MODELLED = (
     "What models generate is shown, not tested: tests are made on the released sums. Probabilities are those of "
     "the models, whose guarantee is the report's."
@@ -74,6 +82,7 @@ def unknowns(
     case: Case = "lower",
     suspects: Sequence[str] | None = None,
     most: int = 200,
+    discover: bool = False,
     train: bool | WordTraining = False,
     population: str | None = None,
     backend: Callable[[Population], Backend] = Simulation,
@@ -85,9 +94,9 @@ def unknowns(
     """What are the words that `vocabulary` lacks `after` a change, against `before` it, and which fault explains them?
 
     Clients are the same if their ids are. Texts are cut into sentences, of which a client has at most `most` on a side.
-    `suspects` are the faults to vote on, all that can be undone if left out. With `train`, language models of both
-    sides generate sentences and unknown words, for their part of the epsilon. `population` is the clients' name in the
-    ledger.
+    `suspects` are the faults to vote on, all that can be undone if left out. With `discover`, unknown words that many
+    clients use are found letter by letter; with `train`, language models of both sides generate sentences and unknown
+    words, each for its part of the epsilon. `population` is the clients' name in the ledger.
 
     **Guarantee**: everything in the report, and in the run directory `out` less what is marked `simulation_only`, is
     (epsilon, delta)-DP for each client, whether it has sentences on one side or on both.
@@ -97,126 +106,169 @@ def unknowns(
     settings = {"task": "unknowns", "before": before.name, "after": after.name, "epsilon": epsilon, "delta": delta}
     settings |= {"field": field, "case": case, "most": most, "suspects": list(map(str, faults))}
     settings |= {"vocabulary": len(vocabulary.words), "train": dataclasses.asdict(training) if training else None}
+    settings |= {"discover": discover}
     run = runs.create("unknowns", settings) if out is None else runs.begin(out, "unknowns", settings)
     with run.alone():
-        root, ledger = key or keys.root(), ledger or Ledger()
+        root, name = key or keys.root(), population or after.name
+        asked = _Asked(run, vocabulary, case, epsilon, delta, backend, root, ledger or Ledger(), name, progress)
         progress("looking for unknown words on every client", 0, 3)
-        sentences = paired(before, after, field=field, most=most)
-        _check(sentences, before, after)
-        observed = observe(sentences, vocabulary, faults, case)
-        progress("measuring everyone in one round", 1, 3)
-        votes = Votes((*map(str, faults), unknown_findings.NONE))
+        observed = observe(_both(before, after, field, most), vocabulary, faults, case)
         left = epsilon * (1 - training.share) if training else epsilon
-        paying: dict[str, Any] = {"population": population or after.name, "ledger": ledger}
-        paying["run"] = f"{run.path.name} {run.read('run.json')['id']}"
-        measured = _measure(run, observed, [Rates(), Signs(), votes], left, delta, backend, root, paying)
-        spent, made = [measured.event], dict[str, Generated]()
-        if training is not None:
-            sides = [text.split_sentences(one, field=field, most=most) for one in (before, after)]
-            models, costs = unknown_models.train_models(
-                *(one.replace({"text": one.columns[field]}) for one in sides),
-                vocabulary=vocabulary,
-                training=training,
-                epsilon=epsilon,
-                delta=delta,
-                spent=spent,
-                case=case,
-                run=run,
-                backend=backend,
-                key=root.derive("training"),
-                ledger=ledger,
-                population=paying["population"],
-                progress=lambda done, total: progress("training language models", done, total),
-            )
-            spent += costs
-            made = unknown_models.generate(models, vocabulary, training)
-        progress("reading what was released", 2, 3)
-        guarantee = _promise(spent, delta, observed.size, training)
-        run.write("guarantee.json", guarantee.to_dict())
-        reading = unknown_findings.read(measured["rates"], measured["signs"], measured["votes"], votes.labels)
+        apart = DISCOVERY * left if discover else 0.0
+        progress("measuring everyone in one round", 1, 3)
+        reading = asked.measure(observed, (*map(str, faults), unknown_findings.NONE), left - apart)
+        sides = [_sentences(one, field, most) for one in (before, after)] if discover or training else []
+        listed = asked.discover(sides, apart) if discover else {}
+        made = asked.train(sides, training) if training else {}
         findings, diagnoses = unknown_findings.compare(reading)
         report = Report(
             title="What are these unknown words?",
             task="unknowns",
             question=f"Which words does a vocabulary of {len(vocabulary.words):,} lack after the change, and why?",
-            arms=_views(reading, observed.size, made),
+            arms=_views(reading, observed.size),
             findings=tuple(findings),
             diagnoses=tuple(diagnoses),
-            guarantee=guarantee,
-            releases=measured.releases,
-            population={"name": paying["population"], "clients": observed.size},
-            notes=(*NOTES, *([MODELLED] if made else [])),
-            unknowns=_shown(reading, len(vocabulary.words), made),
+            guarantee=asked.promise(observed.size, training),
+            releases=tuple(asked.releases),
+            population={"name": name, "clients": observed.size},
+            notes=(*NOTES, *([RARE] if reading.is_rare else []), *([MODELLED] if made else [])),
+            unknowns=_shown(reading, len(vocabulary.words), made, listed),
         )
+        run.write("guarantee.json", report.guarantee.to_dict())
         report.save(run.path / "report.html")
         report.save_json(run.path / "report.json")
         return report
 
 
-def _check(sentences: Population, before: Population, after: Population) -> None:
-    """Refuse what no answer could be given about; who has sentences at all is not told."""
+@dataclasses.dataclass
+class _Asked:
+    """One question as it is being answered: what has been spent on it so far, and what for."""
+
+    run: Run
+    vocabulary: Vocabulary
+    case: Case
+    epsilon: float
+    delta: float
+    backend: Callable[[Population], Backend]
+    root: Key
+    ledger: Ledger
+    population: str
+    progress: Callable[[str, int, int], None]
+    spent: list[Event] = dataclasses.field(default_factory=list[Event])
+    releases: list[Mapping[str, Any]] = dataclasses.field(default_factory=list[Mapping[str, Any]])
+
+    @property
+    def paying(self) -> dict[str, Any]:
+        """Who pays for what, for the ledger."""
+        run = f"{self.run.path.name} {self.run.read('run.json')['id']}"
+        return {"population": self.population, "ledger": self.ledger, "run": run}
+
+    def measure(self, observed: Population, labels: tuple[str, ...], epsilon: float) -> Reading:
+        """The one round, made now, or as this run has made it before."""
+        parts = [Rates(), Signs(), Votes(labels)]
+        if (path := checkpoints.newest(self.run.path)) is None:
+            measured = measuring.measure(
+                self.backend(observed),
+                ARMS,
+                parts,
+                measuring.noise_for(parts, epsilon=epsilon, delta=self.delta, shares=SHARES),
+                clients=observed.size,
+                delta=self.delta,
+                key=self.root.derive("measure"),
+                note="unknown words before and after a change",
+                **self.paying,
+            )
+            facts: dict[str, Any] = {"event": to_json(measured.event)}
+            facts |= {name: {"noise_std": m.noise_std, "epsilon": m.epsilon} for name, m in measured.parts.items()}
+            sums = {name: part.sums for name, part in measured.parts.items()}
+            path = checkpoints.write(self.run.path, 1, sums, facts)
+        kept = checkpoints.load(path, {part.name: np.zeros(part.coordinates) for part in parts})
+        released = {part.name: Measured(np.array(kept.tree[part.name]), **kept.facts[part.name]) for part in parts}
+        self.spent.append(from_json(kept.facts["event"]))
+        self.releases += [part.to_dict(name) for name, part in released.items()]
+        return unknown_findings.read(released["rates"], released["signs"], released["votes"], labels)
+
+    def discover(self, sides: Sequence[Population], epsilon: float) -> dict[str, Listed]:
+        """Words of each side that many clients use: discovered now, or as this run has discovered them before."""
+        listed: dict[str, Listed] = {}
+        for number, (side, sentences) in enumerate(zip(SIDES, sides, strict=True)):
+            self.progress(f"discovering words {side} the change", number, 2)
+            if not (self.run.path / f"discovered-{side}.json").exists():
+                own = own_words(sentences, case=self.case, known=self.vocabulary)
+                asked = {"epsilon": epsilon / 2, "delta": self.delta, "key": self.root.derive("discover", number)}
+                found = discover_words(own, backend=self.backend, **asked, **self.paying)
+                release = {"what": f"words {side}", "epsilon": found.guarantee.epsilon, "noise_std": found.noise_std}
+                words = [(w.replace("\u00a0", " "), float(n)) for w, n in zip(found.words, found.counts, strict=True)]
+                kept = {"words": words[:LISTED], "event": to_json(found.event), "release": release}
+                self.run.write(f"discovered-{side}.json", kept)
+            kept = self.run.read(f"discovered-{side}.json")
+            self.spent.append(from_json(kept["event"]))
+            self.releases.append(kept["release"])
+            listed[side] = tuple((word, count) for word, count in kept["words"])
+        return listed
+
+    def train(self, sides: Sequence[Population], training: WordTraining) -> dict[str, Generated]:
+        """What models of both sides generate; training goes on where this run has stopped."""
+        models, costs = unknown_models.train_models(
+            *sides,
+            vocabulary=self.vocabulary,
+            training=training,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            spent=self.spent,
+            case=self.case,
+            run=self.run,
+            backend=self.backend,
+            key=self.root.derive("training"),
+            ledger=self.ledger,
+            population=self.population,
+            progress=lambda done, total: self.progress("training language models", done, total),
+        )
+        for (side, kind), cost in costs.items():
+            self.spent.append(cost)
+            alone = certify(cost, delta=self.delta).epsilon
+            self.releases.append({"what": f"model of {kind} {side}, {training.rounds} rounds", "epsilon": alone})
+        self.progress("asking the models", 2, 3)
+        return unknown_models.generate(models, self.vocabulary, training)
+
+    def promise(self, clients: int, training: WordTraining | None) -> Guarantee:
+        """What everything that was spent amounts to."""
+        words = f"full: all {clients:,}, {FORMINGS['zero_fill']}"
+        if training is not None:
+            words += f"; training four models: poisson, {training.cohort:,.0f} expected in a round"
+        whole = self.spent[0] if len(self.spent) == 1 else Composed(tuple(self.spent))
+        return certify(whole, delta=self.delta, participation=words)
+
+
+def _both(before: Population, after: Population, field: str, most: int) -> Population:
+    """Sentences of both sides; refused where nobody could have any on both."""
+    sentences = paired(before, after, field=field, most=most)
     if not sentences.n_examples:
-        shared = set(before.ids.tolist()) & set(after.ids.tolist())
         raise InvalidInput(
             f"no client has sentences both in {before.name} and in {after.name}: give two collections of the same "
-            f"clients, whose ids are equal ({len(shared):,} are)"
+            f"clients, known by equal ids, with text in {field!r}"
         )
+    return sentences
 
 
-def _measure(
-    run: Run,
-    observed: Population,
-    parts: list[Any],
-    epsilon: float,
-    delta: float,
-    backend: Callable[[Population], Backend],
-    root: Key,
-    paying: Mapping[str, Any],
-) -> Measurement:
-    """The one round, made now, or as this run has made it before."""
-    if (path := checkpoints.newest(run.path)) is not None:
-        kept = checkpoints.load(path, {part.name: np.zeros(part.coordinates) for part in parts})
-        event = from_json(kept.facts["event"])
-        released = {part.name: Measured(np.array(kept.tree[part.name]), **kept.facts[part.name]) for part in parts}
-        return Measurement(released, SIDES, observed.size, event, certify(event, delta=delta))
-    measured = measuring.measure(
-        backend(observed),
-        ARMS,
-        parts,
-        measuring.noise_for(parts, epsilon=epsilon, delta=delta, shares=SHARES),
-        clients=observed.size,
-        delta=delta,
-        key=root.derive("measure"),
-        note="unknown words before and after a change",
-        **paying,
-    )
-    facts: dict[str, Any] = {"event": to_json(measured.event)}
-    facts |= {name: {"noise_std": m.noise_std, "epsilon": m.epsilon} for name, m in measured.parts.items()}
-    checkpoints.write(run.path, 1, {name: part.sums for name, part in measured.parts.items()}, facts)
-    return measured
+def _sentences(population: Population, field: str, most: int) -> Population:
+    found = text.split_sentences(population, field=field, most=most)
+    return found.replace({"text": found.columns[field]})
 
 
-def _promise(spent: Sequence[Event], delta: float, clients: int, training: WordTraining | None) -> Guarantee:
-    """What everything that was spent amounts to."""
-    words = f"full: all {clients:,}, {FORMINGS['zero_fill']}"
-    if training is not None:
-        words += f"; training four models: poisson, {training.cohort:,.0f} expected in a round"
-    return certify(spent[0] if len(spent) == 1 else Composed(tuple(spent)), delta=delta, participation=words)
-
-
-def _views(reading: Reading, clients: int, made: Mapping[str, Generated]) -> tuple[ArmView, ...]:
-    """Both sides with the share of clients that have both, and the phrases that their models say."""
+def _views(reading: Reading, clients: int) -> tuple[ArmView, ...]:
+    """Both sides with the share of clients that have sentences on both."""
     deviation = 1.96 * reading.noise_std["rates"]
     ends = (reading.counted, reading.counted - deviation, reading.counted + deviation)
     share, low, high = (float(np.clip(end / clients, 0, 1)) for end in ends)
     return tuple(ArmView(side, share, low, high) for side in SIDES)
 
 
-def _shown(reading: Reading, vocabulary: int, made: Mapping[str, Generated]) -> Unknowns:
+def _shown(reading: Reading, vocabulary: int, made: Mapping[str, Generated], listed: Mapping[str, Listed]) -> Unknowns:
     sides = list[Side]()
     for number, name in enumerate(SIDES):
         rate, *rates = reading.rates(number)
         ends = itertools.pairwise(itertools.accumulate(map(len, (PLACES, TRAITS, LENGTHS)), initial=0))
         places, traits, lengths = (tuple(rates[begin:end]) for begin, end in ends)
-        sides.append(Side(name, rate, places, traits, lengths, made.get(name)))
+        sides.append(Side(name, rate, places, traits, lengths, made.get(name), listed.get(name)))
     return Unknowns(vocabulary, PLACES, TRAITS, LENGTHS, *sides)

@@ -12,7 +12,7 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from blindsight.inspection.page import evidence, privacy, samples
+from blindsight.inspection.page import evidence, privacy, samples, unknowns
 
 if TYPE_CHECKING:
     from blindsight.inspection.report import Report
@@ -24,7 +24,10 @@ SECTIONS: tuple[Callable[["Report"], str], ...] = (
     samples.pictures,
     samples.differences,
     samples.rows,
+    unknowns.places,
     evidence.votes,
+    unknowns.generated,
+    unknowns.discovered,
     evidence.findings,
     evidence.next_steps,
     privacy.releases,

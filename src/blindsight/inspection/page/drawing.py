@@ -1,6 +1,7 @@
 """Small drawings as inline SVG: positions are attributes and colours classes, for the policy forbids inline style."""
 
 import base64
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from blindsight.inspection.page import words
 
-__all__ = ["bar", "interval", "line_chart", "picture"]
+__all__ = ["bar", "grouped_bars", "interval", "line_chart", "picture"]
 
 
 def interval(effect: float, low: float, high: float, *, limit: float, found: bool) -> str:
@@ -73,6 +74,57 @@ def line_chart(shares: Mapping[str, np.ndarray], *, label: str, ends: Sequence[s
         f'<line class="axis" x1="0" y1="{height}" x2="{width}" y2="{height}"/>'
         f'<text x="0" y="{height + 15}">{escape(ends[0])}</text>'
         f'<text x="{width}" y="{height + 15}" text-anchor="end">{escape(ends[1])}</text></svg>'
+    )
+
+
+def grouped_bars(
+    shares: Mapping[str, Sequence[tuple[float, float, float]]],
+    names: Sequence[str],
+    *,
+    label: str,
+    dots: Mapping[str, Sequence[float]],
+) -> str:
+    """Upright bars of several arms side by side at each name, with whiskers, on an axis in per cent from zero.
+
+    Every share is (value, low, high); `dots` are drawn over the bars of the arm of that name.
+    """
+    width, height, left = 760, 220, 44
+    peak = max(
+        [0.01, *(high for rates in shares.values() for _, _, high in rates), *(d for s in dots.values() for d in s)]
+    )
+    step = next(one for one in (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0) if peak / one <= 5)
+    top = step * math.ceil(peak / step)
+    slot = (width - left) / len(names)
+    wide = 0.7 * slot / len(shares)
+
+    def at(share: float) -> float:
+        return round(height - height * min(max(share / top, 0.0), 1.0), 1)
+
+    drawn = list[str]()
+    for tick in range(round(top / step) + 1):
+        y = at(tick * step)
+        drawn.append(f'<line class="{"axis" if tick == 0 else "grid"}" x1="{left}" y1="{y}" x2="{width}" y2="{y}"/>')
+        drawn.append(f'<text x="{left - 6}" y="{y + 4}" text-anchor="end">{100 * tick * step:.0f} %</text>')
+    for place, name in enumerate(names):
+        begin = left + (place + 0.15) * slot
+        drawn.append(
+            f'<text x="{begin + 0.35 * slot:.1f}" y="{height + 16}" text-anchor="middle">{escape(name)}</text>'
+        )
+        for arm, (who, rates) in enumerate(shares.items()):
+            value, low, high = rates[place]
+            x, middle = round(begin + arm * wide, 1), round(begin + (arm + 0.5) * wide, 1)
+            tall = round(height - at(value), 1)
+            drawn.append(
+                f'<rect class="arm-{arm % 6}" x="{x}" y="{at(value)}" width="{wide - 2:.1f}" height="{tall}">'
+                f"<title>{escape(f'{who}, {name}: {words.percent(value)} ({words.span(low, high)})')}</title></rect>"
+                f'<line class="whisker" x1="{middle}" y1="{at(low)}" x2="{middle}" y2="{at(high)}"/>'
+            )
+            if who in dots:
+                drawn.append(f'<circle class="arm-{arm % 6}" cx="{middle}" cy="{at(dots[who][place])}" r="4"/>')
+    arms = " and ".join(shares)
+    return (
+        f'<svg class="chart bars" viewBox="0 -8 {width} {height + 32}" role="img" '
+        f'aria-label="{escape(f"{label}: {arms}")}">{"".join(drawn)}</svg>'
     )
 
 

@@ -46,10 +46,13 @@ def votes(report: "Report") -> str:
     """Who voted for which fault, arm by arm."""
     if not report.diagnoses:
         return ""
+    title, about = "What repairs the model", "on its own examples and voted for the one that helped its model most"
+    if report.unknowns is not None:
+        title = "What makes the words known again"
+        about = "on its own sentences and voted for the one that makes most new unknown words known"
     return (
-        '<section aria-labelledby="votes"><h2 id="votes">What repairs the model</h2>'
-        "<p>Each client undid every candidate on its own examples and voted for the one that helped its model most. "
-        "Shares are noisy: a small one may come out below zero.</p>"
+        f'<section aria-labelledby="votes"><h2 id="votes">{title}</h2>'
+        f"<p>Each client undid every candidate {about}. Shares are noisy: a small one may come out below zero.</p>"
         f'<div class="panels">{"".join(_tally(report, one) for one in report.diagnoses)}</div></section>'
     )
 

@@ -1,0 +1,124 @@
+"""`blindsight inspect unknowns` from its options: two sides of a change, and the words that count as known."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import numpy as np
+
+from blindsight.backends import use_cores
+from blindsight.data import faults, text
+from blindsight.data.embedded import POPULATIONS
+from blindsight.data.population import TEXT, Population
+from blindsight.data.sources import source
+from blindsight.data.text import Case, Vocabulary
+from blindsight.errors import InvalidInput
+from blindsight.inspection.report import Report
+from blindsight.inspection.unknowns import unknowns
+
+__all__ = ["run_unknowns"]
+
+_PUBLIC = {"clients": 1000, "seed": 20_260}  # of an embedded population: nobody who is inspected is among them
+
+
+def run_unknowns(
+    data: str,
+    *,
+    before: str | None = None,
+    side: str | None = None,
+    fault: str | None = None,
+    vocabulary: str | Path | None = None,
+    vocabulary_size: int = 10_000,
+    reference: str | None = None,
+    clients: int | None = None,
+    client: str | None = None,
+    inputs: Sequence[str] | None = None,
+    case: str = "lower",
+    population: str | None = None,
+    out: str | Path | None = None,
+    progress: Callable[[str, int, int], None] = lambda doing, done, total: None,
+    **settings: Any,
+) -> tuple[Report, Path]:
+    """Ask about the unknown words of `data` after a change; the report, and the folder it lies in.
+
+    What was before is the population `before`, or the examples of `data` with the lesser value in the field `side`, or
+    `data` without the `fault` that is planted. Known are the words of the file `vocabulary`, or the most frequent ones
+    of `reference`, which is public; of an embedded population, of other clients.
+    """
+    use_cores()
+    if case not in get_args(Case):
+        raise InvalidInput(f"case is lower or keep, got {case!r}")
+    options: dict[str, Any] = {"clients": clients} if clients else {}
+    options |= {"client": client} if client else {}
+    people = source(data, **options)
+    field = _field(people, inputs)
+    sides = _sides(people, before, side, fault, field, options)
+    known = _vocabulary(data, vocabulary, vocabulary_size, reference, field, cast(Case, case))
+    folder = Path(out) if out is not None else Path("runs") / f"unknowns-{_file_name(sides[1].name)}"
+    about: dict[str, Any] = {"vocabulary": known, "field": field, "case": case, "population": population or people.name}
+    return unknowns(*sides, **about, out=folder, progress=progress, **settings), folder
+
+
+def _field(people: Population, inputs: Sequence[str] | None) -> str:
+    """The text that is read: the one that is named, or the only one, or `text`."""
+    texts = [field for field, (dtype, _) in people.fields.items() if dtype == TEXT]
+    chosen = list(inputs or (["text"] if "text" in texts else texts))
+    if len(chosen) != 1 or chosen[0] not in texts:
+        raise InvalidInput(
+            f"say which text of {people.name} is read, --input FIELD: {', '.join(texts) or 'it has none'}"
+        )
+    return chosen[0]
+
+
+def _sides(
+    people: Population,
+    before: str | None,
+    side: str | None,
+    fault: str | None,
+    field: str,
+    options: dict[str, Any],
+) -> tuple[Population, Population]:
+    """What was before the change, and what came after."""
+    if (before is not None) + (side is not None) + (fault is not None) != 1:
+        raise InvalidInput(
+            "say what was before the change, in one way: --before DATA, --side FIELD whose lesser value was before, or "
+            "--fault token_join:0.1:by=example to plant a change"
+        )
+    if before is not None:
+        return source(before, **options), people
+    if fault is not None:
+        sentences = text.split_sentences(people, field=field)  # so that by=example is by sentence
+        return sentences, faults.apply(sentences, fault)
+    values = np.unique(people.columns[side]) if side in people.columns else np.zeros(0)
+    if len(values) != 2:
+        raise InvalidInput(f"--side names a field of {people.name} with two values, and {side!r} has {len(values)}")
+    first, second = (_where(people, people.columns[str(side)] == value, field) for value in values)
+    return first, second
+
+
+def _where(people: Population, is_in: np.ndarray, field: str) -> Population:
+    """The same clients with these examples alone."""
+    owner = np.repeat(np.arange(people.size), people.sizes)
+    sizes = np.bincount(owner[is_in], minlength=people.size)
+    about: dict[str, Any] = {"ids": people.ids, "synthetic": people.synthetic}
+    return Population({field: people.columns[field][is_in]}, sizes=sizes, name=people.name, **about)
+
+
+def _vocabulary(
+    data: str, path: str | Path | None, size: int, reference: str | None, field: str, case: Case
+) -> Vocabulary:
+    """The words that count as known: public ones, never those of the clients."""
+    if path is not None:
+        return Vocabulary.load(path)
+    if reference is None and data not in POPULATIONS:
+        raise InvalidInput(
+            "say which words are known: --vocabulary FILE, one on each line, or --reference DATA, the most frequent "
+            "words of public data"
+        )
+    name = reference or data
+    public = source(name, **(_PUBLIC if name in POPULATIONS else {}))
+    return Vocabulary.most_frequent(public, size, field=field, case=case)
+
+
+def _file_name(name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in ".-" else "-" for letter in name)
