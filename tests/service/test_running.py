@@ -1,0 +1,105 @@
+"""A service over TLS, services that share a Redis, and a model trained to its end through one."""
+
+import json
+import shutil
+import ssl
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+from blindsight.algorithms.draw_and_discard import client_update
+from blindsight.keys import reproducible
+from blindsight.models import glm
+from blindsight.service import Client
+from blindsight.service.client import ServiceError
+from blindsight.service.protocol import decode, encode
+
+TOKEN = "the clients of the tests"
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """A certificate of its own for this machine, and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl on this machine")
+    files = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost"
+    made = [*words.split(), "-addext", "subjectAltName=IP:127.0.0.1", "-out", str(files[0]), "-keyout", str(files[1])]
+    subprocess.run(made, check=True, capture_output=True)
+    return files
+
+
+def test_a_service_over_tls(serving, certificate, make_task, tmp_path):
+    (tmp_path / "task.json").write_text(json.dumps(make_task().to_dict()))
+    talk = serving(None, certificate=certificate[0], private_key=certificate[1], tasks=(tmp_path / "task.json",))
+    assert talk.address.startswith("https://")
+    trusting = ssl.create_default_context(cafile=str(certificate[0]))
+    with Client(talk.address, "phishing", TOKEN, budget=None, verify=trusting) as client:
+        assert client.train([{"https": True, "length": 3, "phishing": False}]).shape == (3,)
+    with Client(talk.address, "phishing", TOKEN, budget=None, retries=0) as client, pytest.raises(ServiceError):
+        client.task()  # nobody it knows has signed that
+
+
+def until(fine, seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not fine():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_services_on_one_redis_see_what_the_other_does(serving, redis_server, tmp_path, make_task):
+    one = serving(store=redis_server.address, data=tmp_path / "one")
+    other = serving(store=redis_server.address, data=tmp_path / "other")
+    drawn = one.draw()
+    assert other.update(drawn).status_code == 202  # a ticket of one is good at the other, once
+    assert one.update(drawn).status_code == 410
+    assert one.statistics()["updates"] == other.statistics()["updates"] == 1
+    one.admin.post("/v1/admin/models/phishing/freeze")
+    until(lambda: other.draw().status_code == 423)
+    other.admin.post("/v1/admin/models/phishing/thaw")
+    until(lambda: one.draw().status_code == 200)
+    drawn = one.draw()
+    other.admin.post("/v1/admin/models/phishing/warm-start", json={"weights": [1.0, 1.0, 1.0]})
+    assert one.update(drawn).status_code in (202, 410, 503)  # and it goes nowhere
+    until(lambda: one.draw().status_code == 200 and abs(decode(one.draw().content).mean() - 1) < 0.5)
+    assert one.statistics()["updates"] == 0
+    assert one.create(make_task(model="other")).status_code == 201
+    until(lambda: other.draw("other").status_code == 200)
+    one.admin.delete("/v1/admin/models/other")
+    until(lambda: other.draw("other").status_code == 404)
+
+
+def test_spam_is_told_by_what_all_services_took(serving, redis_server, make_task):
+    """One service takes all the honest updates; the other has to know that the model moved."""
+    task = make_task(epsilon=50.0, learning_rate=0.1, unit="feature")
+    one, other = serving(task, store=redis_server.address), serving(None, store=redis_server.address, data=None)
+    assert other.update(other.draw()).status_code == 202  # its window is from the beginning
+    rows = [{"length": 50, "https": True, "phishing": True}]
+    for step in range(400):
+        drawn = one.draw()
+        sent = client_update(task, decode(drawn.content), *task.encode(rows), key=reproducible(step))
+        one.update(drawn, encode(sent))
+    moved = np.abs(decode(one.draw().content)).max()
+    assert moved > 10 * task.scale
+    assert other.update(other.draw()).status_code == 202
+    assert other.statistics()["spam"] == 0
+    assert other.statistics()["taken"] == 2
+
+
+def test_clients_of_a_service_learn_a_model(serving, make_task):
+    task = make_task(epsilon=8.0, learning_rate=0.3, instances=5, participations=10**6)
+    talk = serving(task)
+    random = np.random.default_rng(0)
+    with Client(talk.address, "phishing", TOKEN, budget=None) as client:
+        for _ in range(500):
+            https, length = random.random(5) < 0.5, random.integers(0, 100, 5)
+            client.train({"https": https.tolist(), "length": length.tolist(), "phishing": (~https).tolist()})
+    weights = np.array(talk.admin.get("/v1/admin/models/phishing/average").json()["weights"])
+    safe, unsafe = glm.predict(
+        "logistic", weights, task.features.encode([{"https": v, "length": 50} for v in (True, False)])
+    )
+    assert safe < 0.4
+    assert unsafe > 0.6
+    assert talk.statistics()["spam"] <= 2
