@@ -77,3 +77,63 @@ def test_bad_input_is_one_sentence(case, tmp_path: Path, monkeypatch):
 
 def test_help_shows_an_example():
     assert "Example:" in run("inspect", "--help")[1]
+
+
+def test_unknown_words_of_two_files_are_compared_and_paid_for(tmp_path: Path):
+    dice = np.random.default_rng(0)
+    rows = [
+        (f"p{c}", int(v), "i have a cat here" if v == 0 else "ihave a cat here")
+        for c in range(60)
+        for v in (0, 1, 1, 0)
+    ]
+    dice.shuffle(rows)
+    table = "phone,version,text\n" + "".join(f"{phone},{version},{text}\n" for phone, version, text in rows)
+    (tmp_path / "notes.csv").write_text(table, encoding="utf-8")
+    (tmp_path / "words.txt").write_text("i\nhave\na\ncat\nhere\n", encoding="utf-8")
+    about = ["--client", "phone", "--side", "version", "--vocabulary", str(tmp_path / "words.txt"), "--json"]
+    about += ["--out", str(tmp_path / "run"), "--ledger", str(tmp_path / "ledger.db"), "--population", "phones"]
+    code, printed, _ = run("inspect", "unknowns", str(tmp_path / "notes.csv"), *about)
+    assert code == 0
+    report = json.loads(printed)
+    assert report["diagnoses"][0]["fault"] == "token_join"
+    assert report["unknowns"]["after"]["places"][0][0] > 0.8
+    assert 0 < Ledger(tmp_path / "ledger.db").spent("phones", delta=1e-6).epsilon <= 8.0
+
+
+BAD_UNKNOWNS = {
+    "no change": ([], "say what was before the change"),
+    "two changes": (["--fault", "case", "--side", "topic"], "in one way"),
+    "no such side": (["--side", "weather"], "with two values"),
+    "many sides": (["--side", "topic"], "with two values"),
+    "no such vocabulary": (["--fault", "case", "--vocabulary", "nowhere.txt"], "cannot read the vocabulary"),
+    "empty vocabulary": (["--fault", "case", "--vocabulary", "empty.txt"], "the vocabulary has no words"),
+    "wrong encoding": (["--fault", "case", "--vocabulary", "latin.txt"], "not UTF-8"),
+    "data in a wrong encoding": (["--before", "latin.csv"], "UTF-8"),
+    "no such text": (["--fault", "case", "--input", "topic"], "say which text"),
+    "no such case": (["--fault", "case", "--case", "upper"], "case is lower or keep"),
+    "an image's fault": (["--fault", "case", "--suspect", "invert"], "does not happen to words"),
+    "a model's option": (["--fault", "case", "--model", "m.onnx"], "leave it out of blindsight inspect unknowns"),
+    "another task's option": (["--fault", "case", "--low", "0.5"], "--low is for blindsight inspect slices"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_UNKNOWNS)
+def test_bad_questions_about_words_are_one_sentence(case, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.txt").write_text("", encoding="utf-8")
+    (tmp_path / "latin.txt").write_bytes("caf\xe9\n".encode("latin-1"))
+    (tmp_path / "latin.csv").write_bytes("client,text\na,caf\xe9 here\n".encode("latin-1"))
+    arguments, words = BAD_UNKNOWNS[case]
+    small = ["--clients", "4"] if "--before" not in arguments else []
+    code, _, refusal = run("inspect", "unknowns", "forum", *small, *arguments)
+    assert code == 2
+    assert words in refusal
+    assert "\n" not in refusal.strip()
+
+
+def test_unknown_words_need_a_vocabulary_that_is_public(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.csv").write_text("client,text\na,i have a cat\nb,here it is\n", encoding="utf-8")
+    code, _, refusal = run("inspect", "unknowns", "notes.csv", "--client", "client", "--fault", "case")
+    assert code == 2
+    assert "say which words are known" in refusal

@@ -86,7 +86,7 @@ def grouped_bars(
 ) -> str:
     """Upright bars of several arms side by side at each name, with whiskers, on an axis in per cent from zero.
 
-    Every share is (value, low, high); `dots` are drawn over the bars of the arm of that name.
+    Every share is (value, low, high); `dots` are drawn over the bars of the arm of that name, as many as there are.
     """
     width, height, left = 760, 220, 44
     peak = max(
@@ -119,7 +119,7 @@ def grouped_bars(
                 f"<title>{escape(f'{who}, {name}: {words.percent(value)} ({words.span(low, high)})')}</title></rect>"
                 f'<line class="whisker" x1="{middle}" y1="{at(low)}" x2="{middle}" y2="{at(high)}"/>'
             )
-            if who in dots:
+            if place < len(dots.get(who, ())):
                 drawn.append(f'<circle class="arm-{arm % 6}" cx="{middle}" cy="{at(dots[who][place])}" r="4"/>')
     arms = " and ".join(shares)
     return (
