@@ -183,6 +183,10 @@ def test_what_cannot_be_audited_is_one_sentence(classifier: Path, language: Path
     shutil.copy(language / "vocabulary.json", run)
     with pytest.raises(InvalidInput, match="is damaged"):
         jobs.run_audit(run, references=10)
+    shutil.copy(language / "planted.json", run)
+    (run / "guarantee.json").write_text('{"epsilon": 1.0}')
+    with pytest.raises(InvalidInput, match=r"damaged guarantee\.json"):
+        jobs.run_audit(run, references=10)
     (run / "result.json").unlink()
     with pytest.raises(InvalidInput, match="has not finished training"):
         jobs.run_audit(run, references=10)

@@ -49,9 +49,8 @@ def run_audit(
     trained = load_trained(folder, population=population)
     vocabulary = trained.vocabulary if trained.config.model.kind == "word_lm" else None
     plants = kept_plants(run, vocabulary)
-    rounds = int(run.read("result.json")["rounds"])
+    guarantee, rounds = _claim(run)
     fates = _fates(trained, plants, rounds, references, width, progress) if plants.canaries else ()
-    guarantee = Guarantee.from_dict(run.read("guarantee.json"))
     bounds = _bounds(trained, plants, confidence, guarantee.delta, progress)
     report = AuditReport(
         run=run.path.name,
@@ -70,6 +69,16 @@ def run_audit(
     target = Path(out) if out is not None else run.path
     report.save_json(target / "audit.json")
     return report, report.save(target / "audit.html")
+
+
+def _claim(run: runs.Run) -> tuple[Guarantee, int]:
+    """What the run promises, and how many rounds it made."""
+    try:
+        return Guarantee.from_dict(run.read("guarantee.json")), int(run.read("result.json")["rounds"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidInput(
+            f"{run.path} has a damaged guarantee.json or result.json ({error!r}): run blindsight train again"
+        ) from error
 
 
 def _notes(bounds: Mapping[str, LowerBound], guarantee: Guarantee) -> Iterator[str]:
