@@ -1,6 +1,8 @@
 """Tickets: signed, for one thing, for a while, and used once."""
 
 import os
+import subprocess
+import sys
 
 from blindsight.service import randomness
 from blindsight.service.tickets import SKEW_S, Spent, Tickets
@@ -90,14 +92,17 @@ def test_randomness_is_never_given_twice():
     assert max(counts) < 1200
 
 
+FORK = """
+import os
+from blindsight.service.randomness import random_bytes
+random_bytes(8)
+is_child = os.fork() == 0
+os.write(1, random_bytes(8).hex().encode() + b" ")
+is_child or os.wait()
+"""
+
+
 def test_a_child_process_does_not_repeat_its_parent():
-    randomness.random_bytes(8)
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(write, randomness.random_bytes(8))
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(read, 8) != randomness.random_bytes(8)
-    os.close(read)
-    os.close(write)
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True)
+    parent, child = done.stdout.split()
+    assert parent != child

@@ -92,8 +92,7 @@ class Service:
             await self.refuse(
                 send, Refusal(error.status_code, error.detail, headers=dict(error.headers or {})), headers, cors
             )
-        except StoreUnreachable as error:
-            _log.warning("%s", error)
+        except StoreUnreachable:  # the registry looks every second, and logs that
             away = Refusal(503, "the store is away: try again", headers={"Retry-After": "1"})
             await self.refuse(send, away, headers, cors)
         except _Gone:
