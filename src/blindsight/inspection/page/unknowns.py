@@ -20,7 +20,7 @@ def places(report: "Report") -> str:
         return ""
     rates = " and ".join(f"{_key(n, side.name)} {_rate(side.rate)} of words" for n, side in enumerate(found.sides))
     names = [name.removeprefix("position ") for name in found.places[:-1]] + ["later"]
-    made = {side.name: side.generated.places for side in found.sides if side.generated is not None}
+    made = {side.name: side.generated.places[:-1] for side in found.sides if side.generated is not None}
     chart = drawing.grouped_bars(
         {side.name: side.places for side in found.sides},
         names,
@@ -87,7 +87,9 @@ def _discovered(number: int, side: "Side") -> str:
         for word, count in listed
     )
     table = (
-        f'<table class="votes"><tbody>{rows}</tbody></table>' if listed else "<p>No word stands out of the noise.</p>"
+        f'<table class="votes words"><tbody>{rows}</tbody></table>'
+        if listed
+        else "<p>No word stands out of the noise.</p>"
     )
     return f'<figure class="column"><figcaption>{_key(number, side.name)}</figcaption>{table}</figure>'
 
@@ -137,7 +139,7 @@ def _list(number: int, side: "Side", made: "Generated", marked: set[str]) -> str
     )
     return (
         f'<figure class="column"><figcaption>{_stamped(number, side.name)}</figcaption>'
-        f'<table class="votes"><tbody>{rows}</tbody></table></figure>'
+        f'<table class="votes words"><tbody>{rows}</tbody></table></figure>'
     )
 
 
