@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -36,6 +37,15 @@ def private(name: str, **options: Any) -> Population:
     assert name == "private"
     draw: Any = lambda clients: pytest.fail("a private client was read")  # noqa: E731
     return GeneratedPopulation(draw, sizes=np.full(1000, 3), name="private")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    """Models run a few times only: here compiling is what takes time, so it is kept short."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +143,8 @@ def test_the_command_prints_a_table_or_json_and_trains_nothing(monkeypatch, tmp_
     from blindsight.cli.train import train
 
     monkeypatch.setattr(tune, "_public", lambda config, name: public())
-    (tmp_path / "run.toml").write_text(config.as_toml(settings()), encoding="utf-8")
+    asked = dataclasses.replace(settings(), tune=dataclasses.replace(settings().tune, client_learning_rate=(0.5,)))
+    (tmp_path / "run.toml").write_text(config.as_toml(asked), encoding="utf-8")
     train(tmp_path / "run.toml", tune_on="public", as_json=True)
     assert json.loads(capsys.readouterr().out)["written"] == str(tmp_path / "run.tuned.toml")
     train(tmp_path / "run.toml", tune_on="public")

@@ -12,7 +12,7 @@ from rich.console import Console
 from blindsight import Privacy, plan
 from blindsight.accounting import accountants
 from blindsight.accounting.as_published import fixed_size_epsilon
-from blindsight.accounting.events import FixedSize, Gaussian, Relation, Repeated, TruncatedPoisson, Unit
+from blindsight.accounting.events import Composed, FixedSize, Gaussian, Relation, Repeated, TruncatedPoisson, Unit
 from blindsight.accounting.planning import group_privacy
 from blindsight.errors import InvalidInput
 from blindsight.privacy import ParticipationName
@@ -111,6 +111,22 @@ def test_calibration_keeps_its_promise_and_wastes_nothing(participation: Partici
     assert found.guarantee(delta=1e-5).epsilon <= 0.15
     less = dataclasses.replace(found, noise_multiplier=0.999 * found.noise_multiplier)
     assert less.guarantee(delta=1e-5).epsilon > 0.15
+
+
+@pytest.mark.parametrize("participation", ["full", "unproven"])
+def test_what_was_released_before_is_within_the_promise(participation: ParticipationName):
+    before = Gaussian(5.0)
+    wanted = changed(participation=participation, noise_multiplier=None)
+    alone, after = (wanted.calibrate(epsilon=1.5, delta=1e-5, before=given) for given in ((), (before,)))
+    assert after.noise_multiplier is not None
+    assert alone.noise_multiplier is not None
+    assert after.noise_multiplier > 1.01 * alone.noise_multiplier
+    both = Composed((before, after.event))
+    promise = after.guarantee(delta=1e-5, before=(before,))
+    assert promise.epsilon == pytest.approx(accountants.epsilon(both, 1e-5, RELATIONS[participation]).epsilon)
+    assert promise.epsilon <= 1.5
+    assert promise.releases == after.guarantee(delta=1e-5).releases + 1
+    assert "before that" in promise.participation
 
 
 def test_calibration_forgets_the_noise_there_was():
