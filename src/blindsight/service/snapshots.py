@@ -4,6 +4,7 @@ A file is replaced whole or not at all, and there is never a second one: a histo
 need in order to see single updates.
 """
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Sequence
@@ -34,9 +35,12 @@ def write(folder: Path, record: Record, instances: Sequence[bytes]) -> None:
             out.flush()
             os.fsync(out.fileno())
         os.replace(scratch, path)
+        for left_by_a_crash in folder.glob(f"{record.model}.[0-9]*"):  # instances of some other moment
+            left_by_a_crash.unlink(missing_ok=True)
         _sync(folder)
     except OSError as error:
-        scratch.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            scratch.unlink()
         raise BlindsightError(f"cannot write {path} ({error.strerror}): make room or name another folder") from error
 
 
