@@ -1,7 +1,7 @@
 """What the demo's live page shows: the crowd at work, measured once a second with an administrator's calls."""
 
 import asyncio
-import functools
+import contextlib
 import time
 from typing import Any
 
@@ -28,6 +28,7 @@ class Watch:
         self.history: list[dict[str, float]] = []
         self.weights = np.zeros(task.weights)
         self._began = time.monotonic()
+        self._fixed = _about(task, addresses)  # now: it takes a moment, and requests must not wait for it
 
     async def run(self, address: str, admin: str, token: str) -> None:
         """The crowd, and a measurement every second, until cancelled."""
@@ -39,8 +40,9 @@ class Watch:
 
     async def _measure(self, http: httpx.AsyncClient) -> None:
         while True:
-            average, statistics = await http.get("average"), await http.get("statistics")
-            if average.is_success and statistics.is_success:
+            with contextlib.suppress(httpx.HTTPError):  # a busy machine: the next second is another chance
+                average = (await http.get("average")).raise_for_status()
+                statistics = (await http.get("statistics")).raise_for_status()
                 self.note(np.array(average.json()["weights"]), statistics.json())
             await asyncio.sleep(_EVERY_S)
 
@@ -66,25 +68,25 @@ class Watch:
         """Everything that the live page shows."""
         return self._fixed | {"history": self.history, "weights": [round(float(weight), 4) for weight in self.weights]}
 
-    @functools.cached_property
-    def _fixed(self) -> dict[str, Any]:
-        task, promise, addresses = self.task, guarantee(self.task, 1), self.addresses
-        best, share = _without_privacy(addresses), float(np.mean(addresses.public_y))
-        return {
-            "task": task.to_dict(),
-            "origin": addresses.origin,
-            "public": len(addresses.public_y),
-            "guarantee": str(promise),
-            "assumptions": list(promise.assumptions),
-            "expected_spread": round(float(np.sqrt(task.instances / 2 * task.variance)), 6),
-            "names": _names(task),
-            "deviations": [round(float(one), 4) for one in addresses.public_x.std(axis=0)],
-            "guessing": {"loss": round(_entropy(share), 4), "accuracy": round(max(share, 1 - share), 4)},
-            "simulation_only": {
-                "loss": round(glm.loss(task.family, best, addresses.public_x, addresses.public_y), 4),
-                "accuracy": round(_accuracy(best, addresses.public_x, addresses.public_y), 4),
-            },
-        }
+
+def _about(task: Task, addresses: Addresses) -> dict[str, Any]:
+    """What does not change while the crowd is at work."""
+    promise, best, share = guarantee(task, 1), _without_privacy(addresses), float(np.mean(addresses.public_y))
+    return {
+        "task": task.to_dict(),
+        "origin": addresses.origin,
+        "public": len(addresses.public_y),
+        "guarantee": str(promise),
+        "assumptions": list(promise.assumptions),
+        "expected_spread": round(float(np.sqrt(task.instances / 2 * task.variance)), 6),
+        "names": _names(task),
+        "deviations": [round(float(one), 4) for one in addresses.public_x.std(axis=0)],
+        "guessing": {"loss": round(_entropy(share), 4), "accuracy": round(max(share, 1 - share), 4)},
+        "simulation_only": {
+            "loss": round(glm.loss(task.family, best, addresses.public_x, addresses.public_y), 4),
+            "accuracy": round(_accuracy(best, addresses.public_x, addresses.public_y), 4),
+        },
+    }
 
 
 def _names(task: Task) -> list[str]:
