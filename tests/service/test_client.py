@@ -137,6 +137,10 @@ def test_a_service_that_sends_nonsense_gets_nothing(make_task, tmp_path):
             liar.client(budget).train(ROWS)
         assert "update" not in [action for action, _ in liar.seen]
         assert budget.spent == (0.0, 0.0)
+    for nonsense in (b"not JSON", b"{}", b'{"model": "phishing", "noise": {"kind": "none"}, "epsilon": 1}'):
+        talk = httpx.MockTransport(lambda _, body=nonsense: httpx.Response(200, content=body))
+        with pytest.raises(ServiceError, match="makes no sense"):
+            Client("http://service", "phishing", TOKEN, budget=None, transport=talk).train(ROWS)
     other = Network(make_task(model="other"))
     with pytest.raises(ServiceError, match="not that of phishing"):
         other.client().train(ROWS)

@@ -65,7 +65,10 @@ class _Conversation:
         known = {"If-None-Match": f'"{self._task.version}"'} if self._task is not None else {}
         answer = yield from self._ask(_Request("GET", "task", known), (200, 304))
         if answer.status_code == 200:
-            self._task = Task.from_dict(json.loads(answer.content))
+            try:
+                self._task = Task.from_dict(json.loads(answer.content))
+            except ValueError as error:
+                raise ServiceError(f"the service sent a task that makes no sense: {error}") from error
         if self._task is None or self._task.model != self.model:
             raise ServiceError(f"the service sent a task that is not that of {self.model}")
         return self._task

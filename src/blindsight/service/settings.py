@@ -54,7 +54,9 @@ class Settings:
         if not self.rate_per_s >= 0:
             raise InvalidInput(f"rate_per_s must be 0 (no limit) or more, got {self.rate_per_s}")
         if self.store != "memory" and urlsplit(self.store).scheme not in ("redis", "rediss"):
-            raise InvalidInput(f"store must be memory or an address like redis://localhost:6379/0, got {self.store!r}")
+            raise InvalidInput(
+                "store must be memory, or an address like redis://localhost:6379/0"
+            )  # it may hold a password
         if self.share_port and self.store == "memory":
             raise InvalidInput(
                 "several processes need a store they share: add store = 'redis://...', or leave share_port"
