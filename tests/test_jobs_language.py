@@ -179,6 +179,13 @@ def test_words_of_the_clients_themselves_are_not_counted_without_noise():
         language.public_vocabulary(same)
 
 
+@pytest.mark.parametrize("words", [{"vocabulary": "none.txt"}, {"vocabulary": "private", "candidates": "none.txt"}])
+def test_words_that_cannot_be_read_are_refused_before_a_run_begins(tmp_path, ledger, words):
+    with pytest.raises(InvalidInput, match="cannot read the vocabulary none"):
+        jobs.run_training(settings(text=words), out=tmp_path / "run", ledger=ledger, population=people())
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_cohort_that_does_not_fit_is_refused_before_a_vocabulary_is_paid_for(tmp_path, ledger):
     with pytest.raises(InvalidInput, match="at most the population"):
         jobs.run_training(settings(privacy__cohort=999), out=tmp_path / "run", ledger=ledger, population=people())

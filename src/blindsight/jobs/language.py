@@ -20,7 +20,8 @@ from blindsight.keys import Key
 from blindsight.models.cifg_lstm import LanguageModel, char_model, recall, token_loss, word_model
 from blindsight.runs import Run
 
-__all__ = ["check_text", "language_metrics", "language_model", "public_vocabulary", "tokens_of", "vocabulary_of"]
+__all__ = ["check_text", "language_metrics", "language_model", "public_vocabulary", "public_words"]
+__all__ += ["kept_vocabulary", "tokens_of", "vocabulary_of"]
 
 PUBLIC = {"clients": 150, "seed": 20_260}  # of an embedded population: nobody who trains is among them
 
@@ -34,10 +35,25 @@ def check_text(settings: TextSettings, population: Population) -> None:
         raise InvalidInput(f"[text] names {settings.field!r}, which is no text in {population.name}")
 
 
+def public_words(config: Config, folder: Path) -> Vocabulary | None:
+    """What is public of a vocabulary: all of it, or a private one's candidates.
+
+    None where words are discovered, and where the run in `folder` has kept its vocabulary.
+    """
+    text = config.text
+    if (folder / "vocabulary.json").exists():
+        return None
+    if text.vocabulary == "private":
+        return None if text.candidates is None else Vocabulary.load(text.candidates)
+    return public_vocabulary(config)
+
+
 def vocabulary_of(
-    config: Config, clients: Population, *, run: Run, key: Key, ledger: Ledger
+    config: Config, clients: Population, public: Vocabulary | None, *, run: Run, key: Key, ledger: Ledger
 ) -> tuple[Vocabulary, tuple[Event, ...]]:
     """The vocabulary of a run and what it released about `clients`; kept in the run's folder, never released twice.
+
+    `public` is what `public_words` gave.
 
     **Guarantee**: a private one is in the ledger before its noise is drawn, and its event is what the run's promise has
     to include.
@@ -48,14 +64,13 @@ def vocabulary_of(
     if config.text.vocabulary == "private":
         settings: dict[str, Any] = {"epsilon": config.text.vocabulary_epsilon, "delta": config.privacy.delta}
         settings |= {"key": key.derive("vocabulary"), "ledger": ledger, "run": run.path.name}
-        if config.text.candidates is not None:
-            settings["candidates"] = Vocabulary.load(config.text.candidates).words
+        settings["candidates"] = None if public is None else public.words
         some = split_sentences(clients, field=config.text.field, most=config.text.sentences, least_words=1)
         size, case = config.text.vocabulary_size - len(MARKS), config.text.case
         vocabulary, counts = release_words(some, size=size, field=config.text.field, case=case, **settings)
         released = (counts.event,)
     else:
-        vocabulary = public_vocabulary(config)
+        vocabulary = public_vocabulary(config) if public is None else public
     about = {"format": 1, "words": vocabulary.words, "released": [to_json(event) for event in released]}
     run.write("vocabulary.json", about)
     return vocabulary, released

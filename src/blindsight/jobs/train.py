@@ -25,6 +25,7 @@ from blindsight.jobs.language import (
     kept_vocabulary,
     language_metrics,
     language_model,
+    public_words,
     tokens_of,
     vocabulary_of,
 )
@@ -63,14 +64,15 @@ def run_training(
     if config.model.is_language:
         check_text(config.text, population)
         asked_privacy(config, clients.size)  # refused now, before a run begins and a vocabulary is paid for
-        ready = None
+        public, ready = public_words(config, folder), None
     else:
+        public = None
         ready = _ready(config, classification_task(config, population, clients, held_out))
     settings = {name: table for name, table in config.to_dict().items() if name != "tune"}  # which is no part of a run
     run = runs.begin(folder, config.name, settings, may_differ=("privacy", "rounds"))
     with run.alone():
         if ready is None:
-            vocabulary, released = vocabulary_of(config, clients, run=run, key=key, ledger=ledger)
+            vocabulary, released = vocabulary_of(config, clients, public, run=run, key=key, ledger=ledger)
             ready = _ready(config, language_task(config, clients, held_out, vocabulary, released))
         task, privacy, algorithm = ready
         return train(
