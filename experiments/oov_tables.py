@@ -20,7 +20,7 @@ import dataclasses
 import json
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ from blindsight.privacy import Privacy
 DELTA, FRACTIONS = 1e-6, (0.0, 0.01, 0.1, 1.0)
 RESULTS = Path("experiments/results")
 BUG = "token_join:glue=space"
-LETTERS = 5  # times as many rounds for the model of letters, whose rounds are cheap
+LETTERS = 3  # times as many rounds for the model of letters, whose rounds are cheap
 HONEST = 5000  # clients at least for models at an honest epsilon: forum has 6,000, stackexchange 3,424
 PUBLISHED_DELTA = 2.92e-6
 PUBLISHED = {"table 6": [0.0652, 0.0663, 0.0760, 0.1789], "epsilon": 9.22, "delta": PUBLISHED_DELTA}
@@ -202,34 +202,31 @@ def trainings(is_small: bool, rounds: int, cohort: int, samples: int) -> dict[st
     return {"stackexchange": small if is_small else dataclasses.replace(small, **sizes), "forum": small}
 
 
-def models(folder: Path, settings: dict[str, WordTraining], most: int, keep: Callable[[dict[str, Any]], None]) -> None:
-    """Train a model of words and one of letters at every fraction, and write down what they generate as they do."""
-    found: dict[str, Any] = {}
-    for name, training in settings.items():
-        opened = np.load(folder / f"oov_{name}.npz")
-        kept = {field: opened[field] for field in opened.files}
-        vocabulary = Vocabulary(tuple(kept["vocabulary"].tolist()))
-        clients = len(kept["0 words sizes"])
-        found[name] = {"clients": clients, "training": dataclasses.asdict(training), "most": most, "made": {}}
-        found[name]["privacy"] = promises(training, clients)
-        print(name, found[name]["privacy"], flush=True)
-        algorithms = {kind: make(kind, vocabulary, training, clients) for kind in unknown_models.KINDS}
-        sound: Any = None
-        for fraction in FRACTIONS:
-            trained = dict[str, Any]()
-            for kind, algorithm in algorithms.items():
-                sizes = kept[f"{fraction:g} {kind} sizes"]
-                rows = ranges(np.cumsum(sizes) - sizes, np.minimum(sizes, most))
-                columns = {"tokens": kept[f"{fraction:g} {kind}"][rows].astype(np.int32)}
-                began = time.monotonic()
-                trained[kind] = fit(Population(columns, sizes=np.minimum(sizes, most), name=name), algorithm)
-                print(name, fraction, kind, f"{time.monotonic() - began:.1f} s", flush=True)
-            sound = sound or trained["letters"]  # what the others' lists are compared with
-            made = unknown_models.generate_side(trained["words"], trained["letters"], sound, vocabulary, training)
-            found[name]["made"][f"{fraction:g}"] = rounded(dataclasses.asdict(made))
-            listed = zip(made.listed.words[:8], made.listed.probabilities[:8], strict=True)
-            print(name, fraction, f"{made.rate:.4f}", [f"{word} {1000 * p:.2f}" for word, p in listed], flush=True)
-            keep(found)
+def models(folder: Path, name: str, training: WordTraining, most: int) -> Iterator[dict[str, Any]]:
+    """A model of words and one of letters at every fraction, and what they generate, as far as it is known."""
+    opened = np.load(folder / f"oov_{name}.npz")
+    vocabulary = Vocabulary(tuple(opened["vocabulary"].tolist()))
+    clients = len(opened["0 words sizes"])
+    found: dict[str, Any] = {"clients": clients, "training": dataclasses.asdict(training), "letters": LETTERS}
+    found |= {"privacy": promises(training, clients), "made": {}}
+    print(name, found["privacy"], flush=True)
+    algorithms = {kind: make(kind, vocabulary, training, clients) for kind in unknown_models.KINDS}
+    sound: Any = None
+    for fraction in FRACTIONS:
+        trained = dict[str, Any]()
+        for kind, algorithm in algorithms.items():
+            sizes = opened[f"{fraction:g} {kind} sizes"]
+            rows = ranges(np.cumsum(sizes) - sizes, np.minimum(sizes, most))
+            columns = {"tokens": opened[f"{fraction:g} {kind}"][rows].astype(np.int32)}
+            began = time.monotonic()
+            trained[kind] = fit(Population(columns, sizes=np.minimum(sizes, most), name=name), algorithm)
+            print(name, fraction, kind, f"{time.monotonic() - began:.1f} s", flush=True)
+        sound = sound or trained["letters"]  # what the others' lists are compared with
+        made = unknown_models.generate_side(trained["words"], trained["letters"], sound, vocabulary, training)
+        found["made"][f"{fraction:g}"] = rounded(dataclasses.asdict(made))
+        listed = zip(made.listed.words[:8], made.listed.probabilities[:8], strict=True)
+        print(name, fraction, f"{made.rate:.4f}", [f"{word} {1000 * p:.2f}" for word, p in listed], flush=True)
+        yield found
 
 
 def noise_of(training: WordTraining, clients: int) -> float:
@@ -348,6 +345,7 @@ def main() -> None:
     parser.add_argument("--cohort", type=int, default=400)
     parser.add_argument("--most", type=int, default=64, help="sentences, and unknown words, of a client")
     parser.add_argument("--samples", type=int, default=100_000)
+    parser.add_argument("--only", choices=("stackexchange", "forum"), default=None)
     parser.add_argument("--small", action="store_true", help="small models on stackexchange too")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -356,30 +354,29 @@ def main() -> None:
         return
     path = options.out / "oov_tables.json"
     options.out.mkdir(parents=True, exist_ok=True)
-    result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    result["published"] = PUBLISHED | {"table 8": PUBLISHED_LISTS}
     began = time.monotonic()
+
+    def keep(where: dict[str, Any], name: str, part: dict[str, Any], *said: str) -> None:
+        words = [options.stage, *(f"--{one} {getattr(options, one)}" for one in said)]
+        words += ["--small"] if "rounds" in said and options.small else []
+        where[name] = part | {
+            "command": f"python experiments/oov_tables.py {' '.join(words)}",
+            "hardware": f"{jax.devices()[0].device_kind}, {platform.machine()}",
+            "versions": {"jax": jax.__version__, "python": platform.python_version()},
+            "seconds": round(time.monotonic() - began),
+        }
+        path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
     if options.stage == "direct":
-        result["direct"] = direct(options.runs)
+        keep(result, "direct", direct(options.runs), "runs")
     if options.stage == "models":
         settings = trainings(options.small, options.rounds, options.cohort, options.samples)
-
-        def keep(found: dict[str, Any]) -> None:
-            path.write_text(
-                json.dumps(result | {"models": found}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-            )
-            result["models"] = found
-
-        models(options.folder, settings, options.most, keep)
-    if options.stage != "draw":
-        chosen = {"direct": ("runs",), "models": ("rounds", "cohort", "most", "samples")}[options.stage]
-        said = [options.stage, *(f"--{name} {getattr(options, name)}" for name in chosen)]
-        said += ["--small"] if options.stage == "models" and options.small else []
-        result[options.stage]["command"] = f"python experiments/oov_tables.py {' '.join(said)}"
-        result[options.stage]["hardware"] = f"{jax.devices()[0].device_kind}, {platform.machine()}"
-        result[options.stage]["versions"] = {"jax": jax.__version__, "python": platform.python_version()}
-        result[options.stage]["seconds"] = round(time.monotonic() - began)
-        result["published"] = PUBLISHED | {"table 8": PUBLISHED_LISTS}
-        path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        made = result.setdefault("models", {})
+        for name in [options.only] if options.only else settings:
+            for part in models(options.folder, name, settings[name], options.most):
+                keep(made, name, part, "rounds", "cohort", "most", "samples")
     if "direct" in result:
         draw(result, options.out / "oov_tables.png")
 
