@@ -96,7 +96,7 @@ def test_totals_of_clients_are_those_of_their_examples_alone():
     population, model = words(), word_model(9, embedding=3, cells=4, key=jax.random.key(0))
     metric = recall(top=2)
     found = by_client(population, {"recall": metric}, batch_size=7)(model)["recall"]
-    alone = jax.jit(lambda model, rows: metric(model, Batch({"tokens": rows}, jnp.ones(len(rows))), None))
+    alone = jax.jit(lambda model, rows: metric(model, Batch({"tokens": rows}, jnp.ones(len(rows))), jax.random.key(0)))
     right, counted = (np.asarray(part) for part in alone(model, jnp.asarray(population.columns["tokens"])))
     for client in range(population.size):
         own = slice(population.offsets[client], population.offsets[client + 1])

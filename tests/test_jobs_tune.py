@@ -103,6 +103,7 @@ def test_noise_that_follows_from_epsilon_is_solved_for_as_many_clients_as_will_t
     asked = settings(privacy=promise, tune=one)
     (counted,) = used(monkeypatch, asked)
     expected = jobs.make_privacy(asked, 800, 6).noise_multiplier  # of 1,000 a fifth is held out
+    assert expected is not None
     assert counted.noise_multiplier == pytest.approx(expected * 10 / 200, rel=1e-3)
 
 

@@ -80,8 +80,8 @@ def test_samples_have_the_frequencies_of_the_model(options, given):
 def frequencies(options, given, length):
     """The probability of everything that may follow, step by step in numpy."""
     temperature, top_k = options.get("temperature", 1.0), options.get("top_k", len(FOLLOW))
-    state = MODEL.begin(1)
-    for token in given:
+    state, likely = advance(MODEL.begin(1), jnp.array([given[0]]))
+    for token in given[1:]:
         state, likely = advance(state, jnp.array([token]))
     result, front = {}, [((given[-1],), 1.0, state, likely)]
     for _ in range(length + 1 - len(given)):
