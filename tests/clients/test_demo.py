@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from blindsight.algorithms.draw_and_discard import average, client_update, discard, draw, guarantee, initial_instances
+from blindsight.errors import InvalidInput
 from blindsight.keys import reproducible
 from blindsight.models import glm
 from blindsight.service import addresses as demo_addresses
@@ -140,6 +141,12 @@ def test_the_history_is_thinned_and_keeps_its_ends(made_up):
     assert len(updates) <= 900
     assert updates == sorted(updates)
     assert (updates[0], updates[-1]) == (0, 1999)
+
+
+def test_tls_is_refused_rather_than_dropped(made_up, tmp_path):
+    settings = Settings(port=0, certificate=tmp_path / "chain.pem", private_key=tmp_path / "key.pem")
+    with pytest.raises(InvalidInput, match="plain HTTP"), demo(settings, addresses=made_up):
+        pass
 
 
 def test_the_state_is_what_the_page_needs(made_up):

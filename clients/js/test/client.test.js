@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { webcrypto } from "node:crypto";
 import { test } from "node:test";
 
 import { Budget } from "../src/budget.js";
@@ -61,7 +62,21 @@ test("nothing of the examples leaves but the noised weights", async () => {
   assert.ok(!JSON.stringify(stub.log.map(({ address, headers }) => [address, headers])).match(/length|https"|200|phishing/));
 });
 
-test("the budget is on record before the update is made, and stays spent when sending fails", async () => {
+test("the budget is on record before any noise is drawn", async (t) => {
+  const { client, budget } = clientOf(service());
+  await client.task();
+  const spentWhenDrawing = [];
+  const real = webcrypto.getRandomValues.bind(webcrypto);
+  t.mock.method(webcrypto, "getRandomValues", (words) => {
+    spentWhenDrawing.push(budget.spent.epsilon);
+    return real(words);
+  });
+  await client.contribute(examples);
+  assert.ok(spentWhenDrawing.length > 0);
+  assert.deepEqual([...new Set(spentWhenDrawing)], [1]);
+});
+
+test("what was paid for stays paid for when sending fails", async () => {
   const stub = service({ failures: { update: [new Response("", { status: 422 })] } });
   const { client, budget } = clientOf(stub);
   await assert.rejects(client.contribute(examples), { status: 422 });

@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from blindsight.errors import InvalidInput
 from blindsight.service.addresses import Addresses, collect, make_task
 from blindsight.service.auth import new_token
 from blindsight.service.run import running
@@ -56,6 +57,8 @@ def run_demo(settings: Settings) -> None:
 @contextlib.contextmanager
 def demo(settings: Settings, *, per_s: float = 150.0, addresses: Addresses | None = None) -> Generator[str]:
     """The demo as long as the context lasts; gives its address. Nothing is kept on disk."""
+    if settings.certificate is not None:
+        raise InvalidInput("the demo talks to itself over plain HTTP: leave out certificate and private_key")
     task = make_task()
     watch = Watch(task, addresses or collect(task), per_s=per_s)
     admin, crowd, visitors = new_token(), new_token(), new_token()
