@@ -36,6 +36,7 @@ class Reading:
     counted: float
     before: np.ndarray
     after: np.ndarray
+    changes: np.ndarray  # after - before, as it comes out of the noise, below 0 and above 1 too
     squares: np.ndarray  # the sum of squared differences
     up: np.ndarray
     down: np.ndarray
@@ -73,10 +74,9 @@ class Reading:
     def rate_errors(self) -> np.ndarray:
         """The standard deviation of every difference after - before."""
         sigma = self.noise_std["rates"]
-        change = self.after - self.before
-        spread = np.maximum(self.squares + _SLACK * 2 * sigma, 0.0) - self.clients * change**2
+        spread = np.maximum(self.squares + _SLACK * 2 * sigma, 0.0) - self.clients * self.changes**2
         spread = np.clip(spread, 0.0, self.clients)
-        return np.sqrt(2 * sigma**2 + (sigma * change) ** 2 + spread) / self.clients
+        return np.sqrt(2 * sigma**2 + (sigma * self.changes) ** 2 + spread) / self.clients
 
     def net_errors(self, differ: np.ndarray, part: str) -> np.ndarray:
         """The standard deviation of a net share of clients, of whom so many differ either way."""
@@ -89,13 +89,14 @@ def read(rates: Measured, signs: Measured, votes: Measured, labels: tuple[str, .
     """What the sums of the three parts say."""
     count, numbers = len(RATES), rates.sums
     clients = max(float(numbers[-1]), 1.0)
-    before, after = (np.clip(half / clients + 0.5, 0.0, 1.0) for half in (numbers[:count], numbers[count : 2 * count]))
+    before, after = (half / clients + 0.5 for half in (numbers[:count], numbers[count : 2 * count]))
     up, down = np.asarray(signs.sums, np.float64).reshape(2, -1)
     parts = {"rates": rates, "signs": signs, "votes": votes}
     return Reading(
         counted=float(numbers[-1]),
-        before=before,
-        after=after,
+        before=np.clip(before, 0.0, 1.0),
+        after=np.clip(after, 0.0, 1.0),
+        changes=after - before,
         squares=2 * numbers[2 * count : 3 * count],
         up=up,
         down=down,
@@ -107,46 +108,52 @@ def read(rates: Measured, signs: Measured, votes: Measured, labels: tuple[str, .
 
 
 def compare(reading: Reading) -> tuple[list[Finding], list[Diagnosis]]:
-    """A finding for every rate, sign and candidate, the most significant first, and the diagnosis of each side."""
-    changes, errors = reading.after - reading.before, reading.rate_errors()
-    nets, *net_errors = _net(reading, reading.up, reading.down, "signs")
-    gains, *gain_errors = _net(reading, reading.votes[1][:-1], reading.votes[0][:-1], "votes")
-    effects = np.concatenate([changes, nets, gains])
-    # of the estimate, where nothing has changed, and where a fault has just begun
-    deviations, null, quiet = (
-        np.concatenate(three) for three in zip([errors] * 3, net_errors, gain_errors, strict=True)
-    )
-    raw = 2 * stats.norm.sf(np.abs(effects) / null)
-    one_sided = slice(len(changes) + len(nets), None)  # a fault that repairs fewer words than before explains nothing
-    raw[one_sided] = stats.norm.sf(effects[one_sided] / null[one_sided])
-    p_values = holm(raw) if reading.is_measurable else np.ones(len(raw))
-    needed = float(stats.norm.isf(ALPHA / 2 / len(raw)) + stats.norm.isf(1 - POWER))
-    room = np.concatenate([1 - reading.before, np.ones(len(nets) + len(gains))])  # how far a rate could rise
-    smallest = needed * quiet / np.maximum(room, 1e-9)
-    words = [_rate_words, _sign_words, _vote_words]
-    names = [*RATES, *(f"{sign}, client by client" for sign in SIGNS), *reading.labels[:-1]]
-    parts = ["rates"] * len(changes) + ["signs"] * len(nets) + ["votes"] * len(gains)
+    """A finding for every rate, sign and candidate, the most significant first, and the diagnosis of what is new."""
+    asked = [("rates", place, name) for place, name in enumerate(RATES)]
+    asked += [("signs", place, f"{name}, client by client") for place, name in enumerate(SIGNS)]
+    asked += [("votes", place, name) for place, name in enumerate(reading.labels[:-1])]
+    effects, deviations, p_values, smallest = _tested(reading)
     findings = list[Finding]()
-    for j, (name, part) in enumerate(zip(names, parts, strict=True)):
-        low, high = effects[j] - _WIDE * deviations[j], effects[j] + _WIDE * deviations[j]
-        is_found = bool(p_values[j] <= ALPHA)
+    for j, (part, place, name) in enumerate(asked):
+        ends = (effects[j], effects[j] - _WIDE * deviations[j], effects[j] + _WIDE * deviations[j])
+        effect, low, high = (float(np.clip(end, -1.0, 1.0)) for end in ends)
         finding = Finding(
             kind="votes" if part == "votes" else "cue",
             name=name,
-            statement="",
-            effect=float(np.clip(effects[j], -1.0, 1.0)),
-            low=float(max(low, -1.0)) if reading.is_measurable else -1.0,
-            high=float(min(high, 1.0)) if reading.is_measurable else 1.0,
+            statement=_TOO_FEW,
+            effect=effect,
+            low=low if reading.is_measurable else -1.0,
+            high=high if reading.is_measurable else 1.0,
             p_value=float(p_values[j]),
-            verdict="found" if is_found else "not found",
+            verdict="found" if p_values[j] <= ALPHA else "not found",
             epsilon=reading.epsilon[part],
             smallest=float(smallest[j]) if reading.is_measurable and smallest[j] < 1 else None,
             arms=("after", "after") if part == "votes" else ("after", "before"),
         )
-        said = words[("rates", "signs", "votes").index(part)](reading, finding, j - parts.index(part))
-        findings.append(dataclasses.replace(finding, statement=said if reading.is_measurable else _TOO_FEW))
+        if reading.is_measurable:
+            words = {"rates": _rate_words, "signs": _sign_words, "votes": _vote_words}[part]
+            finding = dataclasses.replace(finding, statement=words(reading, finding, place))
+        findings.append(finding)
     order = np.lexsort((-np.abs(effects / deviations), p_values))
-    return [findings[j] for j in order], _diagnoses(reading, findings[one_sided])
+    return [findings[j] for j in order], _diagnoses(reading, [one for one in findings if one.kind == "votes"])
+
+
+def _tested(reading: Reading) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Of every rate, sign and candidate: effect, its deviation, corrected p-value, and what would just be seen."""
+    errors = reading.rate_errors()
+    nets, *net_errors = _net(reading, reading.up, reading.down, "signs")
+    gains, *gain_errors = _net(reading, reading.votes[1][:-1], reading.votes[0][:-1], "votes")
+    effects = np.concatenate([reading.changes, nets, gains])
+    # of the estimate, where nothing has changed, and where a fault has just begun
+    three = zip([errors] * 3, net_errors, gain_errors, strict=True)
+    deviations, null, quiet = (np.concatenate(each) for each in three)
+    raw = 2 * stats.norm.sf(np.abs(effects) / null)
+    one_sided = slice(len(errors) + len(nets), None)  # a fault that repairs fewer words than before explains nothing
+    raw[one_sided] = stats.norm.sf(effects[one_sided] / null[one_sided])
+    p_values = holm(raw) if reading.is_measurable else np.ones(len(raw))
+    needed = float(stats.norm.isf(ALPHA / 2 / len(raw)) + stats.norm.isf(1 - POWER))
+    room = np.concatenate([1 - reading.before, np.ones(len(nets) + len(gains))])  # how far a rate could rise
+    return effects, deviations, p_values, needed * quiet / np.maximum(room, 1e-9)
 
 
 def _net(reading: Reading, up: np.ndarray, down: np.ndarray, part: str) -> tuple[np.ndarray, ...]:
@@ -167,7 +174,7 @@ def _rate_words(reading: Reading, finding: Finding, place: int) -> str:
     if finding.verdict == "found":
         way = "rose" if finding.effect > 0 else "fell"
         return f"{name} {way} from {_percent(before)} to {_percent(after)} {of} ({points})."
-    return f"{name} did not change: {_percent(before)} and {_percent(after)} {of} ({points})."
+    return f"No change was found in {finding.name}: {_percent(before)} and {_percent(after)} {of} ({points})."
 
 
 def _sign_words(reading: Reading, finding: Finding, place: int) -> str:
@@ -175,7 +182,7 @@ def _sign_words(reading: Reading, finding: Finding, place: int) -> str:
     what = SIGNS[place]
     if finding.verdict == "found":
         return f"{up} of clients have more {what} after the change than before, {down} have fewer."
-    return f"As many clients have more {what} after the change as have fewer: {up} and {down}."
+    return f"About as many clients have more {what} after the change as have fewer: {up} and {down}."
 
 
 def _vote_words(reading: Reading, finding: Finding, place: int) -> str:
