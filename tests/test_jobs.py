@@ -386,7 +386,7 @@ def test_held_out_clients_without_examples_are_one_sentence(tmp_path):
 def test_a_run_that_is_at_work_elsewhere_is_one_sentence(tmp_path):
     (tmp_path / "people.csv").write_text(table(), encoding="utf-8")
     asked = config.parse(RUN)
-    run = jobs.runs.begin(tmp_path / "runs" / "tiny", "tiny", asked.to_dict())
+    run = jobs.runs.begin(tmp_path / "runs" / "tiny", "tiny", jobs.run_settings(asked))
     with run.alone():
         done = train(tmp_path, RUN)
     assert done.returncode == 2

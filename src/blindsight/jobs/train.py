@@ -36,8 +36,18 @@ from blindsight.models.classifiers import CNN, MLP, Logistic, accuracy, cross_en
 from blindsight.privacy import Privacy
 from blindsight.training import Trained, train
 
-__all__ = ["Task", "TrainedRun", "load_trained", "make_algorithm", "make_loss", "make_model", "make_privacy"]
-__all__ += ["number_of_classes", "one_example_each", "run_training", "split_clients"]
+__all__ = ["Task", "TrainedRun", "asked_privacy", "classification_task", "language_task", "load_trained"]
+__all__ += [
+    "make_algorithm",
+    "make_loss",
+    "make_model",
+    "make_privacy",
+    "number_of_classes",
+    "one_example_each",
+    "run_settings",
+    "run_training",
+    "split_clients",
+]
 
 _NO_PROMISE_DELTA = 1e-6  # an infinite epsilon is infinite at every delta
 _MOST_CLASSES = 1_000_000
@@ -68,8 +78,7 @@ def run_training(
     else:
         public = None
         ready = _ready(config, classification_task(config, population, clients, held_out))
-    settings = {name: table for name, table in config.to_dict().items() if name != "tune"}  # which is no part of a run
-    run = runs.begin(folder, config.name, settings, may_differ=("privacy", "rounds"))
+    run = runs.begin(folder, config.name, run_settings(config), may_differ=("privacy", "rounds"))
     with run.alone():
         if ready is None:
             vocabulary, released = vocabulary_of(config, clients, public, run=run, key=key, ledger=ledger)
@@ -186,6 +195,11 @@ def language_task(
     held_out = None if held_out is None else tokens_of(text, kind, held_out, vocabulary)
     clients = tokens_of(text, kind, clients, vocabulary)
     return Task(model, clients, held_out, language_metrics(kind), vocabulary, released)
+
+
+def run_settings(config: Config) -> dict[str, Any]:
+    """The settings that a run keeps and goes on with; what was tuned is no part of it."""
+    return {name: table for name, table in config.to_dict().items() if name != "tune"}
 
 
 def split_clients(population: Population, share: float) -> tuple[Population, Population | None]:
