@@ -21,6 +21,7 @@ __all__ = ["lines"]
 COLOURS = {"fault": "red", "difference": "yellow", "nothing": "green"}
 LISTED = 10  # generated words on each side
 QUIET = 4  # findings that were not found and are listed all the same
+WIDE = 110  # columns of a terminal in which numbers have room beside the statements, which say most of them too
 
 
 def lines(report: "Report", console: Console) -> Iterator[RenderableType]:
@@ -30,7 +31,7 @@ def lines(report: "Report", console: Console) -> Iterator[RenderableType]:
     yield f"[bold {COLOURS[report.outcome]}]{escape(report.verdict)}[/]\n"
     yield from _means(report, console)
     if report.findings:
-        yield _findings(report)
+        yield _findings(report, wide=console.width >= WIDE)
     if report.unknowns is not None:
         yield from _unknowns(report.unknowns)
     for diagnosis in report.diagnoses:
@@ -57,24 +58,24 @@ def _means(report: "Report", console: Console) -> Iterator[RenderableType]:
     yield f"[dim]synthetic means: {escape(', '.join(names))}[/]\n"
 
 
-def _findings(report: "Report") -> RenderableType:
+def _findings(report: "Report", *, wide: bool) -> RenderableType:
     table = Table(box=None, pad_edge=False)
-    for heading in ("finding", "effect", "95 %", "", "epsilon", "could not see less than"):
+    for heading in ("", "finding", "epsilon", *(("effect", "95 %", "could not see less than") if wide else ())):
         table.add_column(heading, justify="left" if heading in ("finding", "") else "right", overflow="fold")
     found = [one for one in report.ranked if one.verdict == "found"]
     quiet = [one for one in report.ranked if one.verdict != "found"]
     for one in [*found, *quiet[:QUIET]]:
-        table.add_row(*_cells(one), style="" if one.verdict == "found" else "dim")
+        table.add_row(*_cells(one, wide), style="" if one.verdict == "found" else "dim")
     if len(quiet) > QUIET:
-        table.add_row(f"and {len(quiet) - QUIET} more not found", style="dim")
+        table.add_row("", f"and {len(quiet) - QUIET} more not found", style="dim")
     return table
 
 
-def _cells(one: "Finding") -> tuple[str, ...]:
-    smallest = "-" if one.smallest is None else f"{100 * one.smallest:.2g} % of clients"
-    interval = f"{one.low:+.3g} to {one.high:+.3g}"
+def _cells(one: "Finding", wide: bool) -> list[str]:
     verdict = "[red]found[/]" if one.verdict == "found" else "not found"
-    return escape(one.statement), f"{one.effect:+.3g}", interval, verdict, round_up(one.epsilon), smallest
+    smallest = "-" if one.smallest is None else f"{100 * one.smallest:.2g} % of clients"
+    numbers = [f"{one.effect:+.3g}", f"{one.low:+.3g} to {one.high:+.3g}", smallest] if wide else []
+    return [verdict, escape(one.statement), round_up(one.epsilon), *numbers]
 
 
 def _unknowns(found: "Unknowns") -> Iterator[RenderableType]:
