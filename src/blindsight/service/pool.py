@@ -14,8 +14,6 @@ from blindsight.service.store import Record, Store
 
 __all__ = ["Pool", "first_instances"]
 
-_MUCH_TOO_OLD = 20 * REFRESH_EVERY
-
 
 def first_instances(record: Record, start: np.ndarray | None = None) -> list[bytes]:
     """Instances to begin with, around `start` or zeros, from secret randomness."""
@@ -39,6 +37,7 @@ class Pool:
         self.task_body = json.dumps(record.task.to_dict(), allow_nan=False).encode()
         self.draws = self.taken = self.spam = self.replays = 0
         self._store = store
+        self._too_old = 20 * REFRESH_EVERY if store.shared else REFRESH_EVERY  # to take one more update first
         self._window: Window | None = None
         self._refreshing = asyncio.Lock()
         self._background: asyncio.Task[None] | None = None
@@ -58,13 +57,10 @@ class Pool:
             self.replays += 1
             raise Refusal(410, "the ticket was used before: draw again")
         window = self._window
-        if window is None or (age := window.age(count)) > _MUCH_TOO_OLD:
+        if window is None or window.age(count) >= self._too_old:
             window = await self._refresh()
-        elif age >= REFRESH_EVERY and not self._refreshing.locked():
-            if self._store.shared:  # meanwhile the window at hand is wider, and right
-                self._background = asyncio.create_task(self._refresh_later())
-            else:
-                window = await self._refresh()
+        elif window.age(count) >= REFRESH_EVERY and (self._background is None or self._background.done()):
+            self._background = asyncio.create_task(self._refresh_later())  # the window at hand is wider, and right
         if not window.admits(update, count):
             self.spam += 1
             await self._store.decline(self.record)
