@@ -2,7 +2,7 @@
 
 import { BlindsightError, PrivacyError } from "./errors.js";
 import { checkTask } from "./task.js";
-import { clientUpdate } from "./update.js";
+import { noised, slope } from "./update.js";
 
 const ATTEMPTS = 5;
 const FIRST_WAIT_S = 0.5;
@@ -77,8 +77,9 @@ export class Client {
       this.#task = undefined;
       throw new BlindsightError("the model's task has changed: try again, and this client reads the new one");
     }
+    const direction = slope(task, drawn.weights, examples);
     await this.budget.spend(task);
-    const update = clientUpdate(task, drawn.weights, examples);
+    const update = noised(task, direction, drawn.weights);
     await this.send(drawn, update.weights);
     return update;
   }

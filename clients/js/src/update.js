@@ -23,12 +23,34 @@ const INSIDE = 1 - 2 ** -30;
  * @returns {import("../index.d.ts").Contribution}
  */
 export function clientUpdate(task, drawn, examples, coins) {
+  return noised(task, slope(task, drawn, examples), drawn, coins);
+}
+
+/**
+ * The mean gradient of the examples. Whatever is wrong with them or with the weights is refused here, before anything
+ * is paid for.
+ * @param {import("../index.d.ts").Task} task
+ * @param {Float32Array} drawn
+ * @param {import("../index.d.ts").Example[]} examples
+ */
+export function slope(task, drawn, examples) {
   if (drawn.length !== task.weights || !drawn.every(Number.isFinite)) {
     throw new BlindsightError(`${task.model} has ${task.weights} finite weights and the service sent others: draw it again`);
   }
   const xs = examples.map((example) => encode(task.features, example));
   const ys = examples.map((example) => respond(task, example));
-  const direction = gradient(task.family, drawn, xs, ys);
+  return gradient(task.family, drawn, xs, ys);
+}
+
+/**
+ * One step down that gradient, clipped and noised.
+ * @param {import("../index.d.ts").Task} task
+ * @param {Float64Array} direction
+ * @param {Float32Array} drawn
+ * @param {import("./noise.js").Coins} [coins]
+ * @returns {import("../index.d.ts").Contribution}
+ */
+export function noised(task, direction, drawn, coins) {
   const { kind, grid } = task.noise;
   if (kind === "none") return withoutNoise(task, drawn, direction);
   const change = wholeChange(task, direction);

@@ -83,6 +83,17 @@ test("what was paid for stays paid for when sending fails", async () => {
   assert.equal(budget.spent.epsilon, 1);
 });
 
+test("examples that cannot be read and weights that are none cost nothing", async () => {
+  const stub = service();
+  const { client, budget } = clientOf(stub);
+  await assert.rejects(client.contribute([{ length: "long", https: true, phishing: true }]), /length must be a finite number/);
+  const other = clientOf(service({ asked: task({ weights: 3 }) }), { fetch: async (address, init) => (address.endsWith("draw")
+    ? new Response(toBytes(Float32Array.from([NaN, 0, 0])), { headers: { "Blindsight-Version": task().version } }) : stub.fetch(address, init)) });
+  await assert.rejects(other.client.contribute(examples), /3 finite weights/);
+  assert.deepEqual([budget.spent.epsilon, other.budget.spent.epsilon], [0, 0]);
+  assert.ok(!stub.log.some(({ method }) => method === "POST"));
+});
+
 test("a spent budget asks the service for nothing", async () => {
   const stub = service({ asked: task({ participations: 1 }) });
   const { client } = clientOf(stub);
