@@ -20,7 +20,7 @@ def artefacts(tmp_path: Path) -> Path:
     return folder
 
 
-def until(browser: Any, expression: str, seconds: float = 20) -> None:
+def until(browser: Any, expression: str, seconds: float = 45) -> None:
     deadline = time.monotonic() + seconds
     while not browser.ask(expression):
         assert time.monotonic() < deadline, f"never: {expression}"
