@@ -121,7 +121,7 @@ export class BlindsightError extends Error {
 /** Sending would break the promise of privacy, so nothing was sent. */
 export class PrivacyError extends BlindsightError {}
 
-export function checkTask(task: unknown): Task;
+export function checkTask(task: unknown, model?: string): Task;
 export function clientUpdate(task: Task, drawn: Float32Array, examples: Example[]): Contribution;
 export function encode(features: Features, example: Example): Float64Array;
 export function predict(family: Task["family"], weights: ArrayLike<number>, x: ArrayLike<number>): number | number[];

@@ -31,7 +31,8 @@ export class Budget {
     this.unit = unit;
     this.#store = asStore(store);
     const kept = this.#read().unit;
-    if (kept !== unit) throw new BlindsightError(`the budget in this store is kept by ${kept}: open it with unit "${kept}"`);
+    if (kept !== unit)
+      throw new BlindsightError(`the budget in this store is kept by ${kept}: open it with unit "${kept}"`);
   }
 
   /** Epsilon and delta of everything sent so far. */
@@ -50,17 +51,22 @@ export class Budget {
     return { epsilon: Number(epsilon === "inf" ? Infinity : epsilon) * times, delta: delta * times };
   }
 
-  /** The sentence that says why no more is sent, or undefined where it may be. @param {import("../index.d.ts").Task} task */
+  /**
+   * The sentence that says why no more is sent, or undefined where it may be.
+   * @param {import("../index.d.ts").Task} task
+   */
   refusal(task) {
     const sent = this.sent(task.model);
     if (sent >= task.participations) {
       return `${task.model} was sent ${sent} updates and may have ${task.participations}: nothing more is sent`;
     }
     const [price, spent] = [this.price(task), this.spent];
-    if (fits(spent.epsilon + price.epsilon, this.epsilon) && fits(spent.delta + price.delta, this.delta)) return undefined;
+    if (fits(spent.epsilon + price.epsilon, this.epsilon) && fits(spent.delta + price.delta, this.delta))
+      return undefined;
     return (
       `an update for ${task.model} costs (${short(price.epsilon)}, ${short(price.delta)}) by ${this.unit} and ` +
-      `(${short(spent.epsilon)}, ${short(spent.delta)}) of (${short(this.epsilon)}, ${short(this.delta)}) are spent: nothing is sent`
+      `(${short(spent.epsilon)}, ${short(spent.delta)}) of (${short(this.epsilon)}, ${short(this.delta)}) are spent: ` +
+      "nothing is sent"
     );
   }
 
@@ -75,7 +81,11 @@ export class Budget {
       const book = this.#read();
       const before = book.models[task.model] ?? { count: 0, epsilon: 0, delta: 0 };
       const price = this.price(task);
-      const after = { count: before.count + 1, epsilon: before.epsilon + price.epsilon, delta: before.delta + price.delta };
+      const after = {
+        count: before.count + 1,
+        epsilon: before.epsilon + price.epsilon,
+        delta: before.delta + price.delta,
+      };
       this.#write(JSON.stringify({ ...book, models: { ...book.models, [task.model]: after } }));
     });
   }
@@ -109,7 +119,8 @@ export class Budget {
 
 /** @param {Book} book */
 function total({ models }) {
-  const sum = (/** @type {"epsilon" | "delta"} */ name) => Object.values(models).reduce((all, sent) => all + sent[name], 0);
+  const sum = (/** @type {"epsilon" | "delta"} */ name) =>
+    Object.values(models).reduce((all, sent) => all + sent[name], 0);
   return { epsilon: sum("epsilon"), delta: sum("delta") };
 }
 
@@ -135,7 +146,9 @@ function browserStore() {
   } catch {
     // a browser may forbid it
   }
-  throw new BlindsightError("say where the budget is kept: fileStore(path) of @blindsight/client/node, or a Map for this run only");
+  throw new BlindsightError(
+    "say where the budget is kept: fileStore(path) of @blindsight/client/node, or a Map for this run only",
+  );
 }
 
 /** @param {number} value */

@@ -31,20 +31,21 @@ export class Client {
     this.#wait = wait;
     this.#attempts = attempts;
     this.#timeout = timeout_s * 1000;
-    this.#fetch = fetch ?? ((/** @type {string} */ address, /** @type {RequestInit} */ init) => globalThis.fetch(address, init));
+    this.#fetch =
+      fetch ?? ((/** @type {string} */ address, /** @type {RequestInit} */ init) => globalThis.fetch(address, init));
   }
 
   /** What the service asks of its clients, checked: the noise is no less than what it promises. */
   async task() {
-    this.#task ??= checkTask(await (await this.#ask("GET", "task")).json());
+    this.#task ??= checkTask(parsed((await this.#ask("GET", "task")).bytes), this.#model);
     return this.#task;
   }
 
   /** One instance of the model, and a ticket to send it back with. */
   async draw() {
-    const answer = await this.#ask("GET", "draw");
+    const { answer, bytes } = await this.#ask("GET", "draw");
     return {
-      weights: fromBytes(await answer.arrayBuffer()),
+      weights: fromBytes(bytes),
       ticket: answer.headers.get("Blindsight-Ticket") ?? "",
       version: answer.headers.get("Blindsight-Version") ?? "",
     };
@@ -56,7 +57,11 @@ export class Client {
    * @param {Float32Array} weights
    */
   async send({ ticket, version }, weights) {
-    const headers = { "Content-Type": "application/octet-stream", "Blindsight-Ticket": ticket, "Blindsight-Version": version };
+    const headers = {
+      "Content-Type": "application/octet-stream",
+      "Blindsight-Ticket": ticket,
+      "Blindsight-Version": version,
+    };
     await this.#ask("POST", "update", { headers, body: toBytes(weights) });
   }
 
@@ -88,13 +93,13 @@ export class Client {
    * @param {string} method
    * @param {string} path
    * @param {{ headers?: Record<string, string>, body?: ArrayBuffer }} [message]
-   * @returns {Promise<Response>}
+   * @returns {Promise<{ answer: Response, bytes: ArrayBuffer }>}
    */
   async #ask(method, path, { headers = {}, body } = {}) {
     for (let attempt = 1; ; attempt += 1) {
-      const { answer, cause } = await this.#once(method, path, headers, body);
-      if (answer?.ok) return answer;
-      if (answer?.status === 410 && attempt > 1) return answer; // the first try had arrived after all
+      const { answer, bytes, cause } = await this.#once(method, path, headers, body);
+      const arrived = answer?.status === 410 && attempt > 1; // an earlier try, after all
+      if (answer && (answer.ok || arrived)) return { answer, bytes };
       if (answer && !WORTH_ANOTHER_TRY.includes(answer.status)) throw this.#refusal(answer);
       if (attempt >= this.#attempts) throw answer ? this.#refusal(answer) : this.#silence(cause);
       await this.#wait(waitFor(attempt, answer));
@@ -106,7 +111,7 @@ export class Client {
    * @param {string} path
    * @param {Record<string, string>} headers
    * @param {ArrayBuffer} [body]
-   * @returns {Promise<{ answer?: Response, cause?: unknown }>}
+   * @returns {Promise<{ answer?: Response, bytes: ArrayBuffer, cause?: unknown }>}
    */
   async #once(method, path, headers, body) {
     /** @type {RequestInit} */
@@ -120,9 +125,10 @@ export class Client {
       cache: "no-store",
     };
     try {
-      return { answer: await this.#fetch(`${this.#root}/${path}`, request) };
+      const answer = await this.#fetch(`${this.#root}/${path}`, request);
+      return { answer, bytes: await answer.arrayBuffer() };
     } catch (cause) {
-      return { cause };
+      return { bytes: new ArrayBuffer(0), cause };
     }
   }
 
@@ -138,7 +144,10 @@ export class Client {
       423: `${model} is frozen: there is nothing to train`,
       429: `the service is asked too often for ${model}: try again later`,
     });
-    return new BlindsightError(sentences[status] ?? `the service answered ${status}: try again later or ask its owner`, { status });
+    return new BlindsightError(
+      sentences[status] ?? `the service answered ${status}: try again later or ask its owner`,
+      { status },
+    );
   }
 
   /** @param {unknown} cause */
@@ -156,6 +165,15 @@ function waitFor(/** @type {number} */ attempt, /** @type {Response | undefined}
 }
 
 const pause = (/** @type {number} */ seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+
+/** The JSON in some bytes, or nothing. @param {ArrayBuffer} bytes @returns {unknown} */
+function parsed(bytes) {
+  try {
+    return JSON.parse(new TextDecoder().decode(bytes));
+  } catch {
+    return undefined;
+  }
+}
 
 /** Little-endian float32, on any machine. @param {ArrayBuffer} buffer */
 export function fromBytes(buffer) {

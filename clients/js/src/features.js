@@ -59,7 +59,8 @@ function encodeField(field, value) {
 export function respond(task, example) {
   const { response, family } = task;
   const value = example[response.name];
-  if (value === undefined) throw new BlindsightError(`the record has no ${response.name}, which the model learns to predict`);
+  if (value === undefined)
+    throw new BlindsightError(`the record has no ${response.name}, which the model learns to predict`);
   if (response.kind === "boolean") return truth(response, value);
   if (response.kind === "number") return family === "poisson" ? clamped(response, value) : scaled(response, value);
   const found = place(response, value);
@@ -103,7 +104,12 @@ function oneHot(field, found) {
   return field.drop_first ? all.slice(1) : all;
 }
 
-/** 1 for every bucket into which some run of bytes falls. @param {*} field @param {unknown} value @returns {number[]} */
+/**
+ * 1 for every bucket into which some run of bytes falls.
+ * @param {*} field
+ * @param {unknown} value
+ * @returns {number[]}
+ */
 function presence(field, value) {
   if (typeof value !== "string") throw refused(field, "text", value);
   const bytes = encoder.encode(value);
@@ -131,13 +137,19 @@ function fieldWidth(field) {
  */
 function both([first, second], known) {
   const [one, other] = [known.get(first), known.get(second)];
-  if (one === undefined || other === undefined) throw new BlindsightError(`a cross of ${first} and ${second} needs both fields`);
+  if (one === undefined || other === undefined)
+    throw new BlindsightError(`a cross of ${first} and ${second} needs both fields`);
   return [one, other];
 }
 
 /** @param {number[]} first @param {number[]} second */
 const cross = (first, second) => first.flatMap((one) => second.map((other) => one * other));
 
-/** Says what was wanted and never what was given: errors may be logged. @param {*} field @param {string} wanted @param {unknown} value */
+/**
+ * Says what was wanted and never what was given: errors may be logged.
+ * @param {*} field
+ * @param {string} wanted
+ * @param {unknown} value
+ */
 const refused = (field, wanted, value) =>
   new BlindsightError(`${field.name} must be ${wanted}, got ${value === null ? "nothing" : `a ${typeof value}`}`);

@@ -31,7 +31,13 @@ export function predict(family, weights, x) {
   if (family === "multinomial") return softmax(rows(weights, x));
   if (family === "ordinal") {
     // noise may have put the thresholds out of order
-    const more = [1, ...thresholds(weights, x).map(sigmoid).sort((one, other) => other - one), 0];
+    const more = [
+      1,
+      ...thresholds(weights, x)
+        .map(sigmoid)
+        .sort((one, other) => other - one),
+      0,
+    ];
     return more.slice(0, -1).map((chance, index) => chance - more[index + 1]);
   }
   return mean(family, dot(weights, x));
@@ -61,7 +67,12 @@ function addGradient(family, weights, x, y, total) {
     const scores = thresholds(weights, x);
     const excess = scores.map((score, place) => (sigmoid(score) - (y > place ? 1 : 0)) / scores.length);
     addScaled(1, excess, total, 0);
-    addScaled(excess.reduce((sum, one) => sum + one, 0), x, total, scores.length);
+    addScaled(
+      excess.reduce((sum, one) => sum + one, 0),
+      x,
+      total,
+      scores.length,
+    );
   } else {
     addScaled(mean(family, dot(weights, x)) - y, x, total, 0);
   }
@@ -90,7 +101,8 @@ function softmax(scores) {
 }
 
 /** The scores of the classes. @param {Numbers} weights @param {Numbers} x */
-const rows = (weights, x) => Array.from({ length: weights.length / x.length }, (_, row) => dot(weights, x, row * x.length));
+const rows = (weights, x) =>
+  Array.from({ length: weights.length / x.length }, (_, row) => dot(weights, x, row * x.length));
 
 /** The scores of the thresholds. @param {Numbers} weights @param {Numbers} x */
 function thresholds(weights, x) {

@@ -21,7 +21,7 @@ export class Coins {
   #next = this.#words.length;
   #fill;
 
-  /** @param {(words: Uint32Array<ArrayBuffer>) => unknown} [fill] writes uniform words into the array; tests alone have another */
+  /** @param {(words: Uint32Array<ArrayBuffer>) => unknown} [fill] writes uniform words; tests have another */
   constructor(fill = (words) => system.getRandomValues(words)) {
     this.#fill = fill;
   }
@@ -131,6 +131,8 @@ function survives(times, coins) {
 /** @param {number} bits */
 function checkBits(bits) {
   if (!Number.isInteger(bits) || bits < 1 || bits > LARGEST_BITS) {
-    throw new BlindsightError(`the scale of the noise must be 2^1 to 2^${LARGEST_BITS} steps of its grid, got 2^${bits}`);
+    throw new BlindsightError(
+      `the scale of the noise must be 2^1 to 2^${LARGEST_BITS} steps of its grid, got 2^${bits}`,
+    );
   }
 }

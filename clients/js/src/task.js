@@ -7,17 +7,26 @@ import { weightsNeeded } from "./glm.js";
 /** log2 of the scale of the noise, in steps of its grid. */
 export const BITS = 24;
 
-const RESPONSES = { linear: ["number"], poisson: ["number"], logistic: ["boolean"], multinomial: ["category"], ordinal: ["category"] };
+const RESPONSES = {
+  linear: ["number"],
+  poisson: ["number"],
+  logistic: ["boolean"],
+  multinomial: ["category"],
+  ordinal: ["category"],
+};
 
 /**
  * The task, if a client may work on it. What it costs depends on the longest change in steps of the noise's grid, and
  * that is worked out again here: a client does not take a server's word for it.
  * @param {any} task
+ * @param {string} [model] whose task it has to be: a budget is kept by model
  * @returns {import("../index.d.ts").Task}
  */
-export function checkTask(task) {
-  if (!task?.features?.fields || !task.response || !task.noise) {
-    throw new BlindsightError("the service sent no task for a linear model: check the address and the name of the model");
+export function checkTask(task, model = task?.model) {
+  if (!task?.features?.fields || !task.response || !task.noise || task.model !== model) {
+    throw new BlindsightError(
+      "the service sent no task for a linear model: check the address and the name of the model",
+    );
   }
   const kinds = RESPONSES[/** @type {keyof typeof RESPONSES} */ (task.family)] ?? [];
   const needed = weightsNeeded(task.family, width(task.features), classes(task.response));
@@ -28,21 +37,29 @@ export function checkTask(task) {
   return task;
 }
 
-/** The longest change that is worth the task's epsilon and delta, in steps. @param {import("../index.d.ts").Task} task */
+/** Refuses noise that is worth less than the task's epsilon and delta. @param {import("../index.d.ts").Task} task */
 function checkPrivacy({ model, noise, unit, norm, epsilon, delta }) {
   if (noise.kind === "none") {
-    if (epsilon !== "inf") throw new PrivacyError(`the task of ${model} has no noise but promises epsilon = ${epsilon}: nothing is sent`);
+    if (epsilon !== "inf")
+      throw new PrivacyError(`the task of ${model} has no noise but promises epsilon = ${epsilon}: nothing is sent`);
     return;
   }
   const norms = { laplace: 1, gaussian: 2 };
   if (!(noise.kind in norms) || norm !== (unit === "feature" ? null : norms[noise.kind])) {
     throw new PrivacyError(`the noise of ${model} does not go with how its updates are clipped: nothing is sent`);
   }
-  if (!(noise.grid > 0) || noise.scale !== noise.grid * 2 ** BITS || !Number.isSafeInteger(noise.bound) || noise.bound < 1) {
+  if (
+    !(noise.grid > 0) ||
+    noise.scale !== noise.grid * 2 ** BITS ||
+    !Number.isSafeInteger(noise.bound) ||
+    noise.bound < 1
+  ) {
     throw new PrivacyError(`the noise of ${model} is not on a grid of 2^${BITS} steps: nothing is sent`);
   }
   if (!(typeof epsilon === "number" && epsilon > 0) || !isEnough(noise, epsilon, delta)) {
-    throw new PrivacyError(`the noise of ${model} is too small for the epsilon of ${epsilon} that it promises: nothing is sent`);
+    throw new PrivacyError(
+      `the noise of ${model} is too small for the epsilon of ${epsilon} that it promises: nothing is sent`,
+    );
   }
 }
 

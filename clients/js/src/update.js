@@ -35,7 +35,9 @@ export function clientUpdate(task, drawn, examples, coins) {
  */
 export function slope(task, drawn, examples) {
   if (drawn.length !== task.weights || !drawn.every(Number.isFinite)) {
-    throw new BlindsightError(`${task.model} has ${task.weights} finite weights and the service sent others: draw it again`);
+    throw new BlindsightError(
+      `${task.model} has ${task.weights} finite weights and the service sent others: draw it again`,
+    );
   }
   const xs = examples.map((example) => encode(task.features, example));
   const ys = examples.map((example) => respond(task, example));

@@ -15,7 +15,10 @@ test("prices add up over models, and what does not fit is refused with nothing w
   await budget.spend(task({ model: "other" }));
   assert.deepEqual(budget.spent, { epsilon: 2, delta: 0 });
   const before = [...store];
-  await assert.rejects(budget.spend(task()), { name: "PrivacyError", message: /\(2, 0\) of \(2.5, 0\) are spent: nothing is sent/ });
+  await assert.rejects(budget.spend(task()), {
+    name: "PrivacyError",
+    message: /\(2, 0\) of \(2.5, 0\) are spent: nothing is sent/,
+  });
   assert.deepEqual([...store], before);
   await budget.spend(task({ epsilon: 0.5 })); // to the brim
 });
@@ -69,7 +72,12 @@ test("a file keeps it over programs, and a record that cannot be read is not a r
 });
 
 test("where nothing can be written down nothing is spent", async () => {
-  const full = { getItem: () => null, setItem: () => { throw new Error("full"); } };
+  const full = {
+    getItem: () => null,
+    setItem: () => {
+      throw new Error("full");
+    },
+  };
   await assert.rejects(new Budget({ epsilon: 9, store: full }).spend(task()), /cannot be written down/);
   const forgetful = { getItem: () => null, setItem: () => {} };
   await assert.rejects(new Budget({ epsilon: 9, store: forgetful }).spend(task()), /not kept/);

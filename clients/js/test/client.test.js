@@ -13,7 +13,10 @@ function service({ asked = task(), failures = {}, version = asked.version } = {}
   const log = [];
   const answers = {
     task: () => Response.json(asked),
-    draw: () => new Response(toBytes(Float32Array.from(DRAWN)), { headers: { "Blindsight-Ticket": "t1", "Blindsight-Version": version } }),
+    draw: () =>
+      new Response(toBytes(Float32Array.from(DRAWN)), {
+        headers: { "Blindsight-Ticket": "t1", "Blindsight-Version": version },
+      }),
     update: () => Response.json({}, { status: 202 }),
   };
   const fetch = async (address, init) => {
@@ -30,7 +33,15 @@ function clientOf(stub, options = {}) {
   const waits = [];
   const budget = new Budget({ epsilon: 10, unit: "feature", store: new Map() });
   const wait = async (seconds) => void waits.push(seconds);
-  const client = new Client({ url: "http://service.test/", model: "links", token: "secret", budget, fetch: stub.fetch, wait, ...options });
+  const client = new Client({
+    url: "http://service.test/",
+    model: "links",
+    token: "secret",
+    budget,
+    fetch: stub.fetch,
+    wait,
+    ...options,
+  });
   return { client, waits, budget };
 }
 
@@ -39,11 +50,17 @@ test("a contribution is drawn, paid for, noised and sent with its ticket", async
   const { client, budget } = clientOf(stub);
   const { weights, noise } = await client.contribute(examples);
   const [, draw, update] = stub.log;
-  assert.deepEqual(stub.log.map(({ path }) => path), ["task", "draw", "update"]);
+  assert.deepEqual(
+    stub.log.map(({ path }) => path),
+    ["task", "draw", "update"],
+  );
   assert.equal(draw.address, "http://service.test/v1/models/links/draw");
   assert.equal(update.method, "POST");
   assert.deepEqual(update.headers, {
-    "Content-Type": "application/octet-stream", "Blindsight-Ticket": "t1", "Blindsight-Version": task().version, Authorization: "Bearer secret",
+    "Content-Type": "application/octet-stream",
+    "Blindsight-Ticket": "t1",
+    "Blindsight-Version": task().version,
+    Authorization: "Bearer secret",
   });
   assert.equal(update.credentials, "omit");
   assert.deepEqual(fromBytes(update.body), weights);
@@ -59,7 +76,9 @@ test("nothing of the examples leaves but the noised weights", async () => {
   const bodies = stub.log.filter(({ body }) => body);
   assert.equal(bodies.length, 1);
   assert.equal(bodies[0].body.byteLength, 4 * DRAWN.length);
-  assert.ok(!JSON.stringify(stub.log.map(({ address, headers }) => [address, headers])).match(/length|https"|200|phishing/));
+  assert.ok(
+    !JSON.stringify(stub.log.map(({ address, headers }) => [address, headers])).match(/length|https"|200|phishing/),
+  );
 });
 
 test("the budget is on record before any noise is drawn", async (t) => {
@@ -86,9 +105,16 @@ test("what was paid for stays paid for when sending fails", async () => {
 test("examples that cannot be read and weights that are none cost nothing", async () => {
   const stub = service();
   const { client, budget } = clientOf(stub);
-  await assert.rejects(client.contribute([{ length: "long", https: true, phishing: true }]), /length must be a finite number/);
-  const other = clientOf(service({ asked: task({ weights: 3 }) }), { fetch: async (address, init) => (address.endsWith("draw")
-    ? new Response(toBytes(Float32Array.from([NaN, 0, 0])), { headers: { "Blindsight-Version": task().version } }) : stub.fetch(address, init)) });
+  await assert.rejects(
+    client.contribute([{ length: "long", https: true, phishing: true }]),
+    /length must be a finite number/,
+  );
+  const other = clientOf(service({ asked: task({ weights: 3 }) }), {
+    fetch: async (address, init) =>
+      address.endsWith("draw")
+        ? new Response(toBytes(Float32Array.from([NaN, 0, 0])), { headers: { "Blindsight-Version": task().version } })
+        : stub.fetch(address, init),
+  });
   await assert.rejects(other.client.contribute(examples), /3 finite weights/);
   assert.deepEqual([budget.spent.epsilon, other.budget.spent.epsilon], [0, 0]);
   assert.ok(!stub.log.some(({ method }) => method === "POST"));
@@ -108,6 +134,19 @@ test("a task that promises too much is refused before anything is drawn or spent
   const { client, budget } = clientOf(stub);
   await assert.rejects(client.contribute(examples), { name: "PrivacyError" });
   assert.deepEqual([stub.log.length, budget.spent.epsilon], [1, 0]);
+});
+
+test("another model's task, or none, is refused", async () => {
+  await assert.rejects(clientOf(service({ asked: task({ model: "other" }) })).client.task(), /no task/);
+  const broken = service({ failures: { task: [new Response("{")] } });
+  await assert.rejects(clientOf(broken).client.task(), { name: "BlindsightError" });
+});
+
+test("an answer that breaks off is asked for again", async () => {
+  const broken = new Response(new ReadableStream({ start: (stream) => stream.error(new TypeError("lost")) }));
+  const { client, waits } = clientOf(service({ failures: { draw: [broken] } }));
+  assert.equal((await client.draw()).weights.length, 3);
+  assert.equal(waits.length, 1);
 });
 
 test("what may pass is tried again, later each time, with the same bytes", async () => {
@@ -148,7 +187,12 @@ test("a task that has changed is read anew", async () => {
 });
 
 test("refusals are one sentence that says what to do, and hold no secret", async () => {
-  for (const [status, words] of [[401, /token/], [404, /no model links/], [409, /draw it again/], [413, /answered 413/]]) {
+  for (const [status, words] of [
+    [401, /token/],
+    [404, /no model links/],
+    [409, /draw it again/],
+    [413, /answered 413/],
+  ]) {
     const stub = service({ failures: { task: [new Response("", { status })] } });
     await assert.rejects(clientOf(stub).client.task(), (error) => {
       assert.match(error.message, words);

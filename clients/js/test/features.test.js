@@ -11,7 +11,10 @@ const features = {
     { name: "tld", kind: "category", categories: ["com", "net"] },
     { name: "url", kind: "ngrams", sizes: [2], buckets: 8 },
   ],
-  crosses: [["https", "tld"], ["tld", "length"]],
+  crosses: [
+    ["https", "tld"],
+    ["tld", "length"],
+  ],
 };
 const example = { length: 50, https: true, tld: "net", url: "abc" };
 
@@ -34,7 +37,10 @@ test("what lies outside its range is clamped, what is not listed is all zeros", 
 });
 
 test("the first category may be left to the intercept", () => {
-  const one = { intercept: false, fields: [{ name: "a", kind: "category", categories: ["x", "y", "z"], drop_first: true }] };
+  const one = {
+    intercept: false,
+    fields: [{ name: "a", kind: "category", categories: ["x", "y", "z"], drop_first: true }],
+  };
   assert.deepEqual([...encode(one, { a: "x" })], [0, 0]);
   assert.deepEqual([...encode(one, { a: "z" })], [0, 1]);
   assert.equal(width(one), 2);
@@ -59,13 +65,22 @@ test("the response is a class, a truth, a share of its range, or a count", () =>
 
 test("runs of characters are runs of the bytes of UTF-8", () => {
   const one = { intercept: false, fields: [{ name: "a", kind: "ngrams", sizes: [2], buckets: 4096 }] };
-  assert.equal(encode(one, { a: "é" }).reduce((a, b) => a + b), 1); // one letter, two bytes
-  assert.equal(encode(one, { a: "x" }).reduce((a, b) => a + b), 0);
+  assert.equal(
+    encode(one, { a: "é" }).reduce((a, b) => a + b),
+    1,
+  ); // one letter, two bytes
+  assert.equal(
+    encode(one, { a: "x" }).reduce((a, b) => a + b),
+    0,
+  );
 });
 
 test("what cannot be encoded is refused without saying what it was", () => {
   for (const bad of [{ length: "secret" }, { length: NaN }, { https: "secret" }, { url: 7 }, { tld: undefined }]) {
-    assert.throws(() => encode(features, { ...example, ...bad }), (error) => !error.message.includes("secret"));
+    assert.throws(
+      () => encode(features, { ...example, ...bad }),
+      (error) => !error.message.includes("secret"),
+    );
   }
   assert.throws(() => encode({ intercept: true, fields: [{ name: "x", kind: "image" }] }, { x: 1 }), /newer/);
 });

@@ -3,7 +3,11 @@ import { test } from "node:test";
 
 import { gradient, predict, weightsNeeded } from "../src/glm.js";
 
-const X = [[1, 0.5, 0], [1, 0, 0.25], [1, 1, 1]];
+const X = [
+  [1, 0.5, 0],
+  [1, 0, 0.25],
+  [1, 1, 1],
+];
 const CASES = {
   linear: { weights: [0.1, -0.3, 0.7], ys: [0.2, 0.9, 0.4] },
   logistic: { weights: [0.1, -0.3, 0.7], ys: [0, 1, 1] },
@@ -24,7 +28,12 @@ function loss(family, weights, xs, ys) {
     if (family === "poisson") return Math.exp(score) - y * score;
     if (family === "multinomial") return -Math.log(predict(family, weights, x)[y]);
     const shared = x.reduce((sum, value, place) => sum + value * weights[2 + place], 0);
-    return [0, 1].reduce((sum, j) => sum + Math.log(1 + Math.exp(weights[j] + shared)) - (y > j) * (weights[j] + shared), 0) / 2;
+    return (
+      [0, 1].reduce(
+        (sum, j) => sum + Math.log(1 + Math.exp(weights[j] + shared)) - (y > j) * (weights[j] + shared),
+        0,
+      ) / 2
+    );
   });
   return each.reduce((sum, one) => sum + one, 0) / xs.length;
 }
@@ -34,7 +43,8 @@ for (const [family, { weights, ys }] of Object.entries(CASES)) {
     const found = gradient(family, weights, X, ys);
     assert.equal(found.length, weightsNeeded(family, 3, 3));
     weights.forEach((_, index) => {
-      const slope = (loss(family, at(weights, index, 1e-5), X, ys) - loss(family, at(weights, index, -1e-5), X, ys)) / 2e-5;
+      const slope =
+        (loss(family, at(weights, index, 1e-5), X, ys) - loss(family, at(weights, index, -1e-5), X, ys)) / 2e-5;
       assert.ok(Math.abs(found[index] - slope) < 1e-8, `${index}: ${found[index]} and ${slope}`);
     });
   });

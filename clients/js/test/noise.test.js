@@ -66,9 +66,18 @@ test("uniform numbers are uniform, and none are favoured by a remainder", () => 
 
 test("a coin of exp(-g) comes up as often as that", () => {
   const coins = new Coins();
-  for (const [numerator, bits] of [[0, 3], [1, 3], [7, 3], [1, 0], [3 * 2 ** 47, 49]]) {
+  for (const [numerator, bits] of [
+    [0, 3],
+    [1, 3],
+    [7, 3],
+    [1, 0],
+    [3 * 2 ** 47, 49],
+  ]) {
     const share = Array.from({ length: DRAWS }, () => coins.expMinus(numerator, bits)).filter(Boolean).length / DRAWS;
-    assert.ok(Math.abs(share - Math.exp(-numerator / 2 ** bits)) < 6 * 0.5 / Math.sqrt(DRAWS), `${numerator}/2^${bits}`);
+    assert.ok(
+      Math.abs(share - Math.exp(-numerator / 2 ** bits)) < (6 * 0.5) / Math.sqrt(DRAWS),
+      `${numerator}/2^${bits}`,
+    );
   }
 });
 

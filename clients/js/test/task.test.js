@@ -14,8 +14,17 @@ test("a task that keeps its promise is taken", () => {
 
 test("Gaussian noise costs what it is known to cost", () => {
   // Balle and Wang's formula in 50 digits: shift in standard deviations, epsilon, delta
-  for (const [shift, epsilon, delta] of [[1, 1, 0.1269367375066], [2 / 8.5, 1, 8.836709893072e-7], [0.1, 0.1, 0.00875176814581], [4, 0, 0.9544997361036], [2, 8, 0.0004954017389387]]) {
-    assert.ok(Math.abs(gaussianDelta(shift, epsilon) / delta - 1) < 1e-9, `${shift}, ${epsilon}: ${gaussianDelta(shift, epsilon)}`);
+  for (const [shift, epsilon, delta] of [
+    [1, 1, 0.1269367375066],
+    [2 / 8.5, 1, 8.836709893072e-7],
+    [0.1, 0.1, 0.00875176814581],
+    [4, 0, 0.9544997361036],
+    [2, 8, 0.0004954017389387],
+  ]) {
+    assert.ok(
+      Math.abs(gaussianDelta(shift, epsilon) / delta - 1) < 1e-9,
+      `${shift}, ${epsilon}: ${gaussianDelta(shift, epsilon)}`,
+    );
   }
   assert.ok(gaussianDelta(60, 1500) >= 0);
 });
@@ -41,7 +50,13 @@ test("a server that promises more than its noise keeps is refused", () => {
 });
 
 test("a task that does not fit its model, or is none, is refused", () => {
-  for (const bad of [null, {}, task({ weights: 4 }), task({ response: { name: "y", kind: "number", low: 0, high: 1 } }), task({ family: "forest" })]) {
+  for (const bad of [
+    null,
+    {},
+    task({ weights: 4 }),
+    task({ response: { name: "y", kind: "number", low: 0, high: 1 } }),
+    task({ family: "forest" }),
+  ]) {
     assert.throws(() => checkTask(bad), { name: "BlindsightError" });
   }
 });

@@ -9,7 +9,13 @@ export function task(changes = {}) {
     version: "0123456789abcdef",
     family: "logistic",
     weights: 3,
-    features: { intercept: true, fields: [{ name: "length", kind: "number", low: 0, high: 200 }, { name: "https", kind: "boolean" }] },
+    features: {
+      intercept: true,
+      fields: [
+        { name: "length", kind: "number", low: 0, high: 200 },
+        { name: "https", kind: "boolean" },
+      ],
+    },
     response: { name: "phishing", kind: "boolean" },
     learning_rate: 0.001,
     clip: 1,

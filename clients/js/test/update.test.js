@@ -5,7 +5,8 @@ import { clientUpdate, wholeChange } from "../src/update.js";
 import { examples, gaussianTask, task } from "./tasks.js";
 
 const length = (vector, norm) => vector.reduce((sum, value) => sum + Math.abs(value) ** norm, 0) ** (1 / norm);
-const spread = (vectors) => Math.sqrt(vectors.flatMap((v) => [...v]).reduce((sum, x) => sum + x * x, 0) / (vectors.length * vectors[0].length));
+const spread = (vectors) =>
+  Math.sqrt(vectors.flatMap((v) => [...v]).reduce((sum, x) => sum + x * x, 0) / (vectors.length * vectors[0].length));
 const ZEROS = new Float32Array(3);
 
 test("what is sent is what was drawn, one step, and noise in whole steps of the grid", () => {
@@ -13,8 +14,14 @@ test("what is sent is what was drawn, one step, and noise in whole steps of the 
   const drawn = Float32Array.from([0.5, -0.25, 0]);
   const { weights, change, noise, noisy, grid } = clientUpdate(asked, drawn, examples);
   assert.ok([...change, ...noise].every(Number.isInteger));
-  assert.deepEqual([...noisy], [...change].map((steps, index) => steps + noise[index]));
-  assert.deepEqual([...weights], [...drawn].map((weight, index) => Math.fround(weight + grid * noisy[index])));
+  assert.deepEqual(
+    [...noisy],
+    [...change].map((steps, index) => steps + noise[index]),
+  );
+  assert.deepEqual(
+    [...weights],
+    [...drawn].map((weight, index) => Math.fround(weight + grid * noisy[index])),
+  );
 });
 
 test("without noise the step is the learning rate down the mean gradient", () => {
@@ -25,7 +32,10 @@ test("without noise the step is the learning rate down the mean gradient", () =>
 });
 
 test("noise reaches every weight, with the scale that the task states, not two thirds or three halves of it", () => {
-  for (const [asked, deviation] of [[task(), Math.SQRT2], [gaussianTask(), 1]]) {
+  for (const [asked, deviation] of [
+    [task(), Math.SQRT2],
+    [gaussianTask(), 1],
+  ]) {
     const sent = Array.from({ length: 3000 }, () => clientUpdate(asked, ZEROS, []).weights);
     const ratio = spread(sent) / (asked.noise.scale * deviation);
     assert.ok(ratio > 0.9 && ratio < 1.1, `${asked.noise.kind}: ${ratio}`); // 2/3 and 3/2 lie far outside
@@ -33,7 +43,13 @@ test("noise reaches every weight, with the scale that the task states, not two t
 });
 
 test("no change is longer than its bound, however large the gradient", () => {
-  const wild = [[1e300, -1e300, 1e300], [3, 4, 0], [1e-12, 0, 0], [NaN, Infinity, 1], [-5, 5, 5]];
+  const wild = [
+    [1e300, -1e300, 1e300],
+    [3, 4, 0],
+    [1e-12, 0, 0],
+    [NaN, Infinity, 1],
+    [-5, 5, 5],
+  ];
   for (const asked of [task(), task({ unit: "model", norm: 1 }), gaussianTask()]) {
     for (const direction of wild) {
       const steps = wholeChange(asked, direction);

@@ -1,6 +1,19 @@
 /** What the model looks at in an address; blindsight/service/addresses.py does the same. */
 
-const WORDS = ["account", "admin", "bank", "confirm", "login", "pay", "secure", "signin", "update", "verify", "web", "wp-"];
+const WORDS = [
+  "account",
+  "admin",
+  "bank",
+  "confirm",
+  "login",
+  "pay",
+  "secure",
+  "signin",
+  "update",
+  "verify",
+  "web",
+  "wp-",
+];
 const PARTS = /^(?:([a-z]+):\/\/)?([^/?#]*)(.*)$/is;
 
 /** @param {string} address */
