@@ -7,6 +7,8 @@ import { weightsNeeded } from "./glm.js";
 /** log2 of the scale of the noise, in steps of its grid. */
 export const BITS = 24;
 
+const MOST_WEIGHTS = 2 ** 22; // up to here the rounding of a norm is less than the room left for it
+
 const RESPONSES = {
   linear: ["number"],
   poisson: ["number"],
@@ -30,7 +32,7 @@ export function checkTask(task, model = task?.model) {
   }
   const kinds = RESPONSES[/** @type {keyof typeof RESPONSES} */ (task.family)] ?? [];
   const needed = weightsNeeded(task.family, width(task.features), classes(task.response));
-  if (!kinds.includes(task.response.kind) || needed !== task.weights) {
+  if (!kinds.includes(task.response.kind) || needed !== task.weights || needed > MOST_WEIGHTS) {
     throw new BlindsightError(`the task of ${task.model} does not fit its model: tell the service's owner`);
   }
   checkPrivacy(task);

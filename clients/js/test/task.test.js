@@ -56,6 +56,10 @@ test("a task that does not fit its model, or is none, is refused", () => {
     task({ weights: 4 }),
     task({ response: { name: "y", kind: "number", low: 0, high: 1 } }),
     task({ family: "forest" }),
+    task({
+      weights: 2 ** 22 + 2,
+      features: { intercept: true, fields: [{ name: "a", kind: "ngrams", sizes: [1], buckets: 2 ** 22 + 1 }] },
+    }),
   ]) {
     assert.throws(() => checkTask(bad), { name: "BlindsightError" });
   }
