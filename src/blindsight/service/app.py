@@ -134,7 +134,8 @@ class Service:
             raise Refusal(415, f"an update is {OCTETS}")
         if headers.get(_VERSION) != pool.version:
             raise Refusal(409, "the task has another version: fetch it, and draw again")
-        _check_length(headers, pool.length)
+        if headers.get(b"content-length") != pool.length_stated or b"transfer-encoding" in headers:
+            raise _refused_length(headers, pool.length)
         ticket = self.registry.tickets.check(headers.get(_TICKET, b""), pool.about)
         if ticket is None:
             raise Refusal(410, "the ticket has expired, or was not issued for this model: draw again")
@@ -250,14 +251,11 @@ class _Gone(Exception):
     """The client left before it had said everything."""
 
 
-def _check_length(headers: Headers, length: int) -> None:
+def _refused_length(headers: Headers, length: int) -> Refusal:
     stated = headers.get(b"content-length")
     if stated is None or b"transfer-encoding" in headers:
-        raise Refusal(411, "the length of the body must be stated")
-    size = _whole(stated)
-    if size != length:
-        status = 413 if size > length else 422
-        raise Refusal(status, f"an update of this model has {length} bytes")
+        return Refusal(411, "the length of the body must be stated")
+    return Refusal(413 if _whole(stated) > length else 422, f"an update of this model has {length} bytes")
 
 
 def _worth_reading(headers: Headers) -> bool:

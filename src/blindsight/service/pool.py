@@ -26,11 +26,12 @@ class Pool:
     def __init__(self, record: Record, store: Store) -> None:
         self.record = record
         self.length = 4 * record.task.weights
+        self.length_stated = b"%d" % self.length
         self.about = f"{record.model} {record.task.version} {record.life}".encode()
         self.version = record.task.version.encode()
         self.headers = (
             (b"content-type", OCTETS.encode()),
-            (b"content-length", b"%d" % self.length),
+            (b"content-length", self.length_stated),
             (b"cache-control", b"no-store"),
             (VERSION.lower().encode(), self.version),
         )
