@@ -270,12 +270,15 @@ def make(kind: str, vocabulary: Vocabulary, training: WordTraining, clients: int
     rounds = training.rounds * (LETTERS if kind == "letters" else 1)
     noise = noise_of(training, clients)
     privacy = dataclasses.replace(training.privacy(kind, clients), noise_multiplier=noise, rounds=rounds)
+    server = optax.sgd(training.server_rate, momentum=training.momentum, nesterov=True)
+    if kind == "letters":  # spelling takes fewer rounds so
+        server = optax.adam(0.01, b2=0.99, eps=1e-3)
     algorithm = dp_fedavg(
         training.model(kind, vocabulary),
         next_token_loss(),
         privacy,
         client_optimizer=optax.sgd(training.client_rate),
-        server_optimizer=optax.adam(0.01, b2=0.99, eps=1e-3),  # far fewer rounds than the papers' momentum needs
+        server_optimizer=server,
         batch_size=training.batch_size,
         sampler="float",
     )
