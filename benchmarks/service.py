@@ -1,6 +1,6 @@
 """How much the service costs beside a bare handler that moves the same bytes, in memory and with Redis.
 
-    python benchmarks/service.py [--seconds 5] [--rounds 3] [--weights 387 5000 50000] [--out RESULTS.json]
+    python benchmarks/service.py [--seconds 2] [--rounds 9] [--weights 387 5000 50000] [--out RESULTS.json]
     python benchmarks/service.py --growth 600 [--weights 387] [--out RESULTS.json]
 
 Three servers on the same stack (uvicorn, httptools, uvloop), asked in turn by the same load generator: a raw ASGI
@@ -221,6 +221,7 @@ def measure(weights: int, seconds: float, rounds: int, connections: int) -> dict
         "memory_to_bare": ratio("memory", "bare", "pairs_per_s"),
         "redis_to_memory": ratio("redis", "memory", "pairs_per_s"),
         "memory_to_bare_by_cpu": ratio("bare", "memory", "cpu_us"),
+        "redis_to_memory_by_cpu": ratio("memory", "redis", "cpu_us"),
         "taken": int(counted["taken"]),
         "spam": int(counted["spam"]),
     }
@@ -252,8 +253,8 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weights", type=int, nargs="+", default=[387, 5000, 50000])
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--growth", type=float, metavar="SECONDS")
@@ -274,16 +275,17 @@ def main() -> None:
         write(asked.out, {"growth": found})
         return
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    print("weights   bare pairs/s   memory (of bare)    redis (of memory)   CPU us per pair: bare memory redis")
+    print("pairs per second, and the ratio: of rates | of the server's CPU time per pair")
+    print("weights   bare        memory (of bare)             redis (of memory)")
     results: list[dict[str, Any]] = []
     for weights in asked.weights:
         row = measure(weights, asked.seconds, asked.rounds, asked.connections)
         results.append(row)
         rates = {name: row[name]["pairs_per_s"] for name in ("bare", "memory", "redis")}
-        cpu = " ".join(f"{row[name]['cpu_us']:.0f}" for name in ("bare", "memory", "redis"))
         print(
-            f"{weights:7,}   {rates['bare']:12,.0f}   {rates['memory']:8,.0f} ({row['memory_to_bare']:.2f})    "
-            f"{rates['redis']:8,.0f} ({row['redis_to_memory']:.2f})        {cpu}",
+            f"{weights:7,}   {rates['bare']:6,.0f}      "
+            f"{rates['memory']:6,.0f} ({row['memory_to_bare']:.2f} | {row['memory_to_bare_by_cpu']:.2f})         "
+            f"{rates['redis']:6,.0f} ({row['redis_to_memory']:.2f} | {row['redis_to_memory_by_cpu']:.2f})",
             flush=True,
         )
     write(asked.out, {"results": results})
