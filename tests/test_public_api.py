@@ -37,7 +37,7 @@ PINNED = {
     "blindsight.models.ngram": "NGram fit_ngram",
     "blindsight.models.glm": "FAMILIES Family gradient loss predict weights_needed",
     "blindsight.models.specs": "Boolean Category Features Field Ngrams Number Response Rows field_from_dict fnv1a "
-    "rows_from_sqlite",
+    "readable rows_from_sqlite",
     "blindsight.participation": "FixedSizeRounds Full Participation TruncatedPoissonRounds Unproven fixed_size full "
     "poisson unproven",
     "blindsight.privacy": "Plan Privacy plan",

@@ -197,6 +197,19 @@ def test_golden_vectors(case):
     assert task.to_dict() == case["task"]
 
 
+@pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: case["task"]["model"])
+def test_on_a_client_a_row_that_cannot_be_encoded_is_absent(case):
+    task, rows = dd.Task.from_dict(case["task"]), case["rows"]
+    for name in task.columns:
+        lacking = {key: value for key, value in rows[0].items() if key != name}
+        for bad in [lacking, *(rows[0] | {name: value} for value in GOLDEN["unreadable"][name])]:
+            x, y = task.encode([*rows[:2], bad, *rows[2:]], strict=False)
+            np.testing.assert_array_equal(x, case["x"])
+            np.testing.assert_array_equal(y, case["y"])
+            with pytest.raises(InvalidInput):
+                task.encode([bad])
+
+
 def test_any_loss_that_jax_can_differentiate():
     import jax
     import jax.numpy as jnp

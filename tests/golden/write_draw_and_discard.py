@@ -18,7 +18,8 @@ from blindsight.models.specs import Boolean, Category, Features, Ngrams, Number,
 ABOUT = (
     "Golden vectors for every client of Draw and Discard. x, y, prediction, loss, gradient: equal to 1e-12 relative to "
     "the largest; whole_change: equal up to one step (exp may differ in its last bit); new_weights: float32(weights + "
-    "grid * (whole_change + noise)), equal up to one unit in the last place."
+    "grid * (whole_change + noise)), equal up to one unit in the last place. unreadable: a row of a case that holds "
+    "one of these values in that field, or lacks the field, counts as absent on a client whose task names the field."
 )
 ROWS: list[dict[str, Any]] = [
     {"length": 57, "https": True, "tld": "com", "url": "https://example.com/login?x=1", "phishing": True}
@@ -28,6 +29,16 @@ ROWS: list[dict[str, Any]] = [
     {"length": -3.5, "https": 1, "tld": None, "url": "", "phishing": 0, "count": 12, "score": 7, "grade": "fair"},
     {"length": 100, "https": 0, "tld": "org", "url": "a😀b", "phishing": 1, "count": 1, "score": 4.25, "grade": "good"},
 ]
+UNREADABLE: dict[str, list[Any]] = {
+    "length": [None, "57", True, [57], {}],
+    "https": [None, "yes", 2, 0.5, [], {"a": True}],
+    "tld": [1.5, True, False, ["com"], {}],
+    "url": [None, 7, True, ["http://example.com"], {}],
+    "phishing": [None, "true", 2, -1, 0.5, [1]],
+    "count": [None, "3", True, [], {}],
+    "score": [None, "", False, [2.5], {}],
+    "grade": [None, "excellent", "", "Good", 1, 1.5, True, 9007199254740993, ["good"], {}],
+}
 LENGTH, HTTPS, GRADE = Number("length", 0, 200), Boolean("https"), Category("grade", ("poor", "fair", "good"))
 URL = Features(
     (LENGTH, HTTPS, Category("tld", ("com", "net", "org")), Ngrams("url", (2, 3), 16)),
@@ -88,7 +99,7 @@ def main() -> None:
     tasks = [dd.Task(**task) for task in TASKS]
     cases = [case(task, np.asarray(random.normal(size=task.weights), np.float32)) for task in tasks]
     hashes = [{"text": text, "size": size, "fnv1a": fnv1a(text.encode(), size).tolist()} for text, size in TEXTS]
-    golden = {"about": ABOUT, "hashes": hashes, "cases": cases}
+    golden = {"about": ABOUT, "hashes": hashes, "unreadable": UNREADABLE, "cases": cases}
     path = Path(__file__).with_name("draw_and_discard.json")
     path.write_text(json.dumps(golden, indent=1) + "\n", encoding="utf-8")
 

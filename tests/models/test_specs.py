@@ -19,6 +19,7 @@ from blindsight.models.specs import (
     Response,
     field_from_dict,
     fnv1a,
+    readable,
     rows_from_sqlite,
 )
 
@@ -124,6 +125,29 @@ def test_what_cannot_be_placed_is_refused_with_row_and_field_but_never_shown(fie
         SPEC.encode([ROW, ROW | {field: value}])
     assert "50" not in str(refusal.value)
     assert "yes" not in str(refusal.value)
+
+    columns = readable([ROW, ROW | {field: value}], SPEC, Response(Category("tld", ("net", "com"))))
+    assert columns == {name: [held] for name, held in ROW.items()}  # on a client the row does not exist
+
+
+@given(st.lists(st.none() | st.dictionaries(st.sampled_from([*ROW, "y"]), st.from_type(object)), max_size=5))
+def test_whatever_a_client_holds_can_be_read_or_counts_as_absent(rows):
+    response = Response(Category("y", ("a", "1")))
+    full: list[Any] = [*rows, ROW | {"y": 1}]
+    columns = readable(full, SPEC, response)
+    assert SPEC.encode(columns).shape[1] == SPEC.width
+    assert len(response.encode(columns)) == len(SPEC.encode(columns)) > 0
+
+
+def test_a_number_too_large_for_a_browser_is_no_category():
+    field = Category("code", ("9007199254740991", "9007199254740993"))
+    assert field.indices([2**53 - 1, 2**53 + 1, 10**5000]).tolist() == [0, 2, 2]
+
+
+def test_a_table_that_lacks_a_column_is_refused_by_clients_too():
+    for columns in ({"a": [1]}, {"a": [1], "y": [1, 0]}):
+        with pytest.raises(InvalidInput, match=r"no field 'y'|same number"):
+            readable(columns, Features((Boolean("a"),)), Response(Boolean("y")))
 
 
 def test_a_missing_field_is_named():

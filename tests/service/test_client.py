@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from blindsight.algorithms.draw_and_discard import Budget
-from blindsight.errors import BudgetExceeded
+from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
+from blindsight.models.specs import Category, Features, Number, Response
 from blindsight.service import AsyncClient, Client
 from blindsight.service.client import ServiceError
 from blindsight.service.protocol import decode, encode
@@ -54,6 +55,7 @@ class Network:
 
     def client(self, budget=None, **more) -> Client:
         transport = httpx.MockTransport(self)
+        more = {"unprotected": budget is None} | more
         return Client("http://service", "phishing", TOKEN, budget=budget, transport=transport, **more)
 
 
@@ -70,7 +72,7 @@ def test_a_client_trains_the_model_of_a_service(talk, make_task, tmp_path):
 
 def test_many_clients_at_once(talk):
     async def train():
-        async with AsyncClient(talk.address, "phishing", TOKEN, budget=None) as client:
+        async with AsyncClient(talk.address, "phishing", TOKEN, unprotected=True) as client:
             assert (await client.task()).model == "phishing"
             await asyncio.gather(*(client.train(ROWS) for _ in range(40)))
 
@@ -140,7 +142,7 @@ def test_a_service_that_sends_nonsense_gets_nothing(make_task, tmp_path):
     for nonsense in (b"not JSON", b"{}", b'{"model": "phishing", "noise": {"kind": "none"}, "epsilon": 1}'):
         talk = httpx.MockTransport(lambda _, body=nonsense: httpx.Response(200, content=body))
         with pytest.raises(ServiceError, match="makes no sense"):
-            Client("http://service", "phishing", TOKEN, budget=None, transport=talk).train(ROWS)
+            Client("http://service", "phishing", TOKEN, unprotected=True, transport=talk).train(ROWS)
     other = Network(make_task(model="other"))
     with pytest.raises(ServiceError, match="not that of phishing"):
         other.client().train(ROWS)
@@ -150,3 +152,67 @@ def test_any_update_can_be_sent(make_task):
     network = Network(make_task())
     sent = network.client().contribute(lambda task, weights: weights + task.scale)
     assert decode(network.seen[-1][1]) == pytest.approx(sent)
+
+
+DIAGNOSIS = {"family": "multinomial", "features": Features((Number("age", 0, 100),)), "epsilon": 2.0**-12}
+UNREADABLE = [
+    [{"age": 40, "diagnosis": "flu"}],
+    [{"age": 40, "diagnosis": "what no server lists"}],
+    [{"age": 40, "diagnosis": None}],
+    [{"age": 40, "diagnosis": 7.5}],
+    [{"age": 40, "diagnosis": 10**5000}],
+    [{"age": 40}],
+    [{"age": None, "diagnosis": "flu"}],
+    [{"age": float("nan"), "diagnosis": "flu"}],
+    [{"age": "forty", "diagnosis": "flu"}, {"age": 40, "diagnosis": "flu"}],
+    [None],
+    [],
+    {"age": [40, None], "diagnosis": ["flu", "cold"]},
+]
+
+
+@pytest.mark.parametrize("rows", UNREADABLE, ids=range(len(UNREADABLE)))
+def test_no_value_of_a_client_keeps_it_from_sending(make_task, tmp_path, rows):
+    """A server that leaves a category out of its list would otherwise read it off the silence of those who have it."""
+    response = Response(Category("diagnosis", ("flu", "cold")))
+    network = Network(make_task(response=response, **DIAGNOSIS))
+    budget = Budget(tmp_path / "budget.db", epsilon=1.0)
+    sent = network.client(budget).train(rows)
+    assert [action for action, _ in network.seen] == ["task", "draw", "update"]
+    assert sent.all()
+    assert budget.spent == (2.0**-12, 0.0)
+
+
+def test_a_table_without_a_column_costs_nothing_and_draws_nothing(make_task, tmp_path):
+    network = Network(make_task())
+    budget = Budget(tmp_path / "budget.db", epsilon=5.0)
+    for table in ({"length": [1], "phishing": [True]}, {"length": [1, 2], "https": [True], "phishing": [True]}):
+        with pytest.raises(InvalidInput, match=r"no field 'https'|same number of rows"):
+            network.client(budget).train(table)
+    assert {action for action, _ in network.seen} == {"task"}
+    assert budget.spent == (0.0, 0.0)
+
+
+def test_a_client_without_a_budget_says_so(make_task):
+    for kind in (Client, AsyncClient):
+        with pytest.raises(InvalidInput, match="unprotected=True"):
+            kind("http://service", "phishing", TOKEN)
+        with pytest.raises(InvalidInput, match="unprotected=True"):
+            kind("http://service", "phishing", TOKEN, budget=None)
+
+
+def test_a_task_without_noise_is_answered_by_name_only(make_task, tmp_path):
+    bare = {"epsilon": float("inf"), "noise": "none"}
+    network = Network(make_task(**bare))
+    for budget in (Budget(tmp_path / "a.db", epsilon=1.0), Budget(tmp_path / "b.db", epsilon=float("inf"))):
+        with pytest.raises(PrivacyError, match="has no noise"):
+            network.client(budget).train(ROWS)
+    assert {action for action, _ in network.seen} == {"task"}
+    assert network.client(unprotected=True).train(ROWS).any()
+    changed = Network(make_task())  # nor when the noise goes away later
+    client = changed.client(Budget(tmp_path / "c.db", epsilon=float("inf")))
+    client.train(ROWS)
+    changed.task = make_task(**bare)
+    with pytest.raises(PrivacyError, match="has no noise"):
+        client.train(ROWS)
+    assert [action for action, _ in changed.seen][3:] == ["draw", "task"]

@@ -36,9 +36,9 @@ def test_a_service_over_tls(serving, certificate, make_task, tmp_path):
     talk = serving(None, certificate=certificate[0], private_key=certificate[1], tasks=(tmp_path / "task.json",))
     assert talk.address.startswith("https://")
     trusting = ssl.create_default_context(cafile=str(certificate[0]))
-    with Client(talk.address, "phishing", TOKEN, budget=None, verify=trusting) as client:
+    with Client(talk.address, "phishing", TOKEN, unprotected=True, verify=trusting) as client:
         assert client.train([{"https": True, "length": 3, "phishing": False}]).shape == (3,)
-    with Client(talk.address, "phishing", TOKEN, budget=None, retries=0) as client, pytest.raises(ServiceError):
+    with Client(talk.address, "phishing", TOKEN, unprotected=True, retries=0) as client, pytest.raises(ServiceError):
         client.task()  # nobody it knows has signed that
 
 
@@ -92,7 +92,7 @@ def test_clients_of_a_service_learn_a_model(serving, make_task):
     task = make_task(epsilon=8.0, learning_rate=0.3, instances=5, participations=10**6)
     talk = serving(task)
     random = np.random.default_rng(0)
-    with Client(talk.address, "phishing", TOKEN, budget=None) as client:
+    with Client(talk.address, "phishing", TOKEN, unprotected=True) as client:
         for _ in range(500):
             https, length = random.random(5) < 0.5, random.integers(0, 100, 5)
             client.train({"https": https.tolist(), "length": length.tolist(), "phishing": (~https).tolist()})

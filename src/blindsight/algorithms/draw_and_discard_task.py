@@ -12,7 +12,7 @@ import numpy as np
 from blindsight.accounting import events
 from blindsight.errors import InvalidInput
 from blindsight.models import glm
-from blindsight.models.specs import Features, Response, Rows
+from blindsight.models.specs import Features, Response, Rows, readable
 
 __all__ = ["BITS", "Noise", "Task", "Unit", "check_one_of", "check_whole"]
 
@@ -159,10 +159,16 @@ class Task:
             return []
         return list(dict.fromkeys([*(field.name for field in self.features.fields), self.response.field.name]))
 
-    def encode(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-        """A client's rows as features (rows, width) and responses (rows,)."""
+    def encode(self, rows: Rows, *, strict: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """A client's rows as features (rows, width) and responses (rows,).
+
+        A row that cannot be encoded is refused, for whoever wants to know. A client that is about to send must not be
+        `strict`: such a row then counts as absent, because silence about a value would tell it.
+        """
         if self.features is None or self.response is None:
             raise InvalidInput("a custom task does not say how rows are encoded")
+        if not strict:
+            rows = readable(rows, self.features, self.response)
         return self.features.encode(rows), self.response.encode(rows, scaled=self.family != "poisson")
 
     @functools.cached_property

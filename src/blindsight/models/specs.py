@@ -9,6 +9,10 @@ coordinates in order; within a cross, the first field's coordinates slow and the
     category    {"kind": "category", "categories": [...]}      one coordinate for each; what is not listed is all zeros
     ngrams      {"kind": "ngrams", "sizes": [2, 3],            1 in the bucket of every run of that many bytes of the
                  "buckets": 256}                               UTF-8 text: FNV-1a of 32 bits, modulo the buckets
+
+`encode` refuses a row that it cannot place, which is right for whoever prepares data and wrong on a client: if a client
+fell silent over a value, a server could ask for a response with one category left out and read the value off the
+silence, noise or not. Clients go through `readable`, for which such a row does not exist.
 """
 
 import dataclasses
@@ -24,7 +28,7 @@ import numpy as np
 from blindsight.errors import InvalidInput
 
 __all__ = ["Boolean", "Category", "Features", "Field", "Ngrams", "Number", "Response", "Rows", "fnv1a"]
-__all__ += ["field_from_dict", "rows_from_sqlite"]
+__all__ += ["field_from_dict", "readable", "rows_from_sqlite"]
 
 Rows = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 """A client's rows: a mapping of columns, or a list of mappings."""
@@ -51,15 +55,17 @@ class Number:
         """One coordinate."""
         return 1
 
+    def takes(self, value: Any) -> bool:
+        """Whether it is a finite number."""
+        return _is_number(value)
+
     def encode(self, values: Sequence[Any]) -> np.ndarray:
         """The scaled values, (rows, 1)."""
         return (self.clamped(values) - self.low)[:, None] / (self.high - self.low)
 
     def clamped(self, values: Sequence[Any]) -> np.ndarray:
         """The values themselves, (rows,), between `low` and `high`."""
-        for row, value in enumerate(values):
-            if not _is_number(value):
-                raise _refused(row, self.name, "a finite number", value)
+        _check_all(self, values, "a finite number")
         return np.clip(np.asarray(values, np.float64).reshape(-1), self.low, self.high)
 
 
@@ -78,11 +84,13 @@ class Boolean:
         """One coordinate."""
         return 1
 
+    def takes(self, value: Any) -> bool:
+        """Whether it is true or false, 1 or 0."""
+        return isinstance(value, bool | np.bool_) or (_is_number(value) and value in (0, 1))
+
     def encode(self, values: Sequence[Any]) -> np.ndarray:
         """0 or 1, (rows, 1)."""
-        for row, value in enumerate(values):
-            if not (isinstance(value, bool | np.bool_) or (_is_number(value) and value in (0, 1))):
-                raise _refused(row, self.name, "true or false (or 1 or 0)", value)
+        _check_all(self, values, "true or false (or 1 or 0)")
         return np.asarray(values, np.float64).reshape(-1, 1)
 
 
@@ -108,20 +116,21 @@ class Category:
         """One coordinate for each category that has a weight."""
         return len(self.categories) - self.drop_first
 
+    def takes(self, value: Any) -> bool:
+        """Whether it is text, a whole number or nothing; it need not be listed."""
+        return value is None or isinstance(value, str) or _is_integral(value)
+
     def encode(self, values: Sequence[Any]) -> np.ndarray:
         """1 in the category's place, (rows, width); a value that is not listed is all zeros."""
-        return np.eye(len(self.categories) + 1)[self.indices(values), self.drop_first : -1]
+        encoded = np.zeros((len(values), len(self.categories) + 1))
+        encoded[np.arange(len(values)), self.indices(values)] = 1.0
+        return encoded[:, self.drop_first : -1]
 
     def indices(self, values: Sequence[Any]) -> np.ndarray:
         """The place of each value among `categories`, (rows,); their number for a value that is not listed."""
-        places = {category: place for place, category in enumerate(self.categories)}
-        found: list[int] = []
-        for row, value in enumerate(values):
-            whole = not isinstance(value, bool) and isinstance(value, numbers.Integral)
-            if not (whole or value is None or isinstance(value, str)):
-                raise _refused(row, self.name, "text or a whole number", value)
-            found.append(places.get(str(value) if whole else value, len(places)))  # pyright: ignore[reportArgumentType, reportCallIssue]
-        return np.asarray(found, np.int64)
+        _check_all(self, values, "text or a whole number")
+        places: dict[str | None, int] = {category: place for place, category in enumerate(self.categories)}
+        return np.asarray([places.get(_as_category(value), len(places)) for value in values], np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,12 +155,15 @@ class Ngrams:
         """One coordinate for each bucket."""
         return self.buckets
 
+    def takes(self, value: Any) -> bool:
+        """Whether it is text."""
+        return isinstance(value, str)
+
     def encode(self, values: Sequence[Any]) -> np.ndarray:
         """1 where the text has a run in that bucket, (rows, buckets)."""
+        _check_all(self, values, "text")
         encoded = np.zeros((len(values), self.buckets))
         for row, value in enumerate(values):
-            if not isinstance(value, str):
-                raise _refused(row, self.name, "text", value)
             for size in self.sizes:
                 encoded[row, fnv1a(_utf8(value), size) % np.uint32(self.buckets)] = 1.0
         return encoded
@@ -196,7 +208,7 @@ class Features:
         return self.intercept + sum(widths.values()) + sum(widths[a] * widths[b] for a, b in self.crosses)
 
     def encode(self, rows: Rows) -> np.ndarray:
-        """The rows as features in [0, 1], (rows, width) in float64."""
+        """The rows as features in [0, 1], (rows, width) in float64; what cannot be placed is refused."""
         encoded = {field.name: field.encode(_column(rows, field.name)) for field in self.fields}
         count = len(next(iter(encoded.values()))) if encoded else _row_count(rows)
         if any(len(part) != count for part in encoded.values()):
@@ -239,6 +251,12 @@ class Response:
             return len(self.field.categories)
         return 2 if isinstance(self.field, Boolean) else 0
 
+    def takes(self, value: Any) -> bool:
+        """Whether it can be learnt from: of the right kind, and one of the categories where there are any."""
+        if isinstance(self.field, Category):
+            return self.field.takes(value) and _as_category(value) in self.field.categories
+        return self.field.takes(value)
+
     def encode(self, rows: Rows, *, scaled: bool = True) -> np.ndarray:
         """The responses, (rows,): 0 or 1, the place of a category, or a number (`scaled` to [0, 1], or as it is)."""
         column = _column(rows, self.field.name)
@@ -278,6 +296,21 @@ def field_from_dict(spec: Any) -> Field:
         return _KINDS[kind](**values)
     except TypeError as error:
         raise InvalidInput(f"the field {values.get('name')!r} of kind {kind} lacks something: {error}") from error
+
+
+def readable(rows: Rows, features: Features, response: Response) -> dict[str, list[Any]]:
+    """The columns of those rows that can be encoded; the others count as absent, whatever is wrong with them.
+
+    Nothing that a value is makes this fail, a field that a row lacks included. A table of columns that lacks one, or
+    whose columns differ in length, is refused: that is known without looking at a value.
+    """
+    wanted = [(field.name, field.takes) for field in features.fields] + [(response.field.name, response.takes)]
+    columns = {name: list(_column_or_nothing(rows, name)) for name, _ in wanted}
+    if len({len(column) for column in columns.values()}) > 1:
+        raise InvalidInput("all columns need the same number of rows")
+    count = len(columns[response.field.name])
+    kept = [row for row in range(count) if all(takes(columns[name][row]) for name, takes in wanted)]
+    return {name: [column[row] for row in kept] for name, column in columns.items()}
 
 
 def rows_from_sqlite(path: str | Path, table: str, columns: Iterable[str]) -> dict[str, list[Any]]:
@@ -334,6 +367,16 @@ def _column(rows: Rows, name: str) -> Sequence[Any]:
     return [values[name] for values in rows]
 
 
+class _Nothing:
+    """Stands for a value that a row does not have: no field takes it."""
+
+
+def _column_or_nothing(rows: Rows, name: str) -> Sequence[Any]:
+    if isinstance(rows, Mapping):
+        return _column(rows, name)
+    return [row.get(name, _Nothing) if isinstance(row, Mapping) else _Nothing for row in rows]  # pyright: ignore[reportUnnecessaryIsInstance]
+
+
 def _row_count(rows: Rows) -> int:
     return len(next(iter(rows.values()), ())) if isinstance(rows, Mapping) else len(rows)
 
@@ -382,6 +425,23 @@ def _is_number(value: Any) -> bool:
 
 def _is_whole(value: Any, least: int, most: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _is_integral(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, numbers.Integral)
+
+
+def _as_category(value: Any) -> str | None:
+    """The text to look up; a whole number that a browser would round is on no list."""
+    if _is_integral(value):
+        return str(int(value)) if -(2**53) < value < 2**53 else None
+    return value
+
+
+def _check_all(field: Field, values: Sequence[Any], wanted: str) -> None:
+    for row, value in enumerate(values):
+        if not field.takes(value):
+            raise _refused(row, field.name, wanted, value)
 
 
 def _refused(row: int, field: str, wanted: str, value: Any) -> InvalidInput:

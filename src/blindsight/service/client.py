@@ -1,10 +1,13 @@
 """The other side, in Python: fetch the task, draw an instance, train one step on own data, send it back with noise.
 
-What is said is written once, as a generator of requests; `Client` and `AsyncClient` only carry it.
+What is said is written once, as a generator of requests; `Client` and `AsyncClient` only carry it. Which requests are
+made, and whether an update is sent, never depends on the values in a client's rows: rows that cannot be encoded count
+as absent, and no rows at all make an update like any other.
 """
 
 import asyncio
 import dataclasses
+import functools
 import json
 import secrets
 import time
@@ -15,7 +18,7 @@ import httpx2 as httpx
 import numpy as np
 
 from blindsight.algorithms.draw_and_discard import Budget, Task, client_update
-from blindsight.errors import BlindsightError
+from blindsight.errors import BlindsightError, InvalidInput, PrivacyError
 from blindsight.keys import root
 from blindsight.models.specs import Rows
 from blindsight.service.protocol import OCTETS, TICKET, VERSION, decode, encode
@@ -27,6 +30,9 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 10.0
 
 Update = Callable[[Task, np.ndarray], np.ndarray]
 """From a task and the weights that were drawn to those that are sent: it clips and adds noise."""
+
+_Prepared = Callable[[Task], Callable[[np.ndarray], np.ndarray]]
+"""What can be done before anything is drawn or paid for, and then from the weights drawn to those that are sent."""
 
 
 class ServiceError(BlindsightError):
@@ -56,8 +62,10 @@ _Talk = Generator[_Request | _Wait, httpx.Response | Exception | None, Any]
 class _Conversation:
     """What a client says and makes of the answers; retries included, sockets not."""
 
-    def __init__(self, model: str, budget: Budget | None, retries: int) -> None:
-        self.model, self.budget, self.retries = model, budget, retries
+    def __init__(self, model: str, budget: Budget | None, retries: int, unprotected: bool) -> None:
+        if budget is None and not unprotected:
+            raise InvalidInput("a client needs a budget of its own: give one, or say unprotected=True and go without")
+        self.model, self.budget, self.retries, self.unprotected = model, budget, retries, unprotected
         self._task: Task | None = None
 
     def task(self) -> _Talk:
@@ -73,12 +81,14 @@ class _Conversation:
             raise ServiceError(f"the service sent a task that is not that of {self.model}")
         return self._task
 
-    def contribute(self, update: Update) -> _Talk:
+    def contribute(self, prepare: _Prepared) -> _Talk:
         """One update, paid for before it is made. Gives the weights that left this client."""
         task = self._task or (yield from self.task())
+        make = self._prepared(task, prepare)
         answer = yield from self._ask(_Request("GET", "draw"), (200,))
         if answer.headers.get(VERSION) != task.version:
             task = yield from self.task()
+            make = self._prepared(task, prepare)
             answer = yield from self._ask(_Request("GET", "draw"), (200,))
         weights = decode(answer.content) if len(answer.content) == 4 * task.weights else np.zeros(0, np.float32)
         if answer.headers.get(VERSION) != task.version or weights.shape != (task.weights,):
@@ -87,11 +97,18 @@ class _Conversation:
             raise ServiceError("the service sent weights that are not finite: nothing was sent back")
         if self.budget is not None:
             self.budget.spend(task)
-        found = np.asarray(update(task, weights), np.float32)
+        found = np.asarray(make(weights), np.float32)
         headers = {"Content-Type": OCTETS, TICKET: answer.headers.get(TICKET, ""), VERSION: task.version}
         # the same bytes and ticket every time: whatever gets lost on the way, they are taken at most once
         yield from self._ask(_Request("POST", "update", headers, encode(found)), (202,), done_if_repeated=410)
         return found
+
+    def _prepared(self, task: Task, prepare: _Prepared) -> Callable[[np.ndarray], np.ndarray]:
+        if task.noise == "none" and not self.unprotected:
+            raise PrivacyError(
+                f"the task of {task.model} has no noise: nothing is sent, unless this client says unprotected=True"
+            )
+        return prepare(task)
 
     def _ask(
         self, request: _Request, wanted: tuple[int, ...], done_if_repeated: int | None = None
@@ -120,8 +137,9 @@ class _Conversation:
 class Client:
     """A client of one model.
 
-    `budget` is what this client will ever give away (`Budget`), or None where somebody else counts. `http` are further
-    arguments of `httpx2.Client`, such as `verify` or `transport`. Nothing is sent but what `train` gives back.
+    `budget` is what this client will ever give away (`Budget`): it bounds what any task may ask for. Only an
+    `unprotected` client, made-up data's say, may go without a budget, and answers a task without noise. `http` are
+    further arguments of `httpx2.Client`, such as `verify` or `transport`. Nothing is sent but what `train` gives back.
     """
 
     def __init__(
@@ -130,12 +148,13 @@ class Client:
         model: str,
         token: str,
         *,
-        budget: Budget | None,
+        budget: Budget | None = None,
+        unprotected: bool = False,
         retries: int = 4,
         timeout_s: float = 10.0,
         **http: Any,
     ) -> None:
-        self._talk = _Conversation(model, budget, retries)
+        self._talk = _Conversation(model, budget, retries, unprotected)
         self._http = httpx.Client(**_options(address, model, token, timeout_s), **http)
 
     def task(self) -> Task:
@@ -143,12 +162,19 @@ class Client:
         return self._run(self._talk.task())
 
     def train(self, rows: Rows) -> np.ndarray:
-        """Train the model one step on `rows`; gives the noisy weights that were sent."""
-        return self.contribute(_training_on(rows))
+        """Train the model one step on `rows`; gives the noisy weights that were sent.
+
+        A row that cannot be encoded counts as absent: were there silence instead, it would tell what the row holds. To
+        see what is wrong with rows, `client.task().encode(rows)` refuses the first that is, and sends nothing.
+        """
+        return self._run(self._talk.contribute(_training_on(rows)))
 
     def contribute(self, update: Update) -> np.ndarray:
-        """The same with any `update(task, weights)`, which has to clip and to add noise itself."""
-        return self._run(self._talk.contribute(update))
+        """The same with any `update(task, weights)`, which has to clip and to add noise itself.
+
+        It must not fail for anything that a client's data hold: what it has cost is paid by then, and silence tells.
+        """
+        return self._run(self._talk.contribute(lambda task: functools.partial(update, task)))
 
     def _run(self, talk: _Talk) -> Any:
         answer: httpx.Response | Exception | None = None
@@ -186,12 +212,13 @@ class AsyncClient:
         model: str,
         token: str,
         *,
-        budget: Budget | None,
+        budget: Budget | None = None,
+        unprotected: bool = False,
         retries: int = 4,
         timeout_s: float = 10.0,
         **http: Any,
     ) -> None:
-        self._talk = _Conversation(model, budget, retries)
+        self._talk = _Conversation(model, budget, retries, unprotected)
         self._http = httpx.AsyncClient(**_options(address, model, token, timeout_s), **http)
 
     async def task(self) -> Task:
@@ -200,11 +227,11 @@ class AsyncClient:
 
     async def train(self, rows: Rows) -> np.ndarray:
         """Train the model one step on `rows`; gives the noisy weights that were sent."""
-        return await self.contribute(_training_on(rows))
+        return await self._run(self._talk.contribute(_training_on(rows)))
 
     async def contribute(self, update: Update) -> np.ndarray:
         """The same with any `update(task, weights)`, which has to clip and to add noise itself."""
-        return await self._run(self._talk.contribute(update))
+        return await self._run(self._talk.contribute(lambda task: functools.partial(update, task)))
 
     async def _run(self, talk: _Talk) -> Any:
         answer: httpx.Response | Exception | None = None
@@ -236,8 +263,12 @@ class AsyncClient:
 _VERBS = {"task": "give its task", "draw": "give an instance", "update": "take an update"}
 
 
-def _training_on(rows: Rows) -> Update:
-    return lambda task, weights: client_update(task, weights, *task.encode(rows), key=root().derive("update"))
+def _training_on(rows: Rows) -> _Prepared:
+    def prepare(task: Task) -> Callable[[np.ndarray], np.ndarray]:
+        x, y = task.encode(rows, strict=False)
+        return lambda weights: client_update(task, weights, x, y, key=root().derive("update"))
+
+    return prepare
 
 
 def _options(address: str, model: str, token: str, timeout_s: float) -> dict[str, Any]:
