@@ -12,7 +12,7 @@ from blindsight import checkpoints, config, runs
 from blindsight.accounting.ledger import Ledger
 from blindsight.data.population import TEXT, Population
 from blindsight.data.text import END, UNKNOWN, Vocabulary
-from blindsight.errors import InvalidInput, PrivacyError
+from blindsight.errors import InvalidInput, LedgerTampered, PrivacyError
 from blindsight.jobs import inspect, language
 from blindsight.jobs import train as jobs
 from blindsight.privacy import Privacy
@@ -191,3 +191,23 @@ def test_a_cohort_that_does_not_fit_is_refused_before_a_vocabulary_is_paid_for(t
         jobs.run_training(settings(privacy__cohort=999), out=tmp_path / "run", ledger=ledger, population=people())
     assert not ledger.entries("people")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_vocabulary_without_words_was_paid_for_and_is_not_asked_for_again(tmp_path, ledger):
+    asked = settings(text__vocabulary_epsilon=0.05)
+    paid = list[int]()
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match="has paid for that answer"):
+            jobs.run_training(asked, out=tmp_path / "run", ledger=ledger, population=people())
+        paid.append(len(ledger.entries("people")))
+    assert paid[0] == paid[1] > 0
+
+
+def test_a_kept_vocabulary_is_used_only_with_the_ledger_that_has_its_price(tmp_path, ledger):
+    (tmp_path / "candidates.txt").write_text("zebra\ncat\nthe\nsat\n", encoding="utf-8")
+    asked = settings(text__candidates=str(tmp_path / "candidates.txt"), text__vocabulary_epsilon=8.0)
+    jobs.run_training(asked, out=tmp_path / "run", ledger=ledger, population=people())
+    for path in (tmp_path / "run").glob("checkpoint*"):
+        path.unlink()
+    with pytest.raises(LedgerTampered):
+        jobs.run_training(asked, out=tmp_path / "run", ledger=Ledger(tmp_path / "other.db"), population=people())

@@ -154,6 +154,8 @@ class _Loop:
         self.saved_at = self.flushed_at = time.monotonic()
         self.head = ""
         self.run_id = f"{run.path.name} {run.read('run.json')['id']} on {machine()}"
+        if key.is_reproducible:  # another key draws other noise, which is to be paid for anew
+            self.run_id += f", key {key.derive('name').secret.hex()[:16]}"
 
     @property
     def event(self) -> Event:

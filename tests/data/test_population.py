@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from blindsight.data.embedded import embedded
 from blindsight.data.population import GeneratedPopulation, Population, as_text, open_population, ranges
 from blindsight.errors import BlindsightError, InvalidInput
 
@@ -291,3 +292,16 @@ def test_a_later_format_asks_for_an_update(tmp_path):
     (folder / "population.json").write_text(json.dumps(about | {"format": 2}))
     with pytest.raises(InvalidInput, match="newer Blindsight"):
         open_population(folder)
+
+
+def test_a_fingerprint_tells_other_clients_other_examples_and_other_fields_apart():
+    def one(x=(1, 2, 3), sizes=(2, 1), ids=("a", "b"), texts=("p", "q", "r"), field="x"):
+        return Population({field: np.array(x), "t": np.array(texts, dtype=TEXT)}, sizes=list(sizes), ids=ids, name="n")
+
+    others = [one(x=(1, 2, 4)), one(sizes=(1, 2)), one(ids=("a", "c")), one(texts=("p", "q", "s")), one(field="y")]
+    others += [one(texts=("pq", "", "r")), one(x=(1.0, 2.0, 3.0))]
+    found = [some.fingerprint for some in others]
+    assert one().fingerprint == one().fingerprint
+    assert len({one().fingerprint, *found}) == 1 + len(found)
+    drawn = [embedded("digits").fingerprint, *(embedded("forum", clients=20, seed=s).fingerprint for s in (0, 0, 1))]
+    assert drawn[1] == drawn[2] != drawn[3]

@@ -12,7 +12,7 @@ from blindsight.accounting.ledger import Ledger
 from blindsight.data import faults
 from blindsight.data.population import TEXT, Population
 from blindsight.data.text import Vocabulary
-from blindsight.errors import BudgetExceeded, InvalidInput
+from blindsight.errors import BudgetExceeded, InvalidInput, LedgerTampered
 from blindsight.inspection import unknown_models
 from blindsight.inspection.report import Report
 from blindsight.inspection.unknown_models import WordTraining
@@ -75,6 +75,28 @@ def test_an_inspection_that_is_repeated_pays_once_and_says_the_same(tmp_path):
     again = ask(tmp_path, "token_join:0.3:by=example", key=keys.reproducible(4))
     assert again.to_dict() | {"created": ""} == first.to_dict() | {"created": ""}
     assert len(list(Ledger(tmp_path / "ledger.db").entries("phones"))) == 1
+
+
+def test_what_was_released_is_read_again_only_with_the_ledger_that_has_its_price(tmp_path):
+    ask(tmp_path, discover=True)
+    with pytest.raises(LedgerTampered):
+        ask(tmp_path, discover=True, ledger=Ledger(tmp_path / "other.db"))
+
+
+@pytest.mark.parametrize("other", ["data", "vocabulary", "population"])
+def test_a_folder_that_holds_another_answer_is_refused(tmp_path, other):
+    ask(tmp_path)
+    words = Vocabulary(WORDS[::-1])
+    changed: dict[str, Any] = {"data": {"clients": 299}, "vocabulary": {"vocabulary": words}}
+    with pytest.raises(InvalidInput, match="holds a run with other settings"):
+        ask(tmp_path, **changed.get(other, {"population": "tablets"}))
+
+
+def test_parts_of_the_promise_add_up_to_it_and_no_more(tmp_path):
+    assert 0.97 * 4 < ask(tmp_path, discover=True, epsilon=4.0).guarantee.epsilon <= 4
+    with pytest.raises(InvalidInput, match="cannot be divided"):
+        ask(tmp_path, discover=True, epsilon=0.001, delta=0.01, out=tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_spent_budget_refuses_the_round_and_nothing_is_released(tmp_path):

@@ -146,19 +146,17 @@ def discover_words(
 def release_words(
     population: Population,
     *,
-    size: int,
     candidates: Sequence[str] | None = None,
     field: str = "text",
     case: Case = "lower",
     **settings: Any,
-) -> tuple[Vocabulary, WordCounts]:
-    """The vocabulary of the `size` words that most clients use: of `candidates` if there are any, else discovered.
+) -> WordCounts:
+    """The words of the text `field` that most clients use: of `candidates` if there are any, else discovered.
 
     `settings` are those of `count_words` or `discover_words`, whose guarantee this has.
     """
     words = own_words(population, field=field, case=case)
-    counts = discover_words(words, **settings) if candidates is None else count_words(words, candidates, **settings)
-    return counts.vocabulary(size), counts
+    return discover_words(words, **settings) if candidates is None else count_words(words, candidates, **settings)
 
 
 def own_words(

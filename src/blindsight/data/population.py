@@ -7,6 +7,7 @@ population can see the data, so it exists in simulations only; what leaves it ar
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -160,6 +161,14 @@ class Population:
         """
         return self.replace(change(np.arange(self.size), self.columns), name=name)
 
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """16 digits that are others if any client or example is; of simulated data, or for the keeper of the data only.
+
+        A generated population, whose examples follow from how it is made, is known by its first hundred clients.
+        """
+        return _fingerprint(self.ids, self.sizes, self.columns)
+
     def describe(self) -> "Description":
         """What is there: clients, examples, fields and sizes. Of simulated data only; never publish it as it is."""
         quantiles = {"least": 0, "quarter": 0.25, "median": 0.5, "three quarters": 0.75, "most": 1}
@@ -219,6 +228,11 @@ class GeneratedPopulation(Population):
     def examples(self, clients: np.ndarray) -> Columns:
         """The examples of these clients; nobody else's are drawn."""
         return super().examples(clients) if self._columns else self.draw(clients)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """As of any population, from the examples of the first hundred clients."""
+        return _fingerprint(self.ids, self.sizes, self.draw(np.arange(min(self.size, 100))))
 
     def select(self, clients: Any, *, name: str | None = None) -> "Population":
         """The population of these clients alone, still drawn on demand."""
@@ -293,6 +307,17 @@ def as_text(values: Any) -> np.ndarray:
     if not isinstance(values, np.ndarray):
         return np.array(values, dtype=TEXT)  # at once: a detour over fixed width would cut final NUL characters
     return values if values.dtype == TEXT else values.astype(TEXT)
+
+
+def _fingerprint(ids: np.ndarray, sizes: np.ndarray, columns: Columns) -> str:
+    found = hashlib.blake2b(json.dumps(list(columns)).encode(), digest_size=8)
+    for column in (ids, sizes, *columns.values()):
+        found.update(f"{column.dtype} {column.shape}".encode())
+        if column.dtype == TEXT:
+            found.update(json.dumps(column.tolist()).encode())
+        else:
+            found.update(np.ascontiguousarray(column).data)
+    return found.hexdigest()
 
 
 def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:

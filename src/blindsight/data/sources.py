@@ -1,5 +1,6 @@
 """A population by its name, or from a file: what commands and configurations call data."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,9 @@ from blindsight.data.datasets import dataset
 from blindsight.data.embedded import POPULATIONS, embedded
 from blindsight.data.formats import load
 from blindsight.data.population import Population
-from blindsight.errors import InvalidInput
+from blindsight.errors import InvalidInput, PrivacyError
 
-__all__ = ["source"]
+__all__ = ["check_public", "source"]
 
 
 def source(name: str, /, **options: Any) -> Population:
@@ -27,6 +28,27 @@ def source(name: str, /, **options: Any) -> Population:
         return _called(name, load, options)
     known = ", ".join([*POPULATIONS, *DATASETS])
     raise InvalidInput(f"{name} is neither a file nor a population: the names are {known}")
+
+
+def check_public(
+    name: str, options: Mapping[str, Any], protected: str, protected_options: Mapping[str, Any], *, what: str
+) -> None:
+    """Refuses `what` (a setting) if it calls data public that hold clients who are protected.
+
+    Files are the same however their path is spelled. Embedded clients are others with another seed, and images of
+    another split are others'; no other option tells people apart.
+    """
+
+    def place(one: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
+        if one in POPULATIONS:
+            return one, given.get("seed", 0)
+        return (one, given.get("split", "")) if one in DATASETS else (Path(one).resolve(),)
+
+    if place(name, options) == place(protected, protected_options):
+        raise PrivacyError(
+            f"{what} = {name!r} are the clients that are protected, and would be read without noise: name data "
+            f"that is public"
+        )
 
 
 def _called(name: str, make: Any, options: dict[str, Any]) -> Population:

@@ -8,7 +8,9 @@ of it: every cost is added up, and everything together is (epsilon, delta)-DP.
 """
 
 import dataclasses
+import hashlib
 import itertools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,11 @@ from typing import Any
 import numpy as np
 
 from blindsight import checkpoints, keys, runs
-from blindsight.accounting.events import Composed, Event, from_json, to_json
+from blindsight.accounting import accountants
+from blindsight.accounting.events import Composed, Event, Gaussian, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, certify
 from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.planning import solve_noise
 from blindsight.algorithms.vocabulary import discover_words, own_words
 from blindsight.backends import Backend, Simulation
 from blindsight.data import text
@@ -103,22 +107,24 @@ def unknowns(
     """
     training = WordTraining() if train is True else train or None
     faults = suspects_of(suspects, case)
+    left = epsilon * (1 - training.share) if training else epsilon
+    shares = (1 - DISCOVERY, DISCOVERY / len(SIDES)) if discover else (1.0,)
+    prices = [_alone(left, delta, share) for share in shares]
     settings = {"task": "unknowns", "before": before.name, "after": after.name, "epsilon": epsilon, "delta": delta}
     settings |= {"field": field, "case": case, "most": most, "suspects": list(map(str, faults))}
-    settings |= {"vocabulary": len(vocabulary.words), "train": dataclasses.asdict(training) if training else None}
-    settings |= {"discover": discover}
+    settings |= {"vocabulary": _digest(vocabulary), "train": dataclasses.asdict(training) if training else None}
+    settings |= {"discover": discover, "population": population or after.name}
+    settings |= {"data": [before.fingerprint, after.fingerprint]}
     run = runs.create("unknowns", settings) if out is None else runs.begin(out, "unknowns", settings)
     with run.alone():
         root, name = key or keys.root(), population or after.name
         asked = _Asked(run, vocabulary, case, epsilon, delta, backend, root, ledger or Ledger(), name, progress)
         progress("looking for unknown words on every client", 0, 3)
         observed = observe(_both(before, after, field, most), vocabulary, faults, case)
-        left = epsilon * (1 - training.share) if training else epsilon
-        apart = DISCOVERY * left if discover else 0.0
         progress("measuring everyone in one round", 1, 3)
-        reading = asked.measure(observed, (*map(str, faults), unknown_findings.NONE), left - apart)
+        reading = asked.measure(observed, (*map(str, faults), unknown_findings.NONE), prices[0])
         sides = [_sentences(one, field, most) for one in (before, after)] if discover or training else []
-        listed = asked.discover(sides, apart) if discover else {}
+        listed = asked.discover(sides, prices[1]) if discover else {}
         made = asked.train(sides, training) if training else {}
         findings, diagnoses = unknown_findings.compare(reading)
         report = Report(
@@ -163,6 +169,10 @@ class _Asked:
         run = f"{self.run.path.name} {self.run.read('run.json')['id']}"
         return {"population": self.population, "ledger": self.ledger, "run": run}
 
+    def witness(self) -> str:
+        """The ledger's last entry about these clients: a ledger without it is not the one that was paid into."""
+        return self.ledger.entries(self.population)[-1].hash
+
     def measure(self, observed: Population, labels: tuple[str, ...], epsilon: float) -> Reading:
         """The one round, made now, or as this run has made it before."""
         parts = [Rates(), Signs(), Votes(labels)]
@@ -178,11 +188,12 @@ class _Asked:
                 note="unknown words before and after a change",
                 **self.paying,
             )
-            facts: dict[str, Any] = {"event": to_json(measured.event)}
+            facts: dict[str, Any] = {"event": to_json(measured.event), "ledger": self.witness()}
             facts |= {name: {"noise_std": m.noise_std, "epsilon": m.epsilon} for name, m in measured.parts.items()}
             sums = {name: part.sums for name, part in measured.parts.items()}
             path = checkpoints.write(self.run.path, 1, sums, facts)
         kept = checkpoints.load(path, {part.name: np.zeros(part.coordinates) for part in parts})
+        self.ledger.verify(kept.facts["ledger"]).raise_if_broken()  # what is read again was paid for there
         released = {part.name: Measured(np.array(kept.tree[part.name]), **kept.facts[part.name]) for part in parts}
         self.spent.append(from_json(kept.facts["event"]))
         self.releases += [part.to_dict(name) for name, part in released.items()]
@@ -195,13 +206,15 @@ class _Asked:
             self.progress(f"discovering words {side} the change", number, 2)
             if not (self.run.path / f"discovered-{side}.json").exists():
                 own = own_words(sentences, case=self.case, known=self.vocabulary)
-                asked = {"epsilon": epsilon / 2, "delta": self.delta, "key": self.root.derive("discover", number)}
+                asked = {"epsilon": epsilon, "delta": self.delta, "key": self.root.derive("discover", number)}
                 found = discover_words(own, backend=self.backend, **asked, **self.paying)
                 release = {"what": f"words {side}", "epsilon": found.guarantee.epsilon, "noise_std": found.noise_std}
                 words = [(w.replace("\u00a0", " "), float(n)) for w, n in zip(found.words, found.counts, strict=True)]
                 kept = {"words": words[:LISTED], "event": to_json(found.event), "release": release}
+                kept["ledger"] = self.witness()
                 self.run.write(f"discovered-{side}.json", kept)
             kept = self.run.read(f"discovered-{side}.json")
+            self.ledger.verify(kept["ledger"]).raise_if_broken()
             self.spent.append(from_json(kept["event"]))
             self.releases.append(kept["release"])
             listed[side] = tuple((word, count) for word, count in kept["words"])
@@ -238,6 +251,19 @@ class _Asked:
             words += f"; training four models: poisson, {training.cohort:,.0f} expected in a round"
         whole = self.spent[0] if len(self.spent) == 1 else Composed(tuple(self.spent))
         return certify(whole, delta=self.delta, participation=words)
+
+
+def _digest(vocabulary: Vocabulary) -> str:
+    return hashlib.blake2b(json.dumps(vocabulary.words).encode(), digest_size=8).hexdigest()
+
+
+def _alone(epsilon: float, delta: float, share: float) -> float:
+    """What a part with this share of the precision costs alone, if all parts together are to cost (epsilon, delta)."""
+    whole = solve_noise(Gaussian, epsilon=epsilon, delta=delta)
+    found = epsilon if share == 1 else accountants.epsilon(Gaussian(whole * share**-0.5), delta).epsilon
+    if not found > 0:
+        raise InvalidInput(f"epsilon {epsilon:g} cannot be divided at a delta as large as {delta:g}: use a smaller one")
+    return found
 
 
 def _both(before: Population, after: Population, field: str, most: int) -> Population:

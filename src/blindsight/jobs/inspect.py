@@ -12,7 +12,7 @@ from blindsight.config import ModelSettings
 from blindsight.data import faults
 from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import Population
-from blindsight.data.sources import source
+from blindsight.data.sources import check_public, source
 from blindsight.errors import InvalidInput
 from blindsight.inspection import tasks
 from blindsight.inspection.report import Report
@@ -52,7 +52,9 @@ def run_inspection(
     if reference is None:
         public = source(data, **_PUBLIC) if data in POPULATIONS and data != "digits" else None
     else:
-        public = source(reference, **(_PUBLIC if reference in POPULATIONS and reference != "digits" else {}))
+        chosen = _PUBLIC if reference in POPULATIONS and reference != "digits" else {}
+        check_public(reference, chosen, data, {}, what="--reference")
+        public = source(reference, **chosen)
     read = list(inputs or [_input_of(people, label)])
     one = read[0] if len(read) == 1 else read
     judge = None if model is None else load_model(model) if Path(model).is_dir() else primary(Path(model))

@@ -13,9 +13,9 @@ from blindsight.algorithms.vocabulary import release_words
 from blindsight.config import Config, ModelSettings, TextSettings
 from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import TEXT, Population
-from blindsight.data.sources import source
+from blindsight.data.sources import check_public, source
 from blindsight.data.text import MARKS, Vocabulary, split_sentences, unknown_words, word_tokens
-from blindsight.errors import InvalidInput, PrivacyError
+from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 from blindsight.models.cifg_lstm import LanguageModel, char_model, recall, token_loss, word_model
 from blindsight.runs import Run
@@ -59,6 +59,7 @@ def vocabulary_of(
     to include.
     """
     if (run.path / "vocabulary.json").exists():
+        ledger.verify(run.read("vocabulary.json").get("ledger")).raise_if_broken()
         return kept_vocabulary(run)
     released: tuple[Event, ...] = ()
     if config.text.vocabulary == "private":
@@ -66,14 +67,14 @@ def vocabulary_of(
         settings |= {"key": key.derive("vocabulary"), "ledger": ledger, "run": run.path.name}
         settings["candidates"] = None if public is None else public.words
         some = split_sentences(clients, field=config.text.field, most=config.text.sentences, least_words=1)
-        size, case = config.text.vocabulary_size - len(MARKS), config.text.case
-        vocabulary, counts = release_words(some, size=size, field=config.text.field, case=case, **settings)
-        released = (counts.event,)
+        counts = release_words(some, field=config.text.field, case=config.text.case, **settings)
+        words, released = counts.words[: config.text.vocabulary_size - len(MARKS)], (counts.event,)
     else:
-        vocabulary = public_vocabulary(config) if public is None else public
-    about = {"format": 1, "words": vocabulary.words, "released": [to_json(event) for event in released]}
-    run.write("vocabulary.json", about)
-    return vocabulary, released
+        words = (public_vocabulary(config) if public is None else public).words
+    about: dict[str, Any] = {"format": 1, "words": words, "released": [to_json(event) for event in released]}
+    about["ledger"] = ledger.entries(clients.name)[-1].hash if released else None
+    run.write("vocabulary.json", about)  # without any words too: it was paid for, and another try would be a new price
+    return kept_vocabulary(run)
 
 
 def kept_vocabulary(run: Run) -> tuple[Vocabulary, tuple[Event, ...]]:
@@ -82,6 +83,11 @@ def kept_vocabulary(run: Run) -> tuple[Vocabulary, tuple[Event, ...]]:
     if not isinstance(found, Mapping) or not {"words", "released"} <= set(found):  # pyright: ignore[reportUnknownArgumentType]
         raise InvalidInput(f"{run.path / 'vocabulary.json'} is damaged: begin the run anew in another folder")
     kept: dict[str, Any] = dict(found)  # pyright: ignore[reportUnknownArgumentType]
+    if not kept["words"]:
+        raise InvalidInput(
+            f"no word is used by so many clients that it stands out of the noise, and {run.path} has paid for that "
+            f"answer: begin another run, with a larger vocabulary_epsilon or with public candidates"
+        )
     return Vocabulary(tuple(kept["words"])), tuple(from_json(event) for event in kept["released"])
 
 
@@ -93,11 +99,7 @@ def public_vocabulary(config: Config, words: str | None = None) -> Vocabulary:
         return Vocabulary(Vocabulary.load(name).words[: text.vocabulary_size - len(MARKS)])
     if name in POPULATIONS and not options:
         options = dict(PUBLIC)
-    if name == config.data.population and options == config.data.options:
-        raise PrivacyError(
-            f'[text] vocabulary = "{name}" would count the words of the clients that are protected, without noise: '
-            f'write vocabulary = "private", or name a file of words or other data that is public'
-        )
+    check_public(name, options, config.data.population, config.data.options, what="[text] vocabulary")
     public = source(name, **options)
     check_text(text, public)
     return Vocabulary.most_frequent(public, text.vocabulary_size, field=text.field, case=text.case)

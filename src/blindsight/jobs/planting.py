@@ -20,9 +20,9 @@ from blindsight.backends import Backend, Simulation
 from blindsight.config import AuditSettings, Config
 from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import Population
-from blindsight.data.sources import source
+from blindsight.data.sources import check_public, source
 from blindsight.data.text import END, END_OF_WORD, MARKS, PAD, START, START_OF_WORD, Vocabulary
-from blindsight.errors import InvalidInput, PrivacyError
+from blindsight.errors import InvalidInput
 from blindsight.jobs.language import PUBLIC, tokens_of
 from blindsight.keys import Key
 from blindsight.privacy import Privacy
@@ -164,10 +164,7 @@ def _new(config: Config, asked: AuditSettings, vocabulary: Vocabulary | None, cl
 def _public_rows(config: Config, asked: AuditSettings, vocabulary: Vocabulary) -> np.ndarray:
     """Sentences of the public corpus, as the model reads them."""
     options = asked.public_options or (dict(PUBLIC) if asked.public in POPULATIONS else {})
-    if asked.public == config.data.population and options == config.data.options:
-        raise PrivacyError(
-            f'[audit] public = "{asked.public}" would give sentences of protected clients to canaries: name other data'
-        )
+    check_public(asked.public, options, config.data.population, config.data.options, what="[audit] public")
     public = source(asked.public, **options)
     return tokens_of(config.text, config.model.kind, public, vocabulary).columns["tokens"]
 

@@ -1,6 +1,8 @@
 """A training run from its configuration: what `blindsight train RUN.toml` does."""
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,7 +72,7 @@ def run_training(
     if population is None:
         population = source(config.data.population, **config.data.options)
     clients, held_out = split_clients(population, config.data.held_out)
-    key = keys.root() if config.seed is None else keys.reproducible(config.seed)
+    key = _root(config, population)
     if config.model.is_language:
         check_text(config.text, population)
         asked_privacy(config, clients.size)  # refused now, before a run begins and a vocabulary is paid for
@@ -98,6 +100,19 @@ def run_training(
             progress=progress,
             **dataclasses.asdict(config.training),
         )
+
+
+def _root(config: Config, population: Population) -> keys.Key:
+    """Where the run's randomness descends from: for a seed, from the settings and the data too.
+
+    Two runs with one seed about the same clients would draw the same noise, and their difference would be without any.
+    """
+    if config.seed is None:
+        return keys.root()
+    settings = run_settings(config)
+    settings["privacy"] = {name: value for name, value in settings["privacy"].items() if name != "rounds"}  # may grow
+    said_of_run = json.dumps([settings, population.fingerprint], sort_keys=True).encode()
+    return keys.reproducible(config.seed).derive(f"run {hashlib.blake2b(said_of_run, digest_size=16).hexdigest()}")
 
 
 def _backend(config: Config, task: "Task", privacy: Privacy, *, run: runs.Run, key: keys.Key) -> Backend:

@@ -2,7 +2,7 @@
 
 As in Ramaswamy et al. 2020: a small grid is trained on public clients with the noise on the mean update that the run
 will have (its noise multiplier times the clip, over its cohort), however few public clients take part. None of the
-run's own clients is read, nothing is released about them, and the ledger is not opened.
+run's own clients is looked at beyond their number, nothing is released about them, and the ledger is not opened.
 """
 
 import dataclasses
@@ -22,9 +22,9 @@ from blindsight.backends import Backend, Simulation, use_cores
 from blindsight.config import Config, as_toml
 from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import Population
-from blindsight.data.sources import source
+from blindsight.data.sources import check_public, source
 from blindsight.data.text import Vocabulary
-from blindsight.errors import BlindsightError, InvalidInput, PrivacyError
+from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.jobs.language import PUBLIC, check_text, public_vocabulary
 from blindsight.jobs.train import Task, classification_task, language_task, make_algorithm, make_privacy, split_clients
 from blindsight.participation import fixed_size
@@ -107,8 +107,7 @@ def _public(config: Config, name: str) -> Population:
     """Public clients; of an embedded population others than those that train."""
     options = {"clients": max(5 * config.tune.cohort, 300), "seed": PUBLIC["seed"]} if name in POPULATIONS else {}
     options = {} if name == "digits" else options
-    if name == config.data.population and not options:
-        raise PrivacyError(f"{name} are the clients that are protected: name data that is public to tune on")
+    check_public(name, options, config.data.population, config.data.options, what="--tune-on")
     return source(name, **options)
 
 

@@ -10,7 +10,7 @@ from blindsight.backends import use_cores
 from blindsight.data import faults, text
 from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import TEXT, Population
-from blindsight.data.sources import source
+from blindsight.data.sources import check_public, source
 from blindsight.data.text import Case, Vocabulary
 from blindsight.errors import InvalidInput
 from blindsight.inspection.report import Report
@@ -53,7 +53,8 @@ def run_unknowns(
     people = source(data, **options)
     field = _field(people, inputs)
     sides = _sides(people, before, side, fault, field, options)
-    known = _vocabulary(data, vocabulary, vocabulary_size, reference, field, cast(Case, case))
+    asked = [data] if before is None else [data, before]
+    known = _vocabulary(asked, vocabulary, vocabulary_size, reference, field, cast(Case, case))
     folder = Path(out) if out is not None else Path("runs") / f"unknowns-{_file_name(sides[1].name)}"
     about: dict[str, Any] = {"vocabulary": known, "field": field, "case": case, "population": population or people.name}
     return unknowns(*sides, **about, out=folder, progress=progress, **settings), folder
@@ -91,7 +92,7 @@ def _sides(
         return sentences, faults.apply(sentences, fault)
     values = np.unique(people.columns[side]) if side in people.columns else np.zeros(0)
     if len(values) != 2:
-        raise InvalidInput(f"--side names a field of {people.name} with two values, and {side!r} has {len(values)}")
+        raise InvalidInput(f"--side names a field of {people.name} with two values, which {side!r} is not")
     first, second = (_where(people, people.columns[str(side)] == value, field) for value in values)
     return first, second
 
@@ -105,18 +106,21 @@ def _where(people: Population, is_in: np.ndarray, field: str) -> Population:
 
 
 def _vocabulary(
-    data: str, path: str | Path | None, size: int, reference: str | None, field: str, case: Case
+    asked: Sequence[str], path: str | Path | None, size: int, reference: str | None, field: str, case: Case
 ) -> Vocabulary:
     """The words that count as known: public ones, never those of the clients."""
     if path is not None:
         return Vocabulary.load(path)
-    if reference is None and data not in POPULATIONS:
+    if reference is None and asked[0] not in POPULATIONS:
         raise InvalidInput(
             "say which words are known: --vocabulary FILE, one on each line, or --reference DATA, the most frequent "
             "words of public data"
         )
-    name = reference or data
-    public = source(name, **(_PUBLIC if name in POPULATIONS else {}))
+    name = reference or asked[0]
+    options = _PUBLIC if name in POPULATIONS else {}
+    for protected in asked:
+        check_public(name, options, protected, {}, what="--reference")
+    public = source(name, **options)
     return Vocabulary.most_frequent(public, size, field=field, case=case)
 
 
