@@ -224,7 +224,7 @@ def test_mistakes_need_labels(tmp_path):
 
 def test_noise_is_in_what_is_kept(tmp_path):
     """Two keys, two measurements: whatever the run directory holds has noise in it."""
-    people, arms = halves(clients=100), selection.by_accuracy(0.5, 0.9)
+    people, arms = faults.apply(halves(clients=200), "invert:0.5"), selection.by_accuracy(0.5, 0.9)
     one = inspect(tmp_path / "a", people, arms)
     other = inspect(tmp_path / "b", people, arms, key=keys.reproducible(8))
     assert all(f.effect != g.effect for f, g in zip(one.findings[:5], other.findings[:5], strict=True))

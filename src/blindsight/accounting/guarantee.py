@@ -153,8 +153,10 @@ def _assumptions(leaf: Event, unit: Unit) -> list[str]:
     if (isinstance(noise, Gaussian) and noise.kl_slack == 0) or (isinstance(noise, Laplace) and not noise.discrete):
         found.append("the noise is ideal: computer arithmetic on it is exact, as only the `exact` sampler ensures")
     if isinstance(noise, Gaussian | Laplace) and noise.reproducible:
-        found.append("nobody who sees a release knows the seed of this reproducible run: it gives the noise away")
-        found.append("nothing else about these clients was released with the same seed: noise would cancel out")
+        found.append(
+            "nobody who sees a release knows the seed of this reproducible run, which gives the noise away, and nothing "
+            "else was released with it, for equal noise cancels out"
+        )
     if isinstance(noise, RandomizedResponse):
         found.append(f"each {unit} randomises its own answer, and nobody sees the answer before that")
     return found
