@@ -154,8 +154,8 @@ def _assumptions(leaf: Event, unit: Unit) -> list[str]:
         found.append("the noise is ideal: computer arithmetic on it is exact, as only the `exact` sampler ensures")
     if isinstance(noise, Gaussian | Laplace) and noise.reproducible:
         found.append(
-            "nobody who sees a release knows the seed of this reproducible run, which gives the noise away, and nothing "
-            "else was released with it, for equal noise cancels out"
+            "nobody who sees a release knows the seed of this reproducible run, which gives the noise away, and "
+            "nothing else was released with it, for equal noise cancels out"
         )
     if isinstance(noise, RandomizedResponse):
         found.append(f"each {unit} randomises its own answer, and nobody sees the answer before that")
