@@ -97,7 +97,10 @@ export interface ClientOptions {
   url: string | URL;
   model: string;
   token: string;
-  budget: Budget;
+  /** Required, unless `unprotected`. */
+  budget?: Budget;
+  /** By name only: no budget is needed, and a task without noise is answered. */
+  unprotected?: boolean;
   attempts?: number;
   timeout_s?: number;
   fetch?: typeof globalThis.fetch;
@@ -106,7 +109,7 @@ export interface ClientOptions {
 
 export class Client {
   constructor(options: ClientOptions);
-  readonly budget: Budget;
+  readonly budget?: Budget;
   task(): Promise<Task>;
   draw(): Promise<Drawn>;
   send(drawn: Pick<Drawn, "ticket" | "version">, weights: Float32Array): Promise<void>;

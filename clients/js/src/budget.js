@@ -11,7 +11,7 @@ import { BlindsightError, PrivacyError } from "./errors.js";
 const KEY = "blindsight:budget";
 
 /** @typedef {{ count: number, epsilon: number, delta: number }} Sent what one model was sent */
-/** @typedef {{ unit: string, models: Record<string, Sent> }} Book */
+/** @typedef {{ unit: string, models: Map<string, Sent> }} Book a Map: a model may be called `constructor` */
 
 /** A limit on all updates that a client sends, to all models. */
 export class Budget {
@@ -42,13 +42,20 @@ export class Budget {
 
   /** How many updates a model was sent. @param {string} model */
   sent(model) {
-    return this.#read().models[model]?.count ?? 0;
+    return this.#read().models.get(model)?.count ?? 0;
   }
 
-  /** What one update for a task costs, in this budget's unit. @param {import("../index.d.ts").Task} task */
-  price({ unit, weights, epsilon, delta }) {
+  /**
+   * What one update for a task costs, in this budget's unit: never nothing, and never less.
+   * @param {import("../index.d.ts").Task} task
+   */
+  price({ model, unit, weights, epsilon, delta }) {
     const times = this.unit === "model" && unit === "feature" ? weights : 1;
-    return { epsilon: Number(epsilon === "inf" ? Infinity : epsilon) * times, delta: delta * times };
+    const isWorth = typeof epsilon === "number" && epsilon > 0 && typeof delta === "number" && delta >= 0;
+    const price = { epsilon: Number(epsilon) * times, delta: delta * times };
+    if (!isWorth || !(times >= 1) || !Number.isFinite(price.epsilon) || !Number.isFinite(price.delta))
+      throw new PrivacyError(`an update for ${model} has no price that a budget could bear: nothing is sent`);
+    return price;
   }
 
   /**
@@ -57,9 +64,10 @@ export class Budget {
    */
   refusal(task) {
     const sent = this.sent(task.model);
-    if (sent >= task.participations) {
+    if (!(sent < task.participations)) {
       return `${task.model} was sent ${sent} updates and may have ${task.participations}: nothing more is sent`;
     }
+    if (task.epsilon === "inf") return `an update for ${task.model} has no noise and any price: nothing is sent`;
     const [price, spent] = [this.price(task), this.spent];
     if (fits(spent.epsilon + price.epsilon, this.epsilon) && fits(spent.delta + price.delta, this.delta))
       return undefined;
@@ -79,25 +87,27 @@ export class Budget {
       const refusal = this.refusal(task);
       if (refusal) throw new PrivacyError(refusal);
       const book = this.#read();
-      const before = book.models[task.model] ?? { count: 0, epsilon: 0, delta: 0 };
+      const before = book.models.get(task.model) ?? { count: 0, epsilon: 0, delta: 0 };
       const price = this.price(task);
       const after = {
         count: before.count + 1,
         epsilon: before.epsilon + price.epsilon,
         delta: before.delta + price.delta,
       };
-      this.#write(JSON.stringify({ ...book, models: { ...book.models, [task.model]: after } }));
+      book.models.set(task.model, after);
+      this.#write(JSON.stringify({ unit: book.unit, models: Object.fromEntries(book.models) }));
     });
   }
 
   /** @returns {Book} */
   #read() {
     const text = this.#store.getItem(KEY);
-    if (text === null) return { unit: this.unit, models: {} };
+    if (text === null) return { unit: this.unit, models: new Map() };
     try {
-      const book = JSON.parse(text);
-      const sent = Object.values(book.models).flatMap(({ count, epsilon, delta }) => [count, epsilon, delta]);
-      if (typeof book.unit === "string" && sent.every((value) => value >= 0)) return book;
+      const { unit, models } = JSON.parse(text);
+      const book = { unit, models: new Map(Object.entries(models)) };
+      const amounts = [...book.models.values()].flatMap(({ count, epsilon, delta }) => [count, epsilon, delta]);
+      if (typeof unit === "string" && amounts.every((value) => typeof value === "number" && value >= 0)) return book;
     } catch {
       // below: a record that cannot be read is not a record of nothing
     }
@@ -120,7 +130,7 @@ export class Budget {
 /** @param {Book} book */
 function total({ models }) {
   const sum = (/** @type {"epsilon" | "delta"} */ name) =>
-    Object.values(models).reduce((all, sent) => all + sent[name], 0);
+    [...models.values()].reduce((all, sent) => all + sent[name], 0);
   return { epsilon: sum("epsilon"), delta: sum("delta") };
 }
 

@@ -1,6 +1,7 @@
 /** Draw a model, move it by a noised step, send it back: over fetch, with patience. */
 
 import { BlindsightError, PrivacyError } from "./errors.js";
+import { readable } from "./features.js";
 import { checkTask } from "./task.js";
 import { noised, slope } from "./update.js";
 
@@ -19,12 +20,17 @@ export class Client {
   #wait;
   #attempts;
   #timeout;
+  #unprotected;
   /** @type {import("../index.d.ts").Task | undefined} */
   #task;
 
   /** @param {import("../index.d.ts").ClientOptions} options */
-  constructor({ url, model, token, budget, fetch, wait = pause, attempts = ATTEMPTS, timeout_s = TIMEOUT_S }) {
+  constructor({ url, model, token, budget, unprotected = false, fetch, wait = pause, ...patience }) {
+    const { attempts = ATTEMPTS, timeout_s = TIMEOUT_S } = patience;
+    if (!budget && unprotected !== true)
+      throw new BlindsightError("a client needs a budget of its own: give one, or say unprotected: true");
     this.budget = budget;
+    this.#unprotected = unprotected === true;
     this.#root = `${String(url).replace(/\/+$/, "")}/v1/models/${encodeURIComponent(model)}`;
     this.#model = model;
     this.#token = token;
@@ -68,22 +74,26 @@ export class Client {
   /**
    * Trains the model on the client's own examples, once. They stay here: what is sent is one step, clipped and noised.
    *
-   * The budget is charged before any noise is drawn. Whatever fails after that stays paid for: nobody can tell from
-   * here whether the update arrived.
+   * Whether it is sent does not depend on what the examples hold: those that cannot be encoded count as absent. The
+   * budget is charged before any noise is drawn. Whatever fails after that stays paid for: nobody can tell from here
+   * whether the update arrived.
    * @param {import("../index.d.ts").Example[]} examples none is fine, and looks like any other update
    * @returns {Promise<import("../index.d.ts").Contribution>}
    */
   async contribute(examples) {
     const task = await this.task();
-    const refusal = this.budget.refusal(task);
+    if (task.noise.kind === "none" && !this.#unprotected)
+      throw new PrivacyError(`the task of ${task.model} has no noise: nothing is sent, unless unprotected: true`);
+    const refusal = this.budget?.refusal(task);
     if (refusal) throw new PrivacyError(refusal); // before the service is asked for anything
+    const encoded = readable(task, examples); // now: a page may change them while the service is asked
     const drawn = await this.draw();
     if (drawn.version !== task.version) {
       this.#task = undefined;
       throw new BlindsightError("the model's task has changed: try again, and this client reads the new one");
     }
-    const direction = slope(task, drawn.weights, examples);
-    await this.budget.spend(task);
+    const direction = slope(task, drawn.weights, encoded);
+    await this.budget?.spend(task);
     const update = noised(task, direction, drawn.weights);
     await this.send(drawn, update.weights);
     return update;

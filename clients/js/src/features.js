@@ -16,13 +16,34 @@ export function fnv1a(bytes) {
 }
 
 /**
- * The numbers of one record.
+ * All records that can be encoded, with their responses. One that cannot counts as absent, whatever is wrong with it: a
+ * client that fell silent over a value would tell it, and a server could ask for a response with one category left out.
+ * @param {import("../index.d.ts").Task} task
+ * @param {import("../index.d.ts").Example[]} examples
+ * @returns {{ xs: Float64Array[], ys: number[] }}
+ */
+export function readable(task, examples) {
+  if (!Array.isArray(examples)) throw new BlindsightError("examples are a list of records: give one, or an empty list");
+  const pairs = Array.from(examples).flatMap((example) => {
+    try {
+      return [{ x: encode(task.features, example), y: respond(task, example) }];
+    } catch {
+      return [];
+    }
+  });
+  return { xs: pairs.map(({ x }) => x), ys: pairs.map(({ y }) => y) };
+}
+
+/**
+ * The numbers of one record; what cannot be encoded is refused, which is for those who prepare records.
  * @param {import("../index.d.ts").Features} features
  * @param {import("../index.d.ts").Example} example
  * @returns {Float64Array}
  */
 export function encode(features, example) {
-  const coordinates = new Map(features.fields.map((field) => [field.name, encodeField(field, example[field.name])]));
+  const coordinates = new Map(
+    features.fields.map((field) => [field.name, encodeField(field, held(example, field.name))]),
+  );
   const crosses = (features.crosses ?? []).map((pair) => cross(...both(pair, coordinates)));
   return Float64Array.from([features.intercept ? [1] : [], ...coordinates.values(), ...crosses].flat());
 }
@@ -58,7 +79,7 @@ function encodeField(field, value) {
  */
 export function respond(task, example) {
   const { response, family } = task;
-  const value = example[response.name];
+  const value = held(example, response.name);
   if (value === undefined)
     throw new BlindsightError(`the record has no ${response.name}, which the model learns to predict`);
   if (response.kind === "boolean") return truth(response, value);
@@ -67,6 +88,9 @@ export function respond(task, example) {
   if (found < 0) throw new BlindsightError(`${response.name} must be one of ${response.categories.join(", ")}`);
   return found;
 }
+
+/** What a record holds by itself: no record has a field `constructor`. @param {any} example @param {string} name */
+const held = (example, name) => (Object.hasOwn(example, name) ? example[name] : undefined);
 
 /** How many classes a response has: 0 for a number. @param {import("../index.d.ts").Field} response */
 export function classes(response) {
@@ -94,6 +118,7 @@ function truth(field, value) {
 function place(field, value) {
   if (value === null) return -1;
   if (typeof value !== "string" && !Number.isInteger(value)) throw refused(field, "text or a whole number", value);
+  if (typeof value === "number" && !Number.isSafeInteger(value)) return -1; // it may have been another number once
   return field.categories.indexOf(String(value));
 }
 

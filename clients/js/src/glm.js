@@ -94,7 +94,7 @@ const sigmoid = (score) => (score >= 0 ? 1 / (1 + Math.exp(-score)) : Math.exp(s
 
 /** @param {number[]} scores */
 function softmax(scores) {
-  const top = Math.max(...scores);
+  const top = scores.reduce((most, score) => Math.max(most, score), -Infinity); // too many to be arguments
   const raised = scores.map((score) => Math.exp(score - top));
   const total = raised.reduce((sum, one) => sum + one, 0);
   return raised.map((one) => one / total);

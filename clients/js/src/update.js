@@ -7,7 +7,7 @@
  */
 
 import { BlindsightError } from "./errors.js";
-import { encode, respond } from "./features.js";
+import { readable } from "./features.js";
 import { gradient } from "./glm.js";
 import { discreteGaussian, discreteLaplace } from "./noise.js";
 import { BITS } from "./task.js";
@@ -18,29 +18,26 @@ const INSIDE = 1 - 2 ** -30;
  * The weights to send back, and what they were made of. Only `weights` may leave the client: `change` is its data.
  * @param {import("../index.d.ts").Task} task
  * @param {Float32Array} drawn
- * @param {import("../index.d.ts").Example[]} examples none is fine, and looks like any other
+ * @param {import("../index.d.ts").Example[]} examples none is fine, and looks like any other; so do unreadable ones
  * @param {import("./noise.js").Coins} [coins]
  * @returns {import("../index.d.ts").Contribution}
  */
 export function clientUpdate(task, drawn, examples, coins) {
-  return noised(task, slope(task, drawn, examples), drawn, coins);
+  return noised(task, slope(task, drawn, readable(task, examples)), drawn, coins);
 }
 
 /**
- * The mean gradient of the examples. Whatever is wrong with them or with the weights is refused here, before anything
- * is paid for.
+ * The mean gradient of the examples. What is wrong with the weights is refused here, before anything is paid for.
  * @param {import("../index.d.ts").Task} task
  * @param {Float32Array} drawn
- * @param {import("../index.d.ts").Example[]} examples
+ * @param {{ xs: Float64Array[], ys: number[] }} examples
  */
-export function slope(task, drawn, examples) {
+export function slope(task, drawn, { xs, ys }) {
   if (drawn.length !== task.weights || !drawn.every(Number.isFinite)) {
     throw new BlindsightError(
       `${task.model} has ${task.weights} finite weights and the service sent others: draw it again`,
     );
   }
-  const xs = examples.map((example) => encode(task.features, example));
-  const ys = examples.map((example) => respond(task, example));
   return gradient(task.family, drawn, xs, ys);
 }
 

@@ -55,6 +55,41 @@ test("a task without noise is beyond any budget", () => {
   assert.match(budget.refusal(task({ epsilon: "inf" })), /nothing is sent/);
 });
 
+test("a price is finite and more than nothing, or there is none", async () => {
+  const store = new Map();
+  const budget = new Budget({ epsilon: 10, store });
+  const prices = [NaN, 0, -1, Infinity, "1", undefined, null].map((epsilon) => ({ ...task(), epsilon }));
+  const weights = [-1, 0, NaN, 0.5, Infinity, undefined, "x"].map((count) => ({ ...task(), weights: count }));
+  const deltas = [-1, NaN, Infinity, undefined].map((delta) => ({ ...task(), delta }));
+  for (const bad of [...prices, ...weights, ...deltas]) {
+    assert.throws(() => budget.price(bad), { name: "PrivacyError" }, JSON.stringify(bad));
+    await assert.rejects(budget.spend(bad), { name: "PrivacyError" });
+  }
+  await assert.rejects(budget.spend({ ...task(), participations: NaN }), { name: "PrivacyError" });
+  assert.equal(store.size, 0);
+});
+
+test("a model may have any name, and what it was sent is counted", async () => {
+  for (const model of ["constructor", "__proto__", "toString", "hasOwnProperty"]) {
+    const store = new Map();
+    const budget = new Budget({ epsilon: 10, unit: "feature", store });
+    assert.equal(budget.sent(model), 0);
+    await budget.spend(task({ model, participations: 1 }));
+    assert.deepEqual([budget.sent(model), budget.spent.epsilon], [1, 1]);
+    await assert.rejects(budget.spend(task({ model, participations: 1 })), /1 updates and may have 1/);
+    await budget.spend(task({ model: "links" }));
+    assert.equal(budget.spent.epsilon, 2);
+  }
+});
+
+test("amounts that are no numbers are not read as numbers", () => {
+  for (const epsilon of [[], "0", null, -1, { valueOf: 0 }]) {
+    const models = { links: { count: 1, epsilon, delta: 0 } };
+    const store = new Map([["blindsight:budget", JSON.stringify({ unit: "model", models })]]);
+    assert.throws(() => new Budget({ epsilon: 1, store }), /cannot be read/, JSON.stringify(epsilon));
+  }
+});
+
 test("a file keeps it over programs, and a record that cannot be read is not a record of nothing", async () => {
   const folder = mkdtempSync(join(tmpdir(), "blindsight-"));
   const path = join(folder, "budget.json");

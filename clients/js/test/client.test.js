@@ -9,12 +9,12 @@ import { examples, task } from "./tasks.js";
 const DRAWN = [0.5, -0.25, 0.125];
 
 /** A service of one model in one function, which can be told to fail first. */
-function service({ asked = task(), failures = {}, version = asked.version } = {}) {
+function service({ asked = task(), failures = {}, version = asked.version, weights = DRAWN } = {}) {
   const log = [];
   const answers = {
     task: () => Response.json(asked),
     draw: () =>
-      new Response(toBytes(Float32Array.from(DRAWN)), {
+      new Response(toBytes(Float32Array.from(weights)), {
         headers: { "Blindsight-Ticket": "t1", "Blindsight-Version": version },
       }),
     update: () => Response.json({}, { status: 202 }),
@@ -102,13 +102,83 @@ test("what was paid for stays paid for when sending fails", async () => {
   assert.equal(budget.spent.epsilon, 1);
 });
 
-test("examples that cannot be read and weights that are none cost nothing", async () => {
+test("no value of a client keeps it from sending", async () => {
+  // a server that leaves a category out would otherwise read it off the silence of those who have it
+  const asked = task({
+    family: "multinomial",
+    weights: 2,
+    features: { intercept: true, fields: [] },
+    response: { name: "diagnosis", kind: "category", categories: ["flu", "cold"] },
+  });
+  const thrower = {
+    get diagnosis() {
+      throw new Error("secret");
+    },
+  };
+  const values = ["flu", "hiv", null, NaN, undefined, {}, 7, true].map((diagnosis) => ({ diagnosis }));
+  for (const held of [...values, {}, null, thrower]) {
+    const stub = service({ asked, weights: [0, 0] });
+    const { client, budget } = clientOf(stub);
+    const { weights } = await client.contribute([held]);
+    assert.deepEqual(
+      stub.log.map(({ path }) => path),
+      ["task", "draw", "update"],
+    );
+    assert.ok(weights.every((weight) => weight !== 0));
+    assert.equal(budget.spent.epsilon, 1);
+  }
+});
+
+test("so many classes that they cannot be arguments change nothing about that", async () => {
+  const categories = Array.from({ length: 200_000 }, (_, place) => String(place));
+  const response = { name: "y", kind: "category", categories };
+  const asked = task({ family: "multinomial", weights: 200_000, features: { intercept: true, fields: [] }, response });
+  const stub = service({ asked, weights: new Float32Array(200_000) });
+  await clientOf(stub).client.contribute([{ y: "7" }]);
+  assert.equal(stub.log.at(-1).path, "update");
+});
+
+test("examples are read before the service is asked, and what is no list of them costs nothing", async () => {
   const stub = service();
   const { client, budget } = clientOf(stub);
-  await assert.rejects(
-    client.contribute([{ length: "long", https: true, phishing: true }]),
-    /length must be a finite number/,
-  );
+  await assert.rejects(client.contribute({ length: 50 }), /list of records/);
+  assert.deepEqual([stub.log.length, budget.spent.epsilon], [1, 0]);
+});
+
+test("a client without a budget says so, and only then answers a task without noise", async () => {
+  const options = { url: "http://service.test", model: "links", token: "secret" };
+  assert.throws(() => new Client(options), /unprotected: true/);
+  assert.throws(() => new Client({ ...options, unprotected: "no" }), /unprotected: true/);
+  const bare = task({ noise: { kind: "none", scale: 0, grid: null, bound: null }, epsilon: "inf" });
+  const stub = service({ asked: bare });
+  for (const epsilon of [1, Infinity]) {
+    const budget = new Budget({ epsilon, store: new Map() });
+    await assert.rejects(clientOf(stub, { budget }).client.contribute(examples), /has no noise/);
+  }
+  assert.ok(stub.log.every(({ path }) => path === "task"));
+  const { client } = clientOf(stub, { budget: undefined, unprotected: true });
+  const { noise } = await client.contribute(examples);
+  assert.ok(noise.every((steps) => steps === 0));
+});
+
+test("a server cannot have a budget paid back, nor spend beside it under another name", async () => {
+  const budget = new Budget({ epsilon: 1, store: new Map() });
+  const field = { name: "z", kind: "ngrams", sizes: [1], buckets: -2 };
+  const refund = task({ weights: -1, features: { intercept: true, fields: [field] } });
+  const honest = task({ unit: "model", norm: 1 });
+  const others = ["constructor", "__proto__", "toString"].map((model) => ({ ...honest, model }));
+  let arrived = 0;
+  for (const asked of [honest, refund, honest, refund, honest, ...others]) {
+    const stub = service({ asked });
+    await clientOf(stub, { budget }).client.contribute(examples).catch(() => {});
+    arrived += stub.log.filter(({ path }) => path === "update").length;
+  }
+  assert.equal(arrived, 1);
+  assert.equal(budget.spent.epsilon, 1);
+});
+
+test("weights that are none cost nothing", async () => {
+  const stub = service();
   const other = clientOf(service({ asked: task({ weights: 3 }) }), {
     fetch: async (address, init) =>
       address.endsWith("draw")
@@ -116,7 +186,7 @@ test("examples that cannot be read and weights that are none cost nothing", asyn
         : stub.fetch(address, init),
   });
   await assert.rejects(other.client.contribute(examples), /3 finite weights/);
-  assert.deepEqual([budget.spent.epsilon, other.budget.spent.epsilon], [0, 0]);
+  assert.equal(other.budget.spent.epsilon, 0);
   assert.ok(!stub.log.some(({ method }) => method === "POST"));
 });
 

@@ -75,6 +75,13 @@ test("runs of characters are runs of the bytes of UTF-8", () => {
   );
 });
 
+test("a record holds its own fields only", () => {
+  const fields = ["constructor", "__proto__"].map((name) => ({ name, kind: "boolean" }));
+  for (const field of fields) assert.throws(() => encode({ intercept: true, fields: [field] }, {}), /has no/);
+  const own = JSON.parse('{"constructor": true, "__proto__": false}');
+  assert.deepEqual([...encode({ intercept: false, fields }, own)], [1, 0]);
+});
+
 test("what cannot be encoded is refused without saying what it was", () => {
   for (const bad of [{ length: "secret" }, { length: NaN }, { https: "secret" }, { url: 7 }, { tld: undefined }]) {
     assert.throws(

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { encode, fnv1a, respond } from "../src/features.js";
+import { encode, fnv1a, readable, respond } from "../src/features.js";
 import { gradient, predict } from "../src/glm.js";
 import { checkTask } from "../src/task.js";
 import { clientUpdate, moved, wholeChange } from "../src/update.js";
@@ -61,6 +61,21 @@ golden.cases.forEach(
     });
   },
 );
+
+golden.cases.forEach(({ task, rows, x, y }, number) => {
+  test(`case ${number}: a row that cannot be encoded is absent`, () => {
+    const names = new Set([...task.features.fields.map(({ name }) => name), task.response.name]);
+    for (const name of names) {
+      const { [name]: _, ...lacking } = rows[0];
+      for (const bad of [lacking, ...golden.unreadable[name].map((value) => ({ ...rows[0], [name]: value }))]) {
+        const { xs, ys } = readable(task, [...rows.slice(0, 2), bad, ...rows.slice(2)]);
+        assert.equal(xs.length, x.length, `${name}: ${JSON.stringify(bad[name])}`);
+        xs.forEach((found, index) => close(found, x[index]));
+        close(ys, y);
+      }
+    }
+  });
+});
 
 test("there is a case for every family and every noise", () => {
   const families = new Set(golden.cases.map(({ task }) => task.family));

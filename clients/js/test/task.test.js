@@ -49,6 +49,78 @@ test("a server that promises more than its noise keeps is refused", () => {
   for (const bad of broken) assert.throws(() => checkTask(bad), { name: "PrivacyError" }, JSON.stringify(bad));
 });
 
+test("fields that make no sense are refused, and so is what cannot be counted", () => {
+  const number = { name: "a", kind: "number", low: 0, high: 1 };
+  const runs = { name: "a", kind: "ngrams", sizes: [2], buckets: 2 };
+  const choice = { name: "a", kind: "category", categories: ["x", "y"] };
+  const fields = [
+    { ...number, low: 1 },
+    { ...number, high: "1" },
+    { ...number, high: null },
+    { ...number, low: -1.7e308, high: 1.7e308 },
+    { ...number, unit: "m" },
+    { ...number, name: "" },
+    { ...number, name: 3 },
+    ...[-2, 0, 1.5, "2", [2], null, 2 ** 20 + 1].map((buckets) => ({ ...runs, buckets })),
+    ...[[], [0], [-1], [1.5], ["2"], 2, [65]].map((sizes) => ({ ...runs, sizes })),
+    ...[[], ["x", "x"], ["x", 1], "xy", { length: -2 }].map((categories) => ({ ...choice, categories })),
+    ...[-3, 1, "yes"].map((drop_first) => ({ ...choice, drop_first })),
+    { ...choice, categories: ["x"], drop_first: true },
+    { name: "a", kind: "image" },
+    { name: "a", kind: "constructor" },
+    null,
+    "number",
+  ];
+  const widths = [undefined, NaN, -1, 1, 2, 3, 4];
+  for (const field of fields) {
+    for (const weights of widths) {
+      const bad = task({ weights, features: { intercept: true, fields: [field] } });
+      assert.throws(() => checkTask(bad), { name: "BlindsightError" }, JSON.stringify(field));
+    }
+  }
+  const [one, other] = [{ name: "a", kind: "boolean" }, { name: "b", kind: "boolean" }];
+  for (const features of [
+    { intercept: true, fields: [one, one] },
+    { intercept: 2, fields: [one] },
+    { intercept: true, fields: { length: 2 } },
+    { intercept: true, fields: [one, other], crosses: [["a", "a"]] },
+    { intercept: true, fields: [one, other], crosses: [["a", "c"]] },
+    { intercept: true, fields: [one, other], crosses: [["a"]] },
+    { intercept: true, fields: [one, other], crosses: ["ab"] },
+    { intercept: true, fields: [one], extra: 1 },
+    { intercept: false, fields: [] },
+  ]) {
+    for (const weights of [...widths, 0]) {
+      const bad = task({ weights, features });
+      assert.throws(() => checkTask(bad), { name: "BlindsightError" }, JSON.stringify(features));
+    }
+  }
+  for (const values of [
+    { participations: undefined },
+    { participations: 0 },
+    { participations: Infinity },
+    { instances: -1 },
+    { learning_rate: 0 },
+    { clip: "1" },
+    { clip: NaN },
+    { version: 7 },
+    { model: "" },
+    { weights: "3" },
+    { family: "constructor" },
+    { family: "multinomial", response: { ...choice, categories: ["x"] } },
+    { family: "multinomial", response: { ...choice, drop_first: true } },
+    { response: runs },
+    { family: "ordinal", weights: 4, response: choice },
+  ]) {
+    assert.throws(() => checkTask(task(values)), { name: "BlindsightError" }, JSON.stringify(values));
+  }
+  const dishonest = [{ unit: "both" }, { unit: null }, { epsilon: 2 ** -13 }, { epsilon: 2 ** 17 }, { delta: "0" }];
+  for (const values of dishonest) {
+    assert.throws(() => checkTask(task(values)), { name: "PrivacyError" }, JSON.stringify(values));
+  }
+  assert.throws(() => checkTask(noised({ kind: "constructor" })), { name: "PrivacyError" });
+});
+
 test("a task that does not fit its model, or is none, is refused", () => {
   for (const bad of [
     null,

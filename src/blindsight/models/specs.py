@@ -45,7 +45,8 @@ class Number:
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        if not (_is_number(self.low) and _is_number(self.high) and self.low < self.high):
+        numeric = _is_number(self.low) and _is_number(self.high)
+        if not (numeric and self.low < self.high and math.isfinite(float(self.high) - float(self.low))):
             raise InvalidInput(f"field {self.name!r} needs a low below its high, got {self.low!r} and {self.high!r}")
         object.__setattr__(self, "low", float(self.low))  # 0 and 0.0 are the same task
         object.__setattr__(self, "high", float(self.high))
@@ -106,6 +107,8 @@ class Category:
     def __post_init__(self) -> None:
         _check_name(self.name)
         object.__setattr__(self, "categories", tuple(self.categories))
+        if not _is_flag(self.drop_first):
+            raise InvalidInput(f"drop_first of {self.name!r} is true or false, got {self.drop_first!r}")
         if not all(_is_text(category) for category in self.categories):
             raise InvalidInput(f"the categories of {self.name!r} must be text, got {list(self.categories)}")
         if len(set(self.categories)) < max(len(self.categories), 1 + self.drop_first):
@@ -425,6 +428,10 @@ def _is_number(value: Any) -> bool:
 
 def _is_whole(value: Any, least: int, most: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
 
 
 def _is_integral(value: Any) -> bool:
