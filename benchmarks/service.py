@@ -17,7 +17,6 @@ import contextlib
 import json
 import os
 import re
-import secrets
 import shutil
 import signal
 import socket
@@ -29,9 +28,10 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 TOKEN = "a token that is only for benchmarks"
+ADMIN = "an admin token that is only for benchmarks"
 SCRIPT = """
 local tickets, bodies, waiting = {}, {}, 0
 local draw = wrk.format("GET", "/v1/models/load/draw", {["Authorization"] = "Bearer TOKEN"})
@@ -105,7 +105,7 @@ def run_server(kind: str, weights: int, port: int, store: str, folder: Path, tic
 
     task = Task(model="load", family="custom", weights=weights, unit="feature", epsilon=1.0)
     (folder / "load.json").write_text(json.dumps(task.to_dict()))
-    (folder / "tokens.toml").write_text(f'admin = ["{secrets.token_hex(16)}"]\n[models]\nload = ["{TOKEN}"]\n')
+    (folder / "tokens.toml").write_text(f'admin = ["{ADMIN}"]\n[models]\nload = ["{TOKEN}"]\n')
     serve(
         Settings(
             port=port,
@@ -206,7 +206,8 @@ def measure(weights: int, seconds: float, rounds: int, connections: int) -> dict
                 once = load(port, pid, weights, seconds if number else 1, connections)
                 if number:  # the first is to warm up
                     found[name].append(once)
-        with urlopen(f"http://127.0.0.1:{memory[0]}/metrics") as answer:
+        metrics = Request(f"http://127.0.0.1:{memory[0]}/metrics", headers={"Authorization": f"Bearer {ADMIN}"})
+        with urlopen(metrics) as answer:
             counted = dict(re.findall(r'outcome="(\w+)"} (\d+)', answer.read().decode()))
     medians = {
         name: {key: statistics.median(once[key] for once in runs) for key in runs[0]} for name, runs in found.items()

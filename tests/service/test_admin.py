@@ -112,7 +112,7 @@ def test_health_readiness_and_totals(talk):
     talk.update(talk.draw())
     talk.update(talk.draw(), np.full(3, 1e9, "<f4").tobytes())
     talk.client.get("/v1/models/nothing/draw")
-    lines = httpx.get(f"{talk.address}/metrics").text.splitlines()
+    lines = talk.admin.get("/metrics").text.splitlines()
     assert 'blindsight_draws_total{model="phishing"} 2' in lines
     assert 'blindsight_updates_total{model="phishing",outcome="taken"} 1' in lines
     assert 'blindsight_updates_total{model="phishing",outcome="spam"} 1' in lines
@@ -120,6 +120,20 @@ def test_health_readiness_and_totals(talk):
     assert 'blindsight_request_seconds_bucket{request="update",le="+Inf"} 2' in lines
     for line in lines:  # every line is a comment or a name, labels and a number
         assert line.startswith("# ") or float(line.rsplit(" ", 1)[1]) >= 0
+
+
+def test_what_a_sender_may_ask_says_nothing_of_models_or_of_what_was_taken(talk):
+    def seen() -> list[bytes]:
+        calls = [(client, path) for client in (httpx, talk.client) for path in ("/metrics", "/healthz", "/readyz")]
+        answers = [client.get(f"{talk.address}{path}") for client, path in calls]
+        assert [answer.status_code for answer in answers] == [401, 200, 200] * 2
+        return [answer.content for answer in answers]
+
+    before = seen()
+    assert not any(b"phishing" in content for content in before)
+    talk.update(talk.draw())
+    talk.update(talk.draw(), np.full(3, 1e9, "<f4").tobytes())
+    assert seen() == before
 
 
 def test_the_average_in_every_format(talk, make_task):

@@ -57,7 +57,7 @@ def test_nothing_that_could_link_is_kept(serving, store, request, tmp_path, capl
     with caplog.at_level(logging.DEBUG):
         talk = serving(store=server.address if server else "memory")
         secrets = spoken(talk)
-        metrics = talk.client.get("/metrics").content
+        metrics = talk.admin.get("/metrics").content
         statistics = talk.admin.get("/v1/admin/models/phishing/statistics").content
     kept = {talk.draw().content for _ in range(400)}
     pool = talk.service.registry.pools["phishing"]

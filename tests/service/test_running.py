@@ -4,6 +4,7 @@ import json
 import shutil
 import ssl
 import subprocess
+import sys
 import time
 
 import numpy as np
@@ -103,3 +104,14 @@ def test_clients_of_a_service_learn_a_model(serving, make_task):
     assert safe < 0.4
     assert unsafe > 0.6
     assert talk.statistics()["spam"] <= 2
+
+
+@pytest.mark.parametrize(("hidden", "options"), [("uvicorn", []), ("starlette", []), ("httpx2", ["--demo"])])
+def test_without_the_extra_serve_ends_in_one_sentence(tmp_path, hidden, options):
+    code = f"import sys; sys.modules[{hidden!r}] = None; from blindsight.cli import main; main()"
+    words = [sys.executable, "-c", code, "serve", "--port", "0", "--data", str(tmp_path / "kept"), *options]
+    run = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 2
+    assert "pip install 'blindsight[service]'" in " ".join(run.stderr.split())
+    assert "Traceback" not in run.stderr
+    assert not (tmp_path / "kept").exists()

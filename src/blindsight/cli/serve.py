@@ -20,17 +20,19 @@ def serve(
     import logging
     import sys
 
+    from blindsight.errors import InvalidInput
     from blindsight.service.settings import Settings
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     changes: dict[str, Any] = {"host": host, "port": port, "data": data, "store": store}
     given = {name: value for name, value in changes.items() if value is not None}
     settings = Settings.load(config, **given) if config else Settings(**given)
-    if demo:
-        from blindsight.service.demo import run_demo
-
-        run_demo(settings)
-        return
-    from blindsight.service.run import serve as run
-
+    try:
+        if demo:
+            from blindsight.service.demo import run_demo as run
+        else:
+            from blindsight.service.run import serve as run
+    except ModuleNotFoundError as error:
+        wanted = f"blindsight serve needs the package {error.name}: pip install 'blindsight[service]'"
+        raise InvalidInput(wanted) from None
     run(settings)

@@ -138,7 +138,7 @@ def make_routes(service: "Service") -> list[BaseRoute]:
     return [
         Route("/healthz", healthy),
         Route("/readyz", ready),
-        Route("/metrics", metrics),
+        Route("/metrics", admin(metrics)),  # names of models, and whether an update was taken: not for senders
         Route("/openapi.json", openapi),
         Route("/v1/admin/models", admin(models), methods=["GET", "POST"]),
         Route(one, admin(model), methods=["GET", "DELETE"]),

@@ -90,7 +90,7 @@ def document() -> dict[str, Any]:
         f"{one}/statistics": {"get": _call("admin", "counts, and the spread over instances", anything, 404)},
         "/healthz": {"get": _call(None, "the process is alive", anything)},
         "/readyz": {"get": _call(None, "the store answers", anything)},
-        "/metrics": {"get": _call(None, "totals for Prometheus", {"text/plain": {"schema": {"type": "string"}}})},
+        "/metrics": {"get": _call("admin", "totals for Prometheus", {"text/plain": {"schema": {"type": "string"}}})},
         "/openapi.json": {"get": _call(None, "this document", anything)},
     }
     for path, calls in paths.items():

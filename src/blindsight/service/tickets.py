@@ -3,9 +3,11 @@
 A ticket is a keyed hash of what it is for, when it ends and a random number. It never says which instance was drawn.
 Its end is rounded up to a whole minute, so that a ticket does not say when it was drawn either.
 
-The service keeps no list of tickets, drawn or used: used ones leave marks in one Bloom filter for each minute of
-expiry, which stays the same size at any load. An unused ticket meets three marks of others less than once in 1,000
-times at 10,000 updates a second, once in a million at 1,000; it is then refused, and its client draws again.
+No list of drawn tickets is kept anywhere. Used ones leave marks in one Bloom filter for each minute of expiry, in one
+process (`Spent`), which stays the same size at any load. An unused ticket meets three marks of others less than once in
+1,000 times at 10,000 updates a second, once in a million at 1,000; it is then refused, and its client draws again.
+Processes that share a Redis keep the random number of each used ticket there until the ticket's end (`redis_store`);
+nothing stands beside it, no instance and no client.
 """
 
 import hashlib
