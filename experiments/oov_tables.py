@@ -46,7 +46,7 @@ from blindsight.inspection import measuring, unknown_findings, unknown_models
 from blindsight.inspection import unknown_words as words
 from blindsight.inspection.measuring import Measured
 from blindsight.inspection.unknown_models import WordTraining
-from blindsight.inspection.unknowns import SHARES
+from blindsight.inspection.unknown_task import SHARES
 from blindsight.models.cifg_lstm import next_token_loss
 from blindsight.privacy import Privacy
 

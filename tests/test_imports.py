@@ -28,6 +28,21 @@ except SystemExit as stop:
 """
 
 
+def test_a_public_function_is_not_hidden_by_the_module_of_its_name():
+    """Python binds a submodule in its package when it is imported, which may be after the function of that name."""
+    code = (
+        "import importlib, pkgutil, types, blindsight\n"
+        "for found in pkgutil.walk_packages(blindsight.__path__, 'blindsight.'):\n"
+        "    if not found.name.endswith('__main__'): importlib.import_module(found.name)\n"
+        "for name in ('accounting', 'algorithms', 'audit', 'backends', 'data', 'inspection', 'jobs', 'mechanisms',"
+        " 'models', 'selection', 'service'):\n"
+        "    package = importlib.import_module('blindsight.' + name)\n"
+        "    for public in package.__all__:\n"
+        "        assert not isinstance(getattr(package, public), types.ModuleType), (name, public)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def loaded(code: str) -> set[str]:
     """The top-level packages that a fresh interpreter holds after running `code`."""
     code += "\nimport sys; print('\\n' + ' '.join({name.partition('.')[0] for name in sys.modules}))"

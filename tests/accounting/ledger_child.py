@@ -126,6 +126,7 @@ def forks(path: str, children: int) -> dict[str, Any]:
         while not stop.is_set():
             ledger.record(EVENT, population=POPULATION)
             recorded[0] += 1
+            time.sleep(0.002)  # SQLite's lock is not fair: who asks for it again at once keeps the others waiting
 
     thread = threading.Thread(target=record_on)
     thread.start()

@@ -160,7 +160,7 @@ def test_a_ledger_s_own_spelling_of_a_relation_is_understood():
     assert isinstance(PureDP(1.0, "replace").relation, Relation)  # pyright: ignore[reportArgumentType]
     assert to_json(PureDP(1.0, Relation.REPLACE)) == '{"epsilon":1.0,"name":"pure_dp","relation":"replace"}'
     assert [relation.in_words for relation in Relation] == ["add or remove one", "replace one"]
-    assert [str(unit) for unit in Unit] == ["client", "example"]
+    assert [str(unit) for unit in Unit] == ["client", "example", "feature"]
 
 
 def test_defaults_claim_nothing_special():

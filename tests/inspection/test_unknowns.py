@@ -17,7 +17,7 @@ from blindsight.inspection import unknown_models
 from blindsight.inspection.report import Report
 from blindsight.inspection.unknown_models import WordTraining
 from blindsight.inspection.unknown_report import Generated, Rate, Side, Unknowns, WordList
-from blindsight.inspection.unknowns import unknowns
+from blindsight.inspection.unknown_task import unknowns
 from blindsight.privacy import Privacy
 
 WORDS = ("i", "have", "a", "cat", "the", "is", "here", "and", "we", "see", "it", "now", ".")

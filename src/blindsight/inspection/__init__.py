@@ -11,8 +11,8 @@
     findings     effect, interval, verdict, and what could not have been seen
     reading      from noisy sums to findings and samples
     trained      samples from generators that are trained on clients, in place of moments
-    unknowns     words that a vocabulary lacks, before and after a change: unknown_words on clients, unknown_findings
-                 from sums, unknown_models that are trained, unknown_report that is shown
+    unknown_*    words that a vocabulary lacks, before and after a change: _task asks, _words are looked at on clients,
+                 _findings are read from sums, _models are trained, and _report is shown
     power        what a population of that size could show, before anything is spent
     report       everything on one page
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from blindsight.inspection.report import Report
     from blindsight.inspection.tasks import mistakes, sanity, slices
     from blindsight.inspection.unknown_models import WordTraining
-    from blindsight.inspection.unknowns import unknowns
+    from blindsight.inspection.unknown_task import unknowns
 
 __all__ = ["Diagnosis", "Finding", "Quarters", "Report", "Training", "WordTraining", "contrast", "mistakes"]
 __all__ += ["sanity", "slices", "unknowns"]
@@ -45,7 +45,7 @@ _HOMES = {
     "mistakes": "tasks",
     "sanity": "tasks",
     "slices": "tasks",
-    "unknowns": "unknowns",
+    "unknowns": "unknown_task",
 }
 
 

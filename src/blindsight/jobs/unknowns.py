@@ -14,7 +14,7 @@ from blindsight.data.sources import check_public, source
 from blindsight.data.text import Case, Vocabulary
 from blindsight.errors import InvalidInput
 from blindsight.inspection.report import Report
-from blindsight.inspection.unknowns import unknowns
+from blindsight.inspection.unknown_task import unknowns
 
 __all__ = ["run_unknowns"]
 
