@@ -1,5 +1,7 @@
 """Laws of words that are counted and discovered: what a client may add, what is paid, what is found."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -145,7 +147,7 @@ def test_the_most_used_words_make_the_vocabulary() -> None:
         own_words(text), ["never", "half", "often"], epsilon=8, delta=DELTA, key=keys.root(), ledger=Ledger(), most=5
     )
     assert found.vocabulary(2).words == ("often", "half")
-    about = {"epsilon": 8, "delta": DELTA, "key": keys.root(), "ledger": Ledger(), "most": 5}
+    about: Any = {"epsilon": 8, "delta": DELTA, "key": keys.root(), "ledger": Ledger(), "most": 5}
     assert release_words(text, candidates=["half", "often"], **about).vocabulary(1).words == ("often",)
     assert release_words(text, length=6, **about).vocabulary(1).words == ("often",)
 
