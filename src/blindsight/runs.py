@@ -23,7 +23,7 @@ from typing import Any
 from blindsight import __version__
 from blindsight.errors import BlindsightError, InvalidInput
 
-__all__ = ["Run", "begin", "create", "find", "open_run"]
+__all__ = ["Run", "begin", "create", "file_name", "find", "open_run", "write_whole"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +106,26 @@ class Run:
                     f"another process is at work in {self.path}: wait for it, or choose another folder"
                 ) from None
             yield
+
+
+def write_whole(path: str | Path, text: str) -> Path:
+    """Write a file whole or not at all, in a folder that is made where there is none."""
+    target = Path(path)
+    scratch = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch.write_text(text, encoding="utf-8")
+        os.replace(scratch, target)
+    except OSError as error:
+        if scratch.is_file():
+            scratch.unlink()
+        raise BlindsightError(f"cannot write {target} ({error.strerror}): choose another file") from error
+    return target
+
+
+def file_name(name: str) -> str:
+    """A population's name as part of a file's."""
+    return "".join(letter if letter.isalnum() or letter in ".-" else "-" for letter in name)
 
 
 def begin(path: str | Path, name: str, settings: dict[str, Any], *, may_differ: tuple[str, ...] = ()) -> Run:

@@ -86,6 +86,9 @@ def test_what_was_released_is_read_again_only_with_the_ledger_that_has_its_price
 @pytest.mark.parametrize("other", ["data", "vocabulary", "population"])
 def test_a_folder_that_holds_another_answer_is_refused(tmp_path, other):
     ask(tmp_path)
+    settings = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))["settings"]
+    assert list(settings.pop("simulation_only")) == ["data"]  # by which it is told, read off the data and marked so
+    assert people().fingerprint not in json.dumps(settings)
     words = Vocabulary(WORDS[::-1])
     changed: dict[str, Any] = {"data": {"clients": 299}, "vocabulary": {"vocabulary": words}}
     with pytest.raises(InvalidInput, match="holds a run with other settings"):

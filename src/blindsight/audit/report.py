@@ -9,7 +9,6 @@ import datetime
 import io
 import itertools
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +19,7 @@ from rich.table import Table
 
 from blindsight.accounting.guarantee import Guarantee, round_down, round_up
 from blindsight.audit.one_run import LowerBound
-from blindsight.errors import BlindsightError
+from blindsight.runs import write_whole
 
 __all__ = ["KINDS", "AuditReport", "CanaryFate", "Configuration"]
 
@@ -154,11 +153,11 @@ class AuditReport:
 
     def save(self, path: str | Path) -> Path:
         """Write the report as one HTML file, which asks for nothing else and opens anywhere; the path."""
-        return _write(path, self.to_html())
+        return write_whole(path, self.to_html())
 
     def save_json(self, path: str | Path) -> Path:
         """Write the twin of the report for machines; the path."""
-        return _write(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+        return write_whole(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     def __repr__(self) -> str:
         return f"<AuditReport {self.run!r}: {self.verdict}>"
@@ -207,18 +206,3 @@ def _canaries_table(report: AuditReport) -> Table:
         seen = f"{row.times_seen:,.0f}"
         table.add_row(str(row.clients), str(row.copies), seen, ranks, f"{row.extracted} / {len(row.ranks)}")
     return table
-
-
-def _write(path: str | Path, text: str) -> Path:
-    """Write the file whole or not at all."""
-    target = Path(path)
-    scratch = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_text(text, encoding="utf-8")
-        os.replace(scratch, target)
-    except OSError as error:
-        if scratch.is_file():
-            scratch.unlink()
-        raise BlindsightError(f"cannot write {target} ({error.strerror}): choose another file") from error
-    return target

@@ -191,7 +191,8 @@ def _begin(
     named = None if model is None else model.name if isinstance(model, Primary) else str(getattr(model, "name", model))
     settings = {"task": task, "population": clients.name, "clients": clients.size, "arms": rule, "epsilon": epsilon}
     settings |= {"delta": delta, "forming": forming, "suspects": list(suspects) if suspects else None}
-    settings |= {"training": dataclasses.asdict(training) if training else None, "data": clients.fingerprint}
+    settings |= {"training": dataclasses.asdict(training) if training else None}
+    settings |= {"simulation_only": {"data": clients.fingerprint}}
     settings |= {"model": named if named is None or isinstance(model, str | Path | Primary) else type(model).__name__}
     return runs.create(task, settings) if out is None else runs.begin(out, task, settings)
 
@@ -226,16 +227,15 @@ def _quarters(
         low, high = found.low.value, max(found.low.value, found.high.value)
         row = {"what": "thresholds", "epsilon": found.guarantee.epsilon, "coordinates": measuring.CELLS}
         row["noise_std"] = mechanism.noise_multiplier * np.sqrt(measuring.LEVELS)
-        about = {"event": to_json(found.event), "release": row, "ledger": _witness(paying)}
+        about = {
+            "event": to_json(found.event),
+            "release": row,
+            "ledger": measuring.witness(paying["ledger"], paying["population"]),
+        }
         run.write(_THRESHOLDS, {"low": low, "high": high, **about})
     kept = run.read(_THRESHOLDS)
     paying["ledger"].verify(kept["ledger"]).raise_if_broken()
     return by_accuracy(kept["low"], kept["high"]), from_json(kept["event"]), kept["release"]
-
-
-def _witness(paying: Mapping[str, Any]) -> str:
-    """The ledger's last entry about these clients: a ledger without it is not the one that was paid into."""
-    return paying["ledger"].entries(paying["population"])[-1].hash
 
 
 def _measure(
@@ -273,7 +273,7 @@ def _measure(
         **paying,
     )
     facts: dict[str, Any] = {"clients": measured.clients, "event": to_json(measured.event)}
-    facts["ledger"] = _witness(paying)
+    facts["ledger"] = measuring.witness(paying["ledger"], paying["population"])
     facts["parts"] = {name: {"noise_std": m.noise_std, "epsilon": m.epsilon} for name, m in measured.parts.items()}
     checkpoints.write(run.path, 1, {name: part.sums for name, part in measured.parts.items()}, facts)
     return measured, by_name

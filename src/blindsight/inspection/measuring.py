@@ -32,7 +32,7 @@ from blindsight.participation import full
 from blindsight.selection import ASSUMED, FORMINGS, Arms, Forming
 
 __all__ = ["CELLS", "LEVELS", "Measured", "Measurement", "Part", "Priced", "Thresholds", "measure"]
-__all__ += ["noise_for", "thresholds"]
+__all__ += ["noise_for", "thresholds", "witness"]
 
 LEVELS = 8  # thresholds to within 1/256
 CELLS = 2 ** (LEVELS + 1) - 2  # the numbers that both are read off
@@ -100,6 +100,11 @@ class Measurement:
     def releases(self) -> tuple[dict[str, Any], ...]:
         """What was released, part by part."""
         return tuple(part.to_dict(name) for name, part in self.parts.items())
+
+
+def witness(ledger: Ledger, population: str) -> str:
+    """The ledger's last entry about these clients: a ledger without it is not the one that was paid into."""
+    return ledger.entries(population)[-1].hash
 
 
 def noise_for(

@@ -10,7 +10,6 @@ import datetime
 import io
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -19,10 +18,11 @@ import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
 
 from blindsight.accounting.guarantee import Guarantee
-from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.errors import InvalidInput
 from blindsight.inspection import as_json, gallery, simulation_only
 from blindsight.inspection.findings import Diagnosis, Finding
 from blindsight.inspection.unknown_report import Unknowns
+from blindsight.runs import write_whole
 
 __all__ = ["ArmView", "Report"]
 
@@ -244,11 +244,11 @@ class Report:
 
     def save(self, path: str | Path) -> Path:
         """Write the report as one HTML file, which asks for nothing else and opens anywhere; the path."""
-        return _write(path, self.to_html())
+        return write_whole(path, self.to_html())
 
     def save_json(self, path: str | Path) -> Path:
         """Write the twin of the report for machines; the path."""
-        return _write(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+        return write_whole(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     def save_samples(self, folder: str | Path) -> Path:
         """Write the synthetic samples as `samples.parquet`, which `datasets` reads, beside a card; the folder."""
@@ -309,17 +309,3 @@ def _column(name: Any, values: Any) -> np.ndarray:
     if column.dtype.kind not in "biufT" or column.ndim != 1:
         raise InvalidInput(f"the column {name!r} of sample rows holds numbers, truth values or text, one per row")
     return column
-
-
-def _write(path: str | Path, text: str) -> Path:
-    """Write the file whole or not at all."""
-    target = Path(path)
-    scratch = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_text(text, encoding="utf-8")
-        os.replace(scratch, target)
-    except OSError as error:
-        scratch.unlink(missing_ok=True)
-        raise BlindsightError(f"cannot write {target} ({error.strerror}): choose another file") from error
-    return target

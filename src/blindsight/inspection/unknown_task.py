@@ -114,7 +114,7 @@ def unknowns(
     settings |= {"field": field, "case": case, "most": most, "suspects": list(map(str, faults))}
     settings |= {"vocabulary": _digest(vocabulary), "train": dataclasses.asdict(training) if training else None}
     settings |= {"discover": discover, "population": population or after.name}
-    settings |= {"data": [before.fingerprint, after.fingerprint]}
+    settings |= {"simulation_only": {"data": [before.fingerprint, after.fingerprint]}}
     run = runs.create("unknowns", settings) if out is None else runs.begin(out, "unknowns", settings)
     with run.alone():
         root, name = key or keys.root(), population or after.name
@@ -169,10 +169,6 @@ class _Asked:
         run = f"{self.run.path.name} {self.run.read('run.json')['id']}"
         return {"population": self.population, "ledger": self.ledger, "run": run}
 
-    def witness(self) -> str:
-        """The ledger's last entry about these clients: a ledger without it is not the one that was paid into."""
-        return self.ledger.entries(self.population)[-1].hash
-
     def measure(self, observed: Population, labels: tuple[str, ...], epsilon: float) -> Reading:
         """The one round, made now, or as this run has made it before."""
         parts = [Rates(), Signs(), Votes(labels)]
@@ -188,7 +184,10 @@ class _Asked:
                 note="unknown words before and after a change",
                 **self.paying,
             )
-            facts: dict[str, Any] = {"event": to_json(measured.event), "ledger": self.witness()}
+            facts: dict[str, Any] = {
+                "event": to_json(measured.event),
+                "ledger": measuring.witness(self.ledger, self.population),
+            }
             facts |= {name: {"noise_std": m.noise_std, "epsilon": m.epsilon} for name, m in measured.parts.items()}
             sums = {name: part.sums for name, part in measured.parts.items()}
             path = checkpoints.write(self.run.path, 1, sums, facts)
@@ -211,7 +210,7 @@ class _Asked:
                 release = {"what": f"words {side}", "epsilon": found.guarantee.epsilon, "noise_std": found.noise_std}
                 words = [(w.replace("\u00a0", " "), float(n)) for w, n in zip(found.words, found.counts, strict=True)]
                 kept = {"words": words[:LISTED], "event": to_json(found.event), "release": release}
-                kept["ledger"] = self.witness()
+                kept["ledger"] = measuring.witness(self.ledger, self.population)
                 self.run.write(f"discovered-{side}.json", kept)
             kept = self.run.read(f"discovered-{side}.json")
             self.ledger.verify(kept["ledger"]).raise_if_broken()

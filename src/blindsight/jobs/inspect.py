@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from blindsight import runs
 from blindsight.backends import use_cores
 from blindsight.config import ModelSettings
 from blindsight.data import faults
@@ -16,12 +17,11 @@ from blindsight.data.sources import check_public, source
 from blindsight.errors import InvalidInput
 from blindsight.inspection import tasks
 from blindsight.inspection.report import Report
+from blindsight.jobs.language import PUBLIC
 from blindsight.jobs.train import load_trained, make_model
 from blindsight.models.primary import Primary, fit, gather, primary
 
 __all__ = ["load_model", "run_inspection"]
-
-_PUBLIC = {"clients": 150, "seed": 20_260}  # of an embedded population: nobody who is inspected is among them
 
 
 def run_inspection(
@@ -50,9 +50,9 @@ def run_inspection(
     people = source(data, **options, **({"client": client} if client else {}))
     people = people if fault is None else faults.apply(people, fault)
     if reference is None:
-        public = source(data, **_PUBLIC) if data in POPULATIONS and data != "digits" else None
+        public = source(data, **PUBLIC) if data in POPULATIONS and data != "digits" else None
     else:
-        chosen = _PUBLIC if reference in POPULATIONS and reference != "digits" else {}
+        chosen = PUBLIC if reference in POPULATIONS and reference != "digits" else {}
         check_public(reference, chosen, data, {}, what="--reference")
         public = source(reference, **chosen)
     read = list(inputs or [_input_of(people, label)])
@@ -61,7 +61,7 @@ def run_inspection(
     if judge is None and public is not None and label in public.fields:
         progress("training a model on the public reference", 0, 1)
         judge = _public_model(public, read, label)
-    folder = Path(out) if out is not None else Path("runs") / f"{task}-{_file_name(people.name)}"
+    folder = Path(out) if out is not None else Path("runs") / f"{task}-{runs.file_name(people.name)}"
     ask = {"sanity": tasks.sanity, "mistakes": tasks.mistakes, "slices": tasks.slices}[task]
     report = ask(
         people,
@@ -115,10 +115,6 @@ def _input_of(population: Population, label: str) -> str:
         known = ", ".join(field for field in population.fields if field != label)
         raise InvalidInput(f"say which of {known} the model reads: --input FIELD, once for each")
     return images[0]
-
-
-def _file_name(name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in ".-" else "-" for letter in name)
 
 
 def _range(words: str) -> tuple[str, tuple[float, float]]:

@@ -23,7 +23,8 @@ from blindsight.runs import Run
 __all__ = ["check_text", "language_metrics", "language_model", "public_vocabulary", "public_words"]
 __all__ += ["kept_vocabulary", "tokens_of", "vocabulary_of"]
 
-PUBLIC = {"clients": 150, "seed": 20_260}  # of an embedded population: nobody who trains is among them
+PUBLIC = {"clients": 150, "seed": 20_260}
+"""Of an embedded population: nobody who trains or is inspected is among them."""
 
 
 def check_text(settings: TextSettings, population: Population) -> None:

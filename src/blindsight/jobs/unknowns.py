@@ -6,6 +6,7 @@ from typing import Any, cast, get_args
 
 import numpy as np
 
+from blindsight import runs
 from blindsight.backends import use_cores
 from blindsight.data import faults, text
 from blindsight.data.embedded import POPULATIONS
@@ -15,10 +16,11 @@ from blindsight.data.text import Case, Vocabulary
 from blindsight.errors import InvalidInput
 from blindsight.inspection.report import Report
 from blindsight.inspection.unknown_task import unknowns
+from blindsight.jobs.language import PUBLIC
 
 __all__ = ["run_unknowns"]
 
-_PUBLIC = {"clients": 1000, "seed": 20_260}  # of an embedded population: nobody who is inspected is among them
+_PUBLIC = {**PUBLIC, "clients": 1000}  # many, for their words are the vocabulary
 
 
 def run_unknowns(
@@ -55,7 +57,7 @@ def run_unknowns(
     sides = _sides(people, before, side, fault, field, options)
     asked = [data] if before is None else [data, before]
     known = _vocabulary(asked, vocabulary, vocabulary_size, reference, field, cast(Case, case))
-    folder = Path(out) if out is not None else Path("runs") / f"unknowns-{_file_name(sides[1].name)}"
+    folder = Path(out) if out is not None else Path("runs") / f"unknowns-{runs.file_name(sides[1].name)}"
     about: dict[str, Any] = {"vocabulary": known, "field": field, "case": case, "population": population or people.name}
     return unknowns(*sides, **about, out=folder, progress=progress, **settings), folder
 
@@ -122,7 +124,3 @@ def _vocabulary(
         check_public(name, options, protected, {}, what="--reference")
     public = source(name, **options)
     return Vocabulary.most_frequent(public, size, field=field, case=case)
-
-
-def _file_name(name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in ".-" else "-" for letter in name)
