@@ -25,8 +25,8 @@ PINNED = {
     "blindsight.errors": "BlindsightError BudgetExceeded InvalidInput LedgerCorrupted LedgerError LedgerFromTheFuture "
     "LedgerTampered PrivacyError RelationMismatch UnboundedContribution UnknownEvent",
     "blindsight.evaluation": "Interval by_client evaluator jackknife of_clients relative_change",
-    "blindsight.inspection": "Diagnosis Finding Quarters Report Training WordTraining contrast mistakes sanity "
-    "slices unknowns",
+    "blindsight.inspection": "Diagnosis Finding Quarters Report Training WordTraining contrast labelling "
+    "mistakes sanity slices unknowns",
     "blindsight.jobs": "load_model load_trained run_audit run_inspection run_training run_tuning run_unknowns",
     "blindsight.keys": "Key Stream reproducible root",
     "blindsight.mechanisms": "GaussianMechanism LaplaceMechanism Mechanism Quantile QuantileEstimate Release Tally "

@@ -99,8 +99,10 @@ def inspect(
     after a change, and why? slices: on whom does it fail? labelling: synthetic examples for people to label. bias: what
     do clients have that public data lack?
     """
-    if task in ("labelling", "bias"):
-        raise InvalidInput(f"blindsight inspect {task} is not there yet: ask sanity with --reference instead")
+    if task == "bias":
+        raise InvalidInput("blindsight inspect bias is not there yet: ask sanity with --reference instead")
+    if task == "labelling" and suspects:
+        raise InvalidInput("--suspect is for questions about faults: leave it out of blindsight inspect labelling")
     own: dict[str, Any] = {"minimum": minimum, "by": by, "values": values, "low": low, "high": high}
     own |= {"before": before, "side": side, "vocabulary": vocabulary, "vocabulary_size": vocabulary_size, "case": case}
     own |= {"discover": discover, "train": train, "samples": samples}
@@ -146,3 +148,5 @@ def _print(report: "Report", path: Path) -> None:
     screen = Console(highlight=False)
     screen.print(report)
     screen.print(f"\nThe report is [bold]{escape(str(path / 'report.html'))}[/]: open it in any browser, offline too.")
+    if report.task == "labelling":
+        screen.print(f"Label the examples:  [bold]blindsight label {escape(str(path))}[/]")

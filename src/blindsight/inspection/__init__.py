@@ -11,6 +11,8 @@
     findings     effect, interval, verdict, and what could not have been seen
     reading      from noisy sums to findings and samples
     trained      samples from generators that are trained on clients, in place of moments
+    labelling_task, synthetic_set, label_studio
+                 synthetic examples for people to label, as they lie on disk, and as Label Studio imports them
     unknown_*    words that a vocabulary lacks, before and after a change: _task asks, _words are looked at on clients,
                  _findings are read from sums, _models are trained, and _report is shown
     power        what a population of that size could show, before anything is spent
@@ -26,13 +28,14 @@ if TYPE_CHECKING:
     from blindsight.inspection.asking import Training
     from blindsight.inspection.contrasting import Quarters, contrast
     from blindsight.inspection.findings import Diagnosis, Finding
+    from blindsight.inspection.labelling_task import labelling
     from blindsight.inspection.report import Report
     from blindsight.inspection.tasks import mistakes, sanity, slices
     from blindsight.inspection.unknown_models import WordTraining
     from blindsight.inspection.unknown_task import unknowns
 
-__all__ = ["Diagnosis", "Finding", "Quarters", "Report", "Training", "WordTraining", "contrast", "mistakes"]
-__all__ += ["sanity", "slices", "unknowns"]
+__all__ = ["Diagnosis", "Finding", "Quarters", "Report", "Training", "WordTraining", "contrast", "labelling"]
+__all__ += ["mistakes", "sanity", "slices", "unknowns"]
 
 _HOMES = {
     "Diagnosis": "findings",
@@ -42,6 +45,7 @@ _HOMES = {
     "Training": "asking",
     "WordTraining": "unknown_models",
     "contrast": "contrasting",
+    "labelling": "labelling_task",
     "mistakes": "tasks",
     "sanity": "tasks",
     "slices": "tasks",

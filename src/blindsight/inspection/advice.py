@@ -16,6 +16,15 @@ def next_steps(report: "Report") -> tuple[str, ...]:
         f"Ask again after the change. The same inspection costs at most epsilon {round_up(report.guarantee.epsilon)} "
         "more on the same clients, and the ledger adds it up."
     )
+    if report.task == "labelling":
+        return (
+            "Label them: `blindsight label FOLDER` opens a page with one key for each class and saves after every one; "
+            "several people can, and `blindsight label FOLDER --agreement` says how far they agree.",
+            "Or import `label_studio.json` into Label Studio, with `label_studio.xml` as the labelling interface, and "
+            "bring the annotations back with `blindsight label FOLDER --import annotations.json`.",
+            "Train on the labels: `blindsight train student FOLDER`. The student inherits the guarantee, and nothing "
+            "more is spent.",
+        )
     if report.outcome == "fault":
         fault = report.named[0].fault
         return (

@@ -1,12 +1,17 @@
-"""Synthetic samples as Parquet that `datasets` reads, beside a card that says under which guarantee they were made."""
+"""Synthetic samples as Parquet that `datasets` reads, beside a card that says under which guarantee they were made.
 
+`save_set` writes any samples, `save_samples` those of a report; `synthetic_set.read_set` reads them again.
+"""
+
+import datetime
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blindsight.accounting.guarantee import round_up
+from blindsight.accounting.guarantee import Guarantee, round_up
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.inspection import gallery
 
@@ -15,39 +20,68 @@ if TYPE_CHECKING:
 
     from blindsight.inspection.report import ArmView, Report
 
-__all__ = ["save_samples"]
+__all__ = ["save_samples", "save_set"]
 
 OURS = ("sample_id", "latent", "population", "class", "source")
 
 
 def save_samples(report: "Report", folder: Path) -> Path:
+    """Write the samples of a report as `save_set` does; the folder."""
+    return save_set(
+        report.arms,
+        folder,
+        title=report.title,
+        guarantee=report.guarantee,
+        classes=report.class_names,
+        question=report.question,
+        created=report.created,
+    )
+
+
+def save_set(
+    arms: Sequence["ArmView"],
+    folder: Path,
+    *,
+    title: str,
+    guarantee: Guarantee,
+    classes: Sequence[str] = (),
+    question: str = "",
+    extra: Mapping[str, Any] | None = None,
+    about: Mapping[str, Any] | None = None,
+    created: str | None = None,
+) -> Path:
     """Write `samples.parquet` and `README.md` into `folder`; the folder.
 
     One row per sample: `sample_id`, `latent` (equal numbers of two arms belong beside each other), `population` (the
-    arm), `class`, `source` (always "synthetic"), then `image` or the columns of the rows.
+    arm), `class`, `source` (always "synthetic"), then columns of `extra`, then `image` or the columns of the rows.
+    `classes` are the names of the classes; `about` goes beside the guarantee into the file's metadata.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    arms = [arm for arm in report.arms if arm.samples is not None or arm.rows is not None]
-    if not arms:
+    shown = [arm for arm in arms if arm.samples is not None or arm.rows is not None]
+    if not shown:
         raise InvalidInput("the report has no samples to save: inspect with a generator to have some")
-    table = pa.concat_tables([_table(arm) for arm in arms], promote_options="default")
-    about = {
-        "huggingface": {"info": {"features": _features(report, table)}},
-        "blindsight": {"source": gallery.WORD, "title": report.title, "guarantee": report.guarantee.to_dict()},
+    table = pa.concat_tables([_table(arm, extra or {}) for arm in shown], promote_options="default")
+    ours = {"source": gallery.WORD, "title": title, "guarantee": guarantee.to_dict(), "classes": list(classes)}
+    ours |= {"fields": [name for name in table.column_names if name not in OURS and name not in (extra or {})]}
+    metadata = {
+        "huggingface": {"info": {"features": _features(shown, table, classes)}},
+        "blindsight": {**ours, **(about or {})},
     }
-    table = table.replace_schema_metadata({name: json.dumps(value) for name, value in about.items()})
+    table = table.replace_schema_metadata({name: json.dumps(value) for name, value in metadata.items()})
+    when = created or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, folder / "samples.parquet")
-        (folder / "README.md").write_text(_card(report, table), encoding="utf-8")
+        card = _card(table, [arm.name for arm in arms], title, guarantee, question, when)
+        (folder / "README.md").write_text(card, encoding="utf-8")
     except OSError as error:
         raise BlindsightError(f"cannot write to {folder} ({error.strerror}): choose another folder") from error
     return folder
 
 
-def _table(arm: "ArmView") -> "pa.Table":
+def _table(arm: "ArmView", extra: Mapping[str, Any]) -> "pa.Table":
     import pyarrow as pa
 
     count = len(arm.samples) if arm.samples is not None else len(next(iter((arm.rows or {}).values())))
@@ -59,6 +93,7 @@ def _table(arm: "ArmView") -> "pa.Table":
         "population": pa.array([arm.name] * count, pa.string()),
         "class": labels,
         "source": pa.array([gallery.WORD] * count, pa.string()),
+        **{name: pa.array(values) for name, values in extra.items()},
     }
     if arm.samples is not None:
         pictures = [{"bytes": gallery.png(image), "path": None} for image in arm.samples]
@@ -71,7 +106,7 @@ def _table(arm: "ArmView") -> "pa.Table":
     return pa.table(columns)
 
 
-def _features(report: "Report", table: "pa.Table") -> dict[str, Any]:
+def _features(arms: Sequence["ArmView"], table: "pa.Table", classes: Sequence[str]) -> dict[str, Any]:
     """What `datasets` should take each column for."""
     import pyarrow as pa
 
@@ -79,19 +114,18 @@ def _features(report: "Report", table: "pa.Table") -> dict[str, Any]:
     for field in table.schema:
         kind = "float64" if field.type == pa.float64() else "float32" if field.type == pa.float32() else str(field.type)
         features[field.name] = {"dtype": kind, "_type": "Value"}
-    if any(arm.samples is not None for arm in report.arms):
+    if any(arm.samples is not None for arm in arms):
         features["image"] = {"_type": "Image"}
-    names = report.class_names
-    labels = [arm.labels for arm in report.arms if arm.labels is not None]
-    known = labels and all(int(label.min()) >= 0 and int(label.max()) < len(names) for label in labels)
-    if known and len(set(names)) == len(names):
-        features["class"] = {"names": list(names), "_type": "ClassLabel"}
+    labels = [arm.labels for arm in arms if arm.labels is not None]
+    known = labels and all(int(label.min()) >= 0 and int(label.max()) < len(classes) for label in labels)
+    if known and len(set(classes)) == len(classes):
+        features["class"] = {"names": list(classes), "_type": "ClassLabel"}
     return features
 
 
-def _card(report: "Report", table: "pa.Table") -> str:
+def _card(table: "pa.Table", arms: Sequence[str], title: str, promise: Guarantee, question: str, created: str) -> str:
     """The dataset card: what this is, and what protects whom."""
-    promise, line = report.guarantee, " ".join(report.title.split())
+    line = " ".join(title.split())
     front = [
         "---",
         f"pretty_name: {json.dumps(line)}",
@@ -108,8 +142,8 @@ def _card(report: "Report", table: "pa.Table") -> str:
         "releases": f"{promise.releases:,}",
         "accountant": promise.accountant,
         "participation": promise.participation,
-        "arms": ", ".join(arm.name for arm in report.arms),
-        "made": report.created,
+        "arms": ", ".join(arms),
+        "made": created,
     }
     assumptions = [f"- {_escaped(assumption)}" for assumption in promise.assumptions]
     return "\n".join(
@@ -126,8 +160,7 @@ def _card(report: "Report", table: "pa.Table") -> str:
             _escaped(promise.explain().partition(" This holds if: ")[0]),
             "",
             *(["It holds if:", "", *assumptions, ""] if assumptions else []),
-            f"Question asked: {_escaped(report.question)}",
-            "",
+            *([f"Question asked: {_escaped(question)}", ""] if question else []),
             f"Columns: {_escaped(', '.join(table.column_names))}. Samples of two arms with the same "
             "`latent` were drawn alike and belong beside each other.",
             "",

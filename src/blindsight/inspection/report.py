@@ -108,7 +108,8 @@ class Report:
 
     **Guarantee**: `guarantee` covers all of it, for every number and picture is a release or computed from releases.
     `releases` says of each what it was, its epsilon alone, its noise and its number of coordinates; `population` holds
-    what is public of the clients: `name`, `clients`, `classes`. `unknowns` is what a question about words found.
+    what is public of the clients: `name`, `clients`, `classes`. `unknowns` is what a question about words found, and
+    `answer` the answer where something other than differences was asked for.
     """
 
     title: str
@@ -122,6 +123,7 @@ class Report:
     population: Mapping[str, Any]
     notes: tuple[str, ...] = ()
     unknowns: Unknowns | None = None
+    answer: str = ""
     created: str = dataclasses.field(
         default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     )
@@ -148,7 +150,13 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """The answer in one sentence."""
+        """The answer in one sentence, and the clearest finding in another where more than that was asked for."""
+        if self.answer:
+            return self.answer if self.outcome == "nothing" else f"{self.answer} {self._found}"
+        return self._found
+
+    @property
+    def _found(self) -> str:
         if self.outcome == "fault":
             return self.named[0].statement + self._beside(self.named[0])
         if self.outcome == "difference":
@@ -214,6 +222,7 @@ class Report:
             "population": self.population,
             "notes": list(self.notes),
             "unknowns": None if self.unknowns is None else as_json.plain(self.unknowns.to_dict()),
+            "answer": self.answer,
             "created": self.created,
         }
 
@@ -235,6 +244,7 @@ class Report:
                 population=value["population"],
                 notes=tuple(value["notes"]),
                 unknowns=Unknowns.from_dict(value["unknowns"]) if value.get("unknowns") else None,
+                answer=value.get("answer", ""),
                 created=value["created"],
             )
         except InvalidInput:

@@ -16,6 +16,7 @@ from blindsight.data.population import Population
 from blindsight.data.sources import check_public, source
 from blindsight.errors import InvalidInput
 from blindsight.inspection import tasks
+from blindsight.inspection.labelling_task import labelling
 from blindsight.inspection.report import Report
 from blindsight.jobs.language import PUBLIC
 from blindsight.jobs.train import load_trained, make_model
@@ -40,7 +41,7 @@ def run_inspection(
     progress: Callable[[str, int, int], None] = lambda doing, done, total: None,
     **settings: Any,
 ) -> tuple[Report, Path]:
-    """Ask `task` (sanity, mistakes or slices) of the population `data`; the report, and the folder it lies in.
+    """Ask `task` (sanity, mistakes, slices, labelling) of the population `data`; the report, and the folder of the run.
 
     Without a model, a small one is trained on the reference, which is public. The reference of an embedded population
     are other clients of it, unless another is named.
@@ -62,7 +63,7 @@ def run_inspection(
         progress("training a model on the public reference", 0, 1)
         judge = _public_model(public, read, label)
     folder = Path(out) if out is not None else Path("runs") / f"{task}-{runs.file_name(people.name)}"
-    ask = {"sanity": tasks.sanity, "mistakes": tasks.mistakes, "slices": tasks.slices}[task]
+    ask = {"sanity": tasks.sanity, "mistakes": tasks.mistakes, "slices": tasks.slices, "labelling": labelling}[task]
     report = ask(
         people,
         model=judge,

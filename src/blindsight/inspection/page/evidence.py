@@ -22,9 +22,10 @@ OUTCOMES = {
 def verdict(report: "Report") -> str:
     """The answer, large."""
     unexplained = "; no candidate explains it" if report.outcome == "difference" and report.diagnoses else ""
+    heading = "The answer" if report.answer and report.outcome == "nothing" else OUTCOMES[report.outcome]
     return (
         f'<section class="verdict {report.outcome}" aria-label="Verdict">'
-        f"<p>{OUTCOMES[report.outcome]}{unexplained}</p><h2>{words.unbroken(report.verdict)}</h2>{_shares(report)}</section>"
+        f"<p>{heading}{unexplained}</p><h2>{words.unbroken(report.verdict)}</h2>{_shares(report)}</section>"
     )
 
 
