@@ -17,7 +17,7 @@ LAYERS = """
     studio  service
     inspection  audit
     training
-    algorithms  evaluation  fidelity
+    algorithms  evaluation  fidelity  students
     backends
     privacy
     mechanisms  selection  participation

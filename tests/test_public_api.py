@@ -7,7 +7,8 @@ import blindsight
 
 PINNED = {
     "blindsight": "Guarantee Ledger Plan Privacy accounting algorithms audit backends config data errors evaluation "
-    "fidelity inspect inspection jobs keys mechanisms models participation plan runs selection service training trees",
+    "fidelity inspect inspection jobs keys mechanisms models participation plan runs selection service students "
+    "training trees",
     "blindsight.accounting": "Bound Event Guarantee Relation Unit certify delta epsilon group_privacy rounds_for "
     "solve_noise split_noise",
     "blindsight.algorithms": "AdaptiveClip Algorithm State dp_fedavg",
@@ -45,6 +46,7 @@ PINNED = {
     "blindsight.selection": "ASSUMED Arms Criterion FORMINGS Forming Of accuracies by_accuracy by_correctness coded "
     "correct everything mistakes observe where",
     "blindsight.service": "AsyncClient Client Running Settings running serve",
+    "blindsight.students": "Student train_student",
     "blindsight.training": "Trained machine train",
     "blindsight.trees": "BoundedSum add clip norm scale size sub sum_clients to_grid zeros_like",
 }

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         runs,
         selection,
         service,
+        students,
         training,
         trees,
     )
@@ -61,6 +62,7 @@ __all__ = [
     "runs",
     "selection",
     "service",
+    "students",
     "training",
     "trees",
 ]

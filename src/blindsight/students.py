@@ -1,0 +1,169 @@
+"""Students: classifiers that learn from generated examples alone, and may then be asked about anything.
+
+Nothing here is private or needs to be. What goes in has been released already, with its guarantee; a student is
+post-processing of it, inherits that guarantee and costs nothing more, however often it is trained.
+
+    model = MLP((28, 28), 10, hidden=(512,), key=jax.random.key(0))
+    student = train_student(samples, labels, model=model, steps=2000, key=keys.root(), noise=0.3, guarantee=guarantee)
+    student.labels(unlabelled)      # the most likely class of each
+    student.accuracy(real_test)     # simulation_only: it takes true labels to say
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.scipy import ndimage
+
+from blindsight.accounting.guarantee import Guarantee
+from blindsight.data.population import Population
+from blindsight.errors import InvalidInput
+from blindsight.keys import Key
+
+__all__ = ["Student", "train_student"]
+
+_CHUNK = 100  # steps in one compiled call, between which progress is told
+_AVERAGE = 0.01  # of the newest parameters in the running average that becomes the student
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Student:
+    """A trained classifier, with the guarantee of the examples that it learnt from (None: nobody said)."""
+
+    model: Any
+    guarantee: Guarantee | None = None
+
+    def probabilities(self, examples: np.ndarray, *, batch: int = 1000) -> np.ndarray:
+        """The probability of every class, (n, classes); images are bytes, or numbers as those it learnt from."""
+        if len(examples) == 0:
+            raise InvalidInput("there is nothing to ask the student about: give one example at least")
+        parts = np.array_split(examples, -(-len(examples) // batch))
+        return np.concatenate([np.asarray(_probabilities(self.model, part)) for part in parts])
+
+    def labels(self, examples: np.ndarray) -> np.ndarray:
+        """The most likely class of every example."""
+        return self.probabilities(examples).argmax(axis=1)
+
+    def accuracy(
+        self, real: Population | tuple[np.ndarray, np.ndarray], *, field: str = "image", label: str = "label"
+    ) -> float:
+        """The share of real examples that it names as they are: `simulation_only`, and free only on public data."""
+        examples, truth = (real.columns[field], real.columns[label]) if isinstance(real, Population) else real
+        return float(np.mean(self.labels(np.asarray(examples)) == np.asarray(truth)))
+
+
+def train_student(
+    examples: np.ndarray,
+    labels: np.ndarray,
+    *,
+    model: Any,
+    steps: int,
+    key: Key,
+    batch: int = 128,
+    learning_rate: float = 1e-3,
+    noise: float = 0.0,
+    shift: float = 0.0,
+    turn: float = 0.0,
+    zoom: float = 0.0,
+    smoothing: float = 0.0,
+    guarantee: Guarantee | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Student:
+    """A student that has learnt from these examples for so many steps of Adam, its parameters averaged on the way.
+
+    `model` is a fresh classifier, (batch, ...) to logits (`models.classifiers`, or any Equinox module). `labels` are
+    classes (n,), or a probability for each (n, classes) where who labelled was not sure. Every batch is changed anew:
+
+    =============  =====================================================================================
+    `noise`        normal noise of this standard deviation on every number (pixels are from 0 to 1)
+    `shift`        images move by up to so many pixels either way
+    `turn`         and turn by up to so many radians
+    `zoom`         and grow, shrink and lean by up to this share
+    `smoothing`    this much of every label goes to all classes alike
+    =============  =====================================================================================
+    """
+    x, y = _checked(examples, labels, steps)
+    optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
+    moves = (shift, turn, zoom) if max(shift, turn, zoom) > 0 else None
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+
+    def loss(params: Any, x: jax.Array, y: jax.Array, key: jax.Array) -> jax.Array:
+        which, how, what = jax.random.split(key, 3)
+        chosen = jax.random.randint(which, (batch,), 0, len(y))
+        inputs = _numbers(x[chosen])
+        if moves is not None:
+            inputs = _moved(inputs, *moves, key=how)
+        if noise > 0:
+            inputs += noise * jax.random.normal(what, inputs.shape)
+        logits = eqx.combine(params, static)(inputs)
+        target = y[chosen] if y.ndim == 2 else jax.nn.one_hot(y[chosen], logits.shape[-1])
+        target = (1 - smoothing) * target + smoothing / logits.shape[-1]
+        return -jnp.mean(jnp.sum(target * jax.nn.log_softmax(logits), axis=-1))
+
+    @jax.jit
+    def learn(state: Any, x: jax.Array, y: jax.Array, keys: jax.Array) -> Any:
+        def step(state: Any, key: jax.Array) -> tuple[Any, None]:
+            params, average, moments = state
+            updates, moments = optimizer.update(jax.grad(loss)(params, x, y, key), moments)
+            params = optax.apply_updates(params, updates)
+            return (params, optax.incremental_update(params, average, _AVERAGE), moments), None
+
+        return jax.lax.scan(step, state, keys)[0]
+
+    with jax.numpy_dtype_promotion("standard"):  # which Optax needs
+        state = params, params, optimizer.init(params)
+        for done in range(0, steps, _CHUNK):
+            progress(done, steps)
+            keys = jax.random.split(key.derive("student", done).jax(), min(_CHUNK, steps - done))
+            state = learn(state, x, y, keys)
+        progress(steps, steps)
+    return Student(eqx.combine(state[1], static), guarantee)
+
+
+def _checked(examples: np.ndarray, labels: np.ndarray, steps: int) -> tuple[jax.Array, jax.Array]:
+    if not len(examples) == len(labels) >= 1:
+        raise InvalidInput(f"a student needs a label for every example, got {len(examples)} and {len(labels)}")
+    if steps < 1:
+        raise InvalidInput(f"a student learns for one step at least, got {steps}")
+    labels = np.asarray(labels)
+    if labels.ndim not in (1, 2) or (labels.ndim == 1 and labels.dtype.kind not in "iu"):
+        raise InvalidInput("labels are whole numbers (n,), or a probability for every class (n, classes)")
+    return jnp.asarray(examples), jnp.asarray(labels, jnp.int32 if labels.ndim == 1 else jnp.float32)
+
+
+def _numbers(x: jax.Array) -> jax.Array:
+    return x.astype(jnp.float32) * (jnp.float32(1 / 255) if x.dtype == jnp.uint8 else jnp.float32(1))
+
+
+def _moved(images: jax.Array, shift: float, turn: float, zoom: float, *, key: jax.Array) -> jax.Array:
+    """Each image moved a little in its own way; what comes in from outside is as the edge was."""
+    if images.ndim not in (3, 4):
+        raise InvalidInput("only images can be moved: (n, height, width) or with channels last")
+    count, height, width = images.shape[:3]
+    first, second, third = jax.random.split(key, 3)
+    offset = jax.random.uniform(first, (count, 2), minval=-shift, maxval=shift)
+    angle = jax.random.uniform(second, (count,), minval=-turn, maxval=turn)
+    lean = jax.random.uniform(third, (count, 2, 2), minval=-zoom, maxval=zoom)
+    rotation = jnp.stack([jnp.cos(angle), -jnp.sin(angle), jnp.sin(angle), jnp.cos(angle)], -1).reshape(count, 2, 2)
+    centre = jnp.array([(height - 1) / 2, (width - 1) / 2])
+    grid = (
+        jnp.stack(jnp.meshgrid(jnp.arange(float(height)), jnp.arange(float(width)), indexing="ij"), -1)
+        - centre[None, None]
+    )
+
+    def move(image: jax.Array, matrix: jax.Array, offset: jax.Array) -> jax.Array:
+        places = jnp.moveaxis(grid @ matrix + (centre + offset)[None, None], -1, 0)
+        layer = lambda plane: ndimage.map_coordinates(plane, list(places), order=1, mode="nearest")  # noqa: E731
+        return layer(image) if image.ndim == 2 else jax.vmap(layer, in_axes=-1, out_axes=-1)(image)
+
+    return jax.vmap(move)(images, rotation + lean, offset)
+
+
+@eqx.filter_jit
+def _probabilities(model: Any, examples: Any) -> jax.Array:
+    return jax.nn.softmax(model(jnp.asarray(examples)), axis=-1)
