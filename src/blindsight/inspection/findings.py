@@ -58,7 +58,7 @@ class Finding:
     probability of 90 %, had the fault moved them as far as a fault can.
     """
 
-    kind: Literal["cue", "votes", "threshold", "fidelity"]
+    kind: Literal["cue", "votes", "share", "threshold", "fidelity"]
     name: str
     statement: str
     effect: float

@@ -20,6 +20,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.errors import InvalidInput
 from blindsight.inspection import as_json, gallery, simulation_only
+from blindsight.inspection.bias_report import Bias
 from blindsight.inspection.findings import Diagnosis, Finding
 from blindsight.inspection.unknown_report import Unknowns
 from blindsight.runs import write_whole
@@ -108,8 +109,8 @@ class Report:
 
     **Guarantee**: `guarantee` covers all of it, for every number and picture is a release or computed from releases.
     `releases` says of each what it was, its epsilon alone, its noise and its number of coordinates; `population` holds
-    what is public of the clients: `name`, `clients`, `classes`. `unknowns` is what a question about words found, and
-    `answer` the answer where something other than differences was asked for.
+    what is public of the clients: `name`, `clients`, `classes`. `unknowns` is what a question about words found, `bias`
+    what a comparison with public data did, and `answer` the answer where other things than differences were asked for.
     """
 
     title: str
@@ -123,6 +124,7 @@ class Report:
     population: Mapping[str, Any]
     notes: tuple[str, ...] = ()
     unknowns: Unknowns | None = None
+    bias: Bias | None = None
     answer: str = ""
     created: str = dataclasses.field(
         default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -163,10 +165,12 @@ class Report:
             return self.ranked[0].statement
         missed = [one.smallest for one in self.findings if one.smallest is not None and math.isfinite(one.smallest)]
         if not missed:
-            blind = any(one.kind in ("cue", "votes") for one in self.findings)
+            blind = any(one.kind in ("cue", "votes", "share") for one in self.findings)
             why = ", and none could have been: an arm has too few clients at this epsilon" if blind else ""
             return f"No difference was found{why}."
         share = f"{100 * min(missed):.2g} %"
+        if self.bias is not None:
+            return f"No difference was found. Less than {share} more of anything could not have been seen."
         return f"No difference was found. A fault on fewer than {share} of clients could not have been seen."
 
     def _beside(self, diagnosis: Diagnosis) -> str:
@@ -222,6 +226,7 @@ class Report:
             "population": self.population,
             "notes": list(self.notes),
             "unknowns": None if self.unknowns is None else as_json.plain(self.unknowns.to_dict()),
+            "bias": None if self.bias is None else as_json.plain(self.bias.to_dict()),
             "answer": self.answer,
             "created": self.created,
         }
@@ -244,6 +249,7 @@ class Report:
                 population=value["population"],
                 notes=tuple(value["notes"]),
                 unknowns=Unknowns.from_dict(value["unknowns"]) if value.get("unknowns") else None,
+                bias=Bias.from_dict(value["bias"]) if value.get("bias") else None,
                 answer=value.get("answer", ""),
                 created=value["created"],
             )
@@ -294,7 +300,7 @@ class Report:
 
 def _is_difference(one: Finding) -> bool:
     """Whether something was found to differ; a threshold or a fidelity that was measured is no difference."""
-    return one.verdict == "found" and one.kind in ("cue", "votes")
+    return one.verdict == "found" and one.kind in ("cue", "votes", "share")
 
 
 def _check_arms(arms: tuple[ArmView, ...]) -> None:

@@ -1,0 +1,243 @@
+"""What a comparison with public data is about: both populations after they were looked at in the same way."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from blindsight.data import text
+from blindsight.data.population import TEXT, Population
+from blindsight.data.text import Case
+from blindsight.errors import InvalidInput, PrivacyError
+from blindsight.inspection import bias_text, cues
+from blindsight.inspection.bias_measures import HALF, Division, Limits, client_means, look, with_halves
+from blindsight.inspection.bias_text import LIKELY, SURPRISE, Filter
+from blindsight.models.primary import Primary
+from blindsight.selection import coded
+from blindsight.selection import observe as observe_primary
+
+__all__ = ["Prepared", "confirming_half", "learning_half", "prepare"]
+
+LEAST = 40
+"""So many public clients are needed: half of them to learn from, and half to compare with."""
+
+_SURE = "sure"
+_UNSURE = 0.1  # of public examples count as those that a model is unsure of
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """Both populations with the same derived fields, what their examples are divided by, and limits of habits."""
+
+    clients: Population
+    reference: Population
+    fields: tuple[str, ...]
+    divisions: tuple[Division, ...]
+    limits: tuple[Limits, ...]
+    classes: tuple[str, ...]
+    label: str | None  # the field of the classes, said or predicted
+    likely: Filter | None
+
+    @property
+    def learning(self) -> Population:
+        """Public clients that models are trained on."""
+        return learning_half(self.reference)
+
+    @property
+    def confirming(self) -> Population:
+        """Public clients that no model has seen: what models say is compared with these."""
+        return confirming_half(self.reference)
+
+    @property
+    def image(self) -> str | None:
+        """The field of pictures, if that is what is looked at."""
+        return self.fields[0] if len(self.reference.fields[self.fields[0]][1]) >= 2 else None
+
+
+def learning_half(reference: Population) -> Population:
+    """Half of the public clients, always the same: train models that are to judge on these."""
+    return _half(reference, 0)
+
+
+def confirming_half(reference: Population) -> Population:
+    """The other half, which nothing is learnt from."""
+    return _half(reference, 1)
+
+
+def _half(reference: Population, half: int) -> Population:
+    split = reference if HALF in reference.fields else with_halves(reference, b"public")
+    first = np.minimum(split.offsets[:-1], max(split.n_examples - 1, 0))
+    return split.select((split.columns[HALF][first] == half) & (split.sizes > 0))
+
+
+def prepare(
+    clients: Population,
+    reference: Population,
+    *,
+    inputs: str | Sequence[str],
+    label: str,
+    by: str | None,
+    values: Sequence[str] | None,
+    classes: Sequence[str] | None,
+    ranges: Mapping[str, tuple[float, float]],
+    model: Primary | None,
+    case: Case,
+    vocabulary_size: int,
+    seed: bytes,
+) -> Prepared:
+    """Both populations looked at in the same way; `seed` draws the halves of the clients."""
+    fields = (inputs,) if isinstance(inputs, str) else tuple(inputs)
+    _check(clients, reference, fields)
+    both, divisions = [clients, reference], list[Division]()
+    if by is not None:
+        both, names = _divided(both, by, values)
+        divisions.append(Division(by, names, by))
+    named: tuple[str, ...] = ()
+    if all(label in one.fields for one in both):
+        both, named = _classed(both, label, classes)
+        divisions.append(Division(label, named, "class"))
+    likely, is_text = None, clients.fields[fields[0]][0] == TEXT and len(fields) == 1
+    if is_text:
+        both = [_sentences(one, fields[0]) for one in both]
+        fields = ("text",)
+        reading = with_halves(both[1], b"public")
+        halves = learning_half(reading), confirming_half(reading)
+        likely = bias_text.learn(*halves, size=vocabulary_size, case=case)
+        both = [likely.observe(one) for one in both]
+        divisions.append(Division(LIKELY, ("unlikely", "usual"), "likelihood", is_learnt=True))
+    elif model is not None:
+        both, more, named = _judged(both, model, fields, label, named)
+        divisions += more
+    derived = [_with_cues(one, fields, ranges) for one in both]
+    public = with_halves(derived[1], b"public")
+    return Prepared(
+        clients=with_halves(derived[0], seed),
+        reference=public,
+        fields=fields,
+        divisions=tuple(divisions),
+        limits=_limits(public),
+        classes=named,
+        label=label if label in derived[0].fields else "predicted" if "predicted" in derived[0].fields else None,
+        likely=likely,
+    )
+
+
+def _check(clients: Population, reference: Population, fields: tuple[str, ...]) -> None:
+    """Refuses what cannot be compared, and private data in the place of public ones."""
+    if reference is clients or reference.fingerprint == clients.fingerprint:
+        raise PrivacyError(
+            f"the reference are the clients that are protected, and would be read without noise: name public data to "
+            f"compare {clients.name} with"
+        )
+    for one in (clients, reference):
+        for field in fields:
+            if field not in one.fields:
+                raise InvalidInput(
+                    f"there is no {field!r} in {one.name}, which has {', '.join(one.fields)}: name another"
+                )
+    for field in fields:
+        (ours, shape), (theirs, other) = clients.fields[field], reference.fields[field]
+        if shape != other or ours.kind != theirs.kind:
+            raise InvalidInput(
+                f"{field} is {_spell(ours, shape)} in {clients.name} and {_spell(theirs, other)} in {reference.name}: "
+                f"bring both into one form"
+            )
+    if not clients.n_examples:
+        raise InvalidInput(f"the clients of {clients.name} have no examples: there is nothing to compare")
+    there = int(np.sum(reference.sizes > 0))
+    if there < LEAST:
+        raise InvalidInput(
+            f"{reference.name} has {there:,} clients with examples and {LEAST} are needed, for how much they differ "
+            f"from each other is part of every interval: name the column that says whose a row is, or more public data"
+        )
+
+
+def _spell(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
+    return f"{'text' if dtype == TEXT else dtype}{list(shape) if shape else ''}"
+
+
+def _divided(both: list[Population], by: str, values: Sequence[str] | None) -> tuple[list[Population], tuple[str, ...]]:
+    """Both populations with `by` as classes of the same names."""
+    for one in both:
+        if by not in one.fields:
+            raise InvalidInput(f"there is no {by!r} in {one.name} to divide it by: it has {', '.join(one.fields)}")
+    if values and all(one.fields[by][0] == TEXT for one in both):
+        both = [coded(one, by, values) for one in both]
+        return both, both[0].classes[by]
+    return _classed(both, by, values)
+
+
+def _classed(
+    both: list[Population], field: str, names: Sequence[str] | None
+) -> tuple[list[Population], tuple[str, ...]]:
+    """Both populations with the classes of `field` numbered alike: those of either, or those that are named.
+
+    A list of classes is public, as part of how data are written; which of them occur is not.
+    """
+    for one in both:
+        if field not in one.classes:
+            raise InvalidInput(f"the classes of {field!r} in {one.name} have no names: give them, to compare by name")
+    known = [one.classes[field] for one in both]
+    if not set(known[0]) & set(known[1]):
+        raise InvalidInput(
+            f"{both[0].name} and {both[1].name} have no class of {field!r} in common ({', '.join(known[0][:3])}... and "
+            f"{', '.join(known[1][:3])}...): name data that are labelled in the same way"
+        )
+    whole = tuple(names or dict.fromkeys((*known[0], *known[1])))
+    found = list[Population]()
+    for one, own in zip(both, known, strict=True):
+        place = np.array([whole.index(name) if name in whole else -1 for name in own] + [-1], np.int32)
+        codes = one.columns[field].astype(np.int64)
+        codes = np.where((codes >= 0) & (codes < len(own)), codes, len(own))
+        changed = one.replace({**one.columns, field: place[codes]})
+        changed.classes[field] = whole
+        found.append(changed)
+    return found, whole
+
+
+def _sentences(population: Population, field: str) -> Population:
+    found = text.split_sentences(population, field=field)
+    return found.replace({**found.columns, "text": found.columns[field]})
+
+
+def _judged(
+    both: list[Population], model: Primary, fields: tuple[str, ...], label: str, named: tuple[str, ...]
+) -> tuple[list[Population], list[Division], tuple[str, ...]]:
+    """Both populations with what the model says: whether it is sure, and the class where clients do not know it."""
+    inputs = fields[0] if len(fields) == 1 else fields
+    looked = [observe_primary(one, model, inputs=inputs, label="") for one in both]
+    usual = confirming_half(with_halves(looked[1], b"public")).columns["confidence"]
+    least = float(np.quantile(usual, _UNSURE))
+    looked = [
+        one.replace({**one.columns, _SURE: (one.columns["confidence"] >= least).astype(np.int32)}) for one in looked
+    ]
+    divisions = [Division(_SURE, ("unsure", "sure"), "model", is_learnt=True)]
+    classes = both[1].classes.get(label, ())
+    if not named and classes:
+        divisions.append(Division("predicted", classes, "predicted class", is_learnt=True))
+    return looked, divisions, named or classes
+
+
+def _with_cues(
+    population: Population, fields: tuple[str, ...], ranges: Mapping[str, tuple[float, float]]
+) -> Population:
+    """The population with cues of its inputs, and of texts the surprise of a model beside them."""
+    found = cues.observe(population, fields, ranges)
+    if SURPRISE in found.fields:
+        values = np.concatenate([found.columns[cues.FIELD], found.columns[SURPRISE][:, None]], axis=1)
+        names = (*found.classes[cues.FIELD], SURPRISE)
+        found = found.replace({**found.columns, cues.FIELD: values})
+        found.classes[cues.FIELD] = names
+    return look(found)
+
+
+def _limits(public: Population) -> tuple[Limits, ...]:
+    """Limits of every cue among public clients; none if hardly any of them has enough examples."""
+    means, unseen = client_means(public, cues.FIELD), client_means(confirming_half(public), cues.FIELD)
+    if len(unseen) < LEAST // 2:
+        return ()
+    names = public.classes[cues.FIELD]
+    return tuple(
+        Limits.of(name, (unseen if name == SURPRISE else means)[:, column]) for column, name in enumerate(names)
+    )

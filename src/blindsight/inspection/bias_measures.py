@@ -1,0 +1,221 @@
+"""What clients send about themselves so that they can be compared with public data, each part with its bound.
+
+`Shares`: how a client's examples divide into named categories (classes, slices, kinds), and the squares of these
+shares, so that how much clients differ is released too and not guessed. A division p has |p| <= 1 and |p^2| <= 1.
+
+`Habits`: whether a client's mean in a cue lies beyond nearly all public clients, below or above. A hand that slants
+further than 95 % of public hands do is one, however rare it is among its neighbours; a mean over all clients would
+hardly move. Everybody is looked at by equally many examples: a mean over few wanders further than one over many.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blindsight.backends import Batch
+from blindsight.data.population import Population
+from blindsight.inspection.measuring import Measured
+
+__all__ = ["ARMS", "HALF", "LOOKED", "Division", "Habits", "Limits", "ReadShares", "Shares", "client_means"]
+__all__ += ["client_shares", "halves", "look", "same_clients", "with_halves"]
+
+HALF, LOOKED, LOOKS = "half", "looked", 10
+"""Which half of the clients one is in; which of its examples habits are read off; and how many these are."""
+
+ARMS = ("learning", "confirming")
+"""The halves: what is learnt from the first is confirmed on the second, which had no say in it."""
+
+_TAIL = 0.05  # of public clients lie beyond each limit of a habit
+_SLACK = 1.64  # deviations of its own noise are added to a variance, which is then too small once in twenty times
+_ROUNDING = 1e-5  # a mean in 32 bits may be off so far; nobody is beyond a limit by that
+
+
+@dataclasses.dataclass(frozen=True)
+class Division:
+    """Examples divided into named categories by a field of their numbers; others belong nowhere.
+
+    `about` says what is divided, and `is_learnt` whether a model that was trained on public data says the category:
+    it is then compared with public clients that the model has not seen.
+    """
+
+    field: str
+    names: tuple[str, ...]
+    about: str
+    is_learnt: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadShares:
+    """The mean over clients of their shares, and how much clients differ; without noise where they are public."""
+
+    mean: np.ndarray
+    spread: np.ndarray
+    counted: float
+    noise_std: float = 0.0
+
+    @property
+    def is_measurable(self) -> bool:
+        """Whether there are enough clients beside the noise for ratios to mean anything."""
+        return self.counted >= max(5 * self.noise_std, 2)
+
+    @property
+    def noise_error(self) -> np.ndarray:
+        """The deviation of each mean that is due to noise: of the sum, and of the count it is divided by."""
+        return self.noise_std * np.sqrt(1 + self.mean**2) / max(self.counted, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shares:
+    """The part that holds shares; only clients of the `arms` with these numbers have some."""
+
+    divisions: tuple[Division, ...]
+    arms: tuple[int, ...] = (0, 1)
+    name: str = "shares"
+
+    @property
+    def coordinates(self) -> int:
+        """A share and its square for every category, and a 1 that counts the client."""
+        return 2 * sum(len(one.names) for one in self.divisions) + 1
+
+    @property
+    def bound(self) -> float:
+        """What no client's vector exceeds."""
+        return math.sqrt(2 * len(self.divisions) + 1)
+
+    def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
+        """The client's shares; zeros if it has no examples in these arms."""
+        del key
+        weight = jnp.sum(masks[jnp.asarray(self.arms)], axis=0)
+        count = jnp.sum(weight)
+        shares = jnp.concatenate([_shares(batch, one, weight / jnp.maximum(count, 1.0)) for one in self.divisions])
+        vector = jnp.concatenate([shares, shares**2, jnp.ones(1, jnp.float32)])
+        return jnp.where(count > 0, vector, jnp.zeros_like(vector))
+
+    def read(self, measured: Measured) -> list[ReadShares]:
+        """What the noisy sums say about every division."""
+        sums = np.asarray(measured.sums, np.float64)
+        counted, noise = float(sums[-1]), measured.noise_std
+        count = max(counted, 1.0)
+        means, squares = np.split(sums[:-1] / count, 2)
+        slack = _SLACK * noise * np.sqrt(1 + 4 * np.clip(means, 0, 1) ** 2) / count
+        most = np.clip(means + _SLACK * noise / count, 0.0, 0.5)  # shares around m vary by m (1 - m) at most
+        spread = np.sqrt(np.clip(squares - np.clip(means, 0, 1) ** 2 + slack, 0.0, most * (1 - most)))
+        ends = np.cumsum([len(one.names) for one in self.divisions])[:-1]
+        parts = zip(np.split(means, ends), np.split(spread, ends), strict=True)
+        return [ReadShares(mean, wide, counted, noise) for mean, wide in parts]
+
+
+def _shares(batch: Batch, division: Division, weight: jax.Array) -> jax.Array:
+    names = jnp.arange(len(division.names), dtype=jnp.int32)
+    return weight @ (batch[division.field].astype(jnp.int32)[:, None] == names[None]).astype(jnp.float32)
+
+
+def client_shares(population: Population, divisions: Sequence[Division]) -> list[ReadShares]:
+    """The same of public clients, without noise."""
+    owner = np.repeat(np.arange(population.size), population.sizes)
+    there = population.sizes > 0
+    found = list[ReadShares]()
+    for one in divisions:
+        codes, count = population.columns[one.field].astype(np.int64), len(one.names)
+        is_in = (codes >= 0) & (codes < count)
+        cells = np.bincount(owner[is_in] * count + codes[is_in], minlength=population.size * count)
+        shares = cells.reshape(-1, count)[there] / population.sizes[there, None]
+        found.append(ReadShares(shares.mean(axis=0), shares.std(axis=0, ddof=1), float(len(shares))))
+    return found
+
+
+def look(population: Population) -> Population:
+    """The population with the field `looked`: 1 for ten examples of each client, evenly spread, if it has ten."""
+    enough = population.sizes >= LOOKS
+    steps = np.arange(LOOKS)[None] * population.sizes[enough, None] // LOOKS
+    looked = np.zeros(population.n_examples, np.uint8)
+    looked[(population.offsets[:-1][enough, None] + steps).ravel()] = 1
+    return population.replace({**population.columns, LOOKED: looked})
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Where public clients' means in a cue lie: all but `beyond` of the `clients` above `low`, as many below `high`."""
+
+    name: str
+    low: float
+    high: float
+    beyond: int
+    clients: int
+
+    @classmethod
+    def of(cls, name: str, means: np.ndarray) -> "Limits":
+        """The limits of these public means, one for each client."""
+        beyond = max(1, int(_TAIL * len(means)))
+        ordered = np.sort(means.astype(np.float64))
+        return cls(
+            name, float(ordered[beyond - 1]) - _ROUNDING, float(ordered[-beyond]) + _ROUNDING, beyond, len(means)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Habits:
+    """The part that holds habits, read off the `cues` in a field, one column for each of the `limits`."""
+
+    field: str
+    limits: tuple[Limits, ...]
+    arms: tuple[int, ...] = (0, 1)
+    name: str = "habits"
+
+    @property
+    def coordinates(self) -> int:
+        """Below and above in every cue, and a 1 that counts the client."""
+        return 2 * len(self.limits) + 1
+
+    @property
+    def bound(self) -> float:
+        """What no client's vector exceeds: nobody is both below and above."""
+        return math.sqrt(len(self.limits) + 1)
+
+    def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
+        """Which limits the client's means lie beyond; zeros if it has too few examples in these arms."""
+        del key
+        weight = jnp.sum(masks[jnp.asarray(self.arms)], axis=0) * batch[LOOKED].astype(jnp.float32)
+        count = jnp.sum(weight)
+        means = weight @ jnp.nan_to_num(batch[self.field].astype(jnp.float32)) / jnp.maximum(count, 1.0)
+        low, high = (jnp.asarray([getattr(one, end) for one in self.limits], jnp.float32) for end in ("low", "high"))
+        is_below, is_above = means < low, means > high
+        vector = jnp.concatenate([is_below, is_above & ~is_below, jnp.ones(1, bool)]).astype(jnp.float32)
+        return jnp.where(count > 0, vector, jnp.zeros_like(vector))
+
+
+def client_means(population: Population, field: str) -> np.ndarray:
+    """The means of clients with enough examples in each column of a field, (clients, cues): of public data only."""
+    looked = population.columns[LOOKED].astype(bool)
+    values = population.columns[field][looked].astype(np.float64)
+    return np.nan_to_num(values).reshape(-1, LOOKS, values.shape[1]).mean(axis=1)
+
+
+def halves(clients: int, seed: bytes) -> np.ndarray:
+    """0 or 1 for each client, as many of each, by lot: the same for the same seed, and whatever their data are."""
+    lots = np.random.default_rng(np.frombuffer(seed[:32].ljust(32, b"\0"), np.uint32)).permutation(clients)
+    return (lots < clients // 2).astype(np.uint8)
+
+
+def with_halves(population: Population, seed: bytes) -> Population:
+    """The population with the field `half`."""
+    return population.replace({**population.columns, HALF: np.repeat(halves(population.size, seed), population.sizes)})
+
+
+def same_clients(population: Population, is_in: np.ndarray) -> Population:
+    """The same clients with these examples alone: who has none is still there, and adds nothing."""
+    owner = np.repeat(np.arange(population.size), population.sizes)
+    sizes = np.bincount(owner[is_in], minlength=population.size)
+    columns = {field: column[is_in] for field, column in population.columns.items()}
+    return Population(
+        columns,
+        sizes=sizes,
+        ids=population.ids,
+        name=population.name,
+        classes={field: names for field, names in population.classes.items() if field in columns},
+        synthetic=population.synthetic,
+    )
