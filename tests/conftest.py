@@ -4,6 +4,7 @@ All of it goes through the environment, so that nothing here imports JAX and sub
 """
 
 import atexit
+import importlib.util
 import os
 import shutil
 import socket
@@ -12,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -37,6 +39,29 @@ def ledger_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "ledger.db"
     monkeypatch.setenv("BLINDSIGHT_LEDGER", str(path))
     return path
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Generator[Any]:
+    """One page of a headless Chromium; see `tests/browser.py`."""
+    spec = importlib.util.spec_from_file_location("driving_chromium", Path(__file__).with_name("browser.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if module.CHROMIUM is None:
+        pytest.skip("needs chromium: apt-get install chromium")
+    one = module.Browser(tmp_path_factory.mktemp("chromium"))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def artefacts(tmp_path: Path) -> Path:
+    """Where screenshots go: $BLINDSIGHT_ARTEFACTS, or nowhere that lasts."""
+    folder = Path(os.environ.get("BLINDSIGHT_ARTEFACTS") or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 class RedisServer:

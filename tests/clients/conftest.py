@@ -1,4 +1,4 @@
-"""Node, a real service process with the demo on it, and a real browser to look at it."""
+"""Node, and a real service process with the demo on it."""
 
 import importlib.util
 import os
@@ -9,27 +9,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Headless Chromium, driven as the report's tests drive it."""
-    if CHROMIUM is None:
-        pytest.skip("needs chromium: apt-get install chromium")
-    path = Path(__file__).parents[1] / "inspection" / "test_page_in_browser.py"
-    spec = importlib.util.spec_from_file_location("driving_chromium", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    one = module.Browser(tmp_path_factory.mktemp("chromium"))
-    yield one
-    one.close()
 
 
 @pytest.fixture(scope="session")

@@ -2,29 +2,12 @@
 
 import base64
 import json
-import os
 import struct
-import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-
-@pytest.fixture
-def artefacts(tmp_path: Path) -> Path:
-    folder = Path(os.environ.get("BLINDSIGHT_ARTEFACTS") or tmp_path)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def until(browser: Any, expression: str, seconds: float = 45) -> None:
-    deadline = time.monotonic() + seconds
-    while not browser.ask(expression):
-        assert time.monotonic() < deadline, f"never: {expression}"
-        time.sleep(0.05)
 
 
 def text(browser: Any, name: str) -> str:
@@ -54,8 +37,8 @@ def body(browser: Any, request: dict[str, Any]) -> bytes:
 def test_the_live_page_is_quiet_fits_and_moves(browser, demo, artefacts, width, scheme):
     browser.view(width, 900, scheme)
     browser.open(f"{demo.address}/")
-    until(browser, "Number(document.getElementById('loss').textContent) > 0")
-    until(browser, "parseInt(document.getElementById('updates').textContent.replaceAll(',', '')) > 10")
+    browser.until("Number(document.getElementById('loss').textContent) > 0")
+    browser.until("parseInt(document.getElementById('updates').textContent.replaceAll(',', '')) > 10")
     assert browser.trouble == []
     assert all(address.startswith((demo.address, "data:")) for address in browser.requests)
     assert browser.ask("document.documentElement.scrollWidth <= innerWidth")
@@ -63,14 +46,14 @@ def test_the_live_page_is_quiet_fits_and_moves(browser, demo, artefacts, width, 
     assert "made-up" in text(browser, "origin")
     assert browser.ask("document.querySelectorAll('#loss-chart path').length") == 3
     first = text(browser, "updates")
-    until(browser, f"document.getElementById('updates').textContent !== {first!r}")
+    browser.until(f"document.getElementById('updates').textContent !== {first!r}")
     assert browser.screenshot(artefacts / f"live-{width}-{scheme}.png", whole=True).stat().st_size > 20_000
 
 
 def test_clicks_train_the_model_and_the_page_shows_what_leaves(browser, demo, artefacts):
     browser.view(1400, 900)
     browser.open(f"{demo.address}/train")
-    until(browser, "document.body.dataset.ready === 'yes'")
+    browser.until("document.body.dataset.ready === 'yes'")
     asked = []
     for number in range(5):
         asked.append(text(browser, "address"))
@@ -84,7 +67,7 @@ def test_clicks_train_the_model_and_the_page_shows_what_leaves(browser, demo, ar
     assert text(browser, "spent") == "ε 0 of 10 spent"
 
     click(browser, "train")
-    until(browser, "!document.getElementById('left').hidden")
+    browser.until("!document.getElementById('left').hidden")
     (update,) = posted(browser)
     sent = body(browser, update)
     task = json.loads(browser.ask("localStorage.getItem('blindsight:budget')"))
@@ -119,11 +102,11 @@ def test_a_spent_budget_sends_nothing_more(browser, demo):
     browser.open(f"{demo.address}/train")
     browser.ask(f"localStorage.setItem('blindsight:budget', JSON.stringify({json.dumps(spent)}))")
     browser.open(f"{demo.address}/train")
-    until(browser, "document.body.dataset.ready === 'yes'")
+    browser.until("document.body.dataset.ready === 'yes'")
     click(browser, "phishing")
     click(browser, "train")
-    until(browser, "document.getElementById('spent').textContent === 'ε 10 of 10 spent'")
-    until(browser, "!document.getElementById('trouble').hidden")
+    browser.until("document.getElementById('spent').textContent === 'ε 10 of 10 spent'")
+    browser.until("!document.getElementById('trouble').hidden")
     assert "sends nothing more" in text(browser, "trouble")
     assert browser.ask("['fine', 'phishing', 'train'].every((name) => document.getElementById(name).disabled)")
     assert len(posted(browser)) == 1

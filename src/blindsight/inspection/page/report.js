@@ -78,7 +78,8 @@
     grid.addEventListener("keydown", (event) => {
       const tile = tileOf(event);
       if (tile && event.key.startsWith("Arrow")) { event.preventDefault(); step(grid, tile, event.key); }
-      if (tile && event.key === "Enter") enlarge(tile);
+      // else the same Enter would press the button that the dialog moves to, and close it
+      if (tile && event.key === "Enter") { event.preventDefault(); enlarge(tile); }
     });
     grid.addEventListener("scroll", () => {
       grids.forEach((other) => { if (other !== grid && other.scrollTop !== grid.scrollTop) other.scrollTop = grid.scrollTop; });
