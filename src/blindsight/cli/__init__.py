@@ -14,6 +14,7 @@ from blindsight import __version__
 from blindsight.cli.audit import audit
 from blindsight.cli.data import data_app
 from blindsight.cli.inspect import inspect
+from blindsight.cli.label import label
 from blindsight.cli.printing import AsJson, print_json, progress_bar, steps_bar, working
 from blindsight.cli.serve import serve
 from blindsight.cli.train import train
@@ -41,6 +42,7 @@ ledger_app.add_typer(budget_app, name="budget")
 app.command(
     "inspect", epilog="Example:  blindsight inspect slices handwriting --fault invert:0.5 --low 0.5 --high 0.9"
 )(inspect)
+app.command("label", epilog="Example:  blindsight label runs/labelling-handwriting --rater anna")(label)
 app.command("serve", epilog="Example:  blindsight serve --port 8752 --data service")(serve)
 app.command("audit", epilog="Example:  blindsight audit runs/keyboard")(audit)
 app.command("train", epilog="Example:  blindsight train examples/quick.toml")(train)

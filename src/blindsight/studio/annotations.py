@@ -1,0 +1,110 @@
+"""Labels from Label Studio and back: its JSON export in full, and its short form (JSON-MIN)."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from blindsight.errors import InvalidInput
+from blindsight.inspection import label_studio
+from blindsight.inspection.synthetic_set import SyntheticSet
+from blindsight.studio.labels import Decision, Labels, now
+
+__all__ = ["export_annotations", "import_annotations"]
+
+
+def import_annotations(labels: Labels, path: str | Path) -> int:
+    """Take over what people have said in Label Studio; how many decisions that were.
+
+    Either all of the file is taken or, if a sample or a class is not of this set, nothing. Raters are called as Label
+    Studio calls them; what one has said before about a sample is replaced, and what is there already is left as it is.
+    """
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path} ({error.strerror}): export JSON or JSON-MIN in Label Studio") from error
+    except ValueError as error:
+        raise InvalidInput(f"{path} is not JSON: export JSON or JSON-MIN in Label Studio") from error
+    if not isinstance(found, list) or not all(isinstance(task, dict) for task in found):
+        raise InvalidInput(
+            f"{path} is not an export of Label Studio, which is a list of tasks: export JSON or JSON-MIN"
+        )
+    said = [one for place, task in enumerate(found, 1) for one in _decisions(task, f"task {place} of {path}", labels)]
+    if not said:
+        raise InvalidInput(f"{path} has no annotations: label some tasks in Label Studio first")
+    new = [one for one in said if not _is_there(labels, one)]
+    if new:
+        labels.add(new)
+    return len(new)
+
+
+def export_annotations(labels: Labels, path: str | Path) -> Path:
+    """Write the set with everybody's labels as tasks that Label Studio imports; the path."""
+    from blindsight.runs import write_whole
+
+    by_sample: dict[str, list[dict[str, Any]]] = {}
+    for rater in labels.raters:
+        for one in labels.standing(rater).values():
+            made = [] if one.label is None else label_studio.result(labels.made, one.label)
+            about = {"result": made, "was_cancelled": one.label is None, "lead_time": one.seconds}
+            by_sample.setdefault(one.sample_id, []).append({**about, "created_at": one.at, "rater": rater})
+    return write_whole(path, label_studio.as_text(label_studio.tasks(labels.made, by_sample)))
+
+
+def _decisions(task: Mapping[str, Any], where: str, labels: Labels) -> Iterator[Decision]:
+    """What a task says, in full or in short."""
+    data = task["data"] if isinstance(task.get("data"), dict) else task
+    _check_set(data, where, labels.made)
+    sample = data["sample_id"]
+    if "annotations" in task:
+        for note in task["annotations"]:
+            if not isinstance(note, dict):
+                raise InvalidInput(f"{where} has an annotation that is none: export it anew")
+            label = None if note.get("was_cancelled") else _chosen(note.get("result"), where)
+            yield _decision(sample, label, note.get("rater") or note.get("completed_by"), note)
+    elif label_studio.CONTROL in task:
+        said = task[label_studio.CONTROL]
+        said = said.get("choices") if isinstance(said, dict) else said
+        yield _decision(sample, _one(said, where), task.get("annotator"), task)
+
+
+def _check_set(data: Mapping[str, Any], where: str, made: SyntheticSet) -> None:
+    if data.get("sample_id") not in made.by_id:
+        named = str(data.get("sample_id"))[:60]
+        raise InvalidInput(
+            f"{where} is about {named!r}, which is no sample of {made.folder}: import labels of this set"
+        )
+    if data.get("set", made.identity) != made.identity:
+        raise InvalidInput(f"{where} is of another set than {made.folder}: import labels of this set")
+
+
+def _decision(sample: str, label: str | None, rater: Any, about: Mapping[str, Any]) -> Decision:
+    if isinstance(rater, dict):  # some versions write the whole person
+        rater = rater.get("email") or rater.get("username") or rater.get("id")
+    name = str(rater) if isinstance(rater, str) else f"label studio {rater or 'rater'}"
+    seconds = about.get("lead_time")
+    at = about.get("created_at") or about.get("updated_at")
+    return Decision(sample, name, label, seconds if isinstance(seconds, int | float) else 0.0, str(at or now()))
+
+
+def _chosen(result: Any, where: str) -> str | None:
+    """The one choice of a full annotation; none is a skip."""
+    choices = [
+        choice
+        for part in (result if isinstance(result, list) else [])
+        if isinstance(part, dict) and part.get("type") == "choices"
+        for choice in part.get("value", {}).get("choices", [])
+    ]
+    return _one(choices, where) if choices else None
+
+
+def _one(said: Any, where: str) -> str:
+    choices = said if isinstance(said, list) else [said]
+    if len(choices) != 1 or not isinstance(choices[0], str):
+        raise InvalidInput(f'{where} has {len(choices)} labels: each example has one, so use choice="single"')
+    return choices[0]
+
+
+def _is_there(labels: Labels, one: Decision) -> bool:
+    stands = labels.standing(one.rater).get(one.sample_id)
+    return stands is not None and stands.label == one.label

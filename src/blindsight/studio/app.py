@@ -1,0 +1,113 @@
+"""The page with the label queue, for the one person at this machine whom its address was given to.
+
+Nobody else on the machine can read or post anything: every path begins with a random token, requests must be addressed
+to this machine itself (a page from elsewhere that points its own name here is refused), and what is posted must be
+JSON. The page asks for nothing but its own two addresses, which its Content-Security-Policy enforces.
+"""
+
+import base64
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.studio.queue import Queue
+
+__all__ = ["HOSTS", "make_app"]
+
+HOSTS = ("127.0.0.1", "localhost", "[::1]")
+_MOST = 100_000  # bytes of a body: keys for thousands of classes
+_PARTS = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
+_UNKEPT = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+
+Act = Callable[[dict[str, Any]], None]
+
+
+def make_app(queue: Queue, token: str) -> Starlette:
+    """The application: the page at `/TOKEN/`, its state, and what it posts."""
+    text = files("blindsight.studio").joinpath("page/label.html").read_text(encoding="utf-8")
+    headers = {**_UNKEPT, "Content-Security-Policy": _policy(text)}
+
+    async def page(request: Request) -> Response:
+        return _closed(request, token) or Response(text, media_type="text/html", headers=headers)
+
+    async def state(request: Request) -> Response:
+        return _closed(request, token) or JSONResponse(queue.state(), headers=_UNKEPT)
+
+    def posted(act: Act) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            return _closed(request, token) or await _act(request, act, queue)
+
+        return answer
+
+    def label(said: dict[str, Any]) -> None:
+        if not isinstance(said.get("sample_id"), str) or "label" not in said:
+            raise InvalidInput("sample_id or label is missing: reload the page")
+        queue.decide(said["sample_id"], said["label"], said.get("seconds", 0.0))
+
+    return Starlette(
+        routes=[
+            Route("/{token}/", page),
+            Route("/{token}/state", state),
+            Route("/{token}/label", posted(label), methods=["POST"]),
+            Route("/{token}/undo", posted(lambda _: queue.undo()), methods=["POST"]),
+            Route("/{token}/keys", posted(lambda said: queue.remap(said.get("keys"))), methods=["POST"]),
+        ]
+    )
+
+
+def _closed(request: Request, token: str) -> Response | None:
+    """What whoever was not given the address gets, or None."""
+    host = request.headers.get("host", "")
+    name = host[: host.rfind(":")] if re.search(r":\d+$", host) else host
+    known = secrets.compare_digest(str(request.path_params["token"]).encode(), token.encode())
+    return None if known and name in HOSTS else Response("there is nothing here", 404, headers=_UNKEPT)
+
+
+async def _act(request: Request, act: Act, queue: Queue) -> Response:
+    """Do what was posted; the answer is the new state, or beside it why nothing was done."""
+    if request.headers.get("content-type") != "application/json":
+        return _refused(415, "what is posted here is JSON", queue)
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MOST:
+            return _refused(413, "that is too long", queue)
+    try:
+        said = json.loads(body)
+        if not isinstance(said, dict):
+            raise ValueError("not an object")
+    except ValueError:
+        return _refused(400, "what was posted is not JSON", queue)
+    try:
+        act(said)
+    except InvalidInput as error:
+        return _refused(409, str(error), queue)
+    except BlindsightError as error:  # the disk is full, say: nothing was saved, and the page must not go on
+        return JSONResponse({"error": str(error)}, 500, headers=_UNKEPT)
+    return JSONResponse(queue.state(), headers=_UNKEPT)
+
+
+def _refused(status: int, why: str, queue: Queue) -> Response:
+    return JSONResponse({"error": why, **queue.state()}, status, headers=_UNKEPT)
+
+
+def _policy(text: str) -> str:
+    """What the page may do: run its own script and style, show pictures that are inside, talk to this server."""
+    hashes: dict[str, str] = {}
+    for kind, body in _PARTS.findall(text):
+        digest = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode("ascii")
+        hashes[kind] = f"'sha256-{digest}'"
+    return (
+        f"default-src 'none'; script-src {hashes['script']}; style-src {hashes['style']}; img-src data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )

@@ -1,0 +1,191 @@
+"""What people have said about a synthetic set: `labels.jsonl` beside it, one line for every decision.
+
+A line is appended and on disk before the next example is shown, and none is ever rewritten: to take a label back is a
+line too. `labelling.json` beside it says which set the labels are of, which classes there are, and who uses which keys.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import fcntl
+import json
+import math
+import os
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.inspection.synthetic_set import SyntheticSet
+from blindsight.runs import Run, file_name
+
+__all__ = ["Decision", "Labels", "now"]
+
+FILE, ABOUT = "labels.jsonl", "labelling.json"
+_LONGEST = 100  # letters of a rater's name
+_A_DAY = 86_400.0
+
+
+def now() -> str:
+    """The time, as it stands in a line."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """One line: who said what about which sample; no label is a skip, and `undone` takes the rater's last one back."""
+
+    sample_id: str
+    rater: str
+    label: str | None
+    seconds: float
+    at: str
+    undone: bool = False
+
+
+class Labels:
+    """All decisions about a set, and those that stand.
+
+    `classes` are those of the set unless others are named; once there are labels they stay as they are.
+    """
+
+    def __init__(self, made: SyntheticSet, classes: Sequence[str] = ()) -> None:
+        self.made = made
+        self._run = Run(made.folder)
+        self._path = made.folder / FILE
+        about = self._about()
+        self._standing: dict[str, dict[str, Decision]] = {}
+        if about.get("set", made.identity) != made.identity:
+            raise InvalidInput(
+                f"the labels in {made.folder} are of another set, whose samples were overwritten: move {FILE} and "
+                f"{ABOUT} away to begin anew"
+            )
+        self.classes = _checked_classes(tuple(classes) or tuple(about.get("classes", ())) or made.classes, made)
+        self.keys: dict[str, Any] = about.get("keys", {})
+        for row in self._rows():
+            self._apply(self._checked(row))
+
+    def _about(self) -> dict[str, Any]:
+        if not (self.made.folder / ABOUT).exists():
+            return {}
+        found = self._run.read(ABOUT)
+        if not isinstance(found, dict):
+            raise InvalidInput(f"{self.made.folder / ABOUT} was edited by hand or damaged: move it away")
+        return found
+
+    @property
+    def raters(self) -> tuple[str, ...]:
+        """Everybody who has decided something that stands, in the order of their first decision."""
+        return tuple(rater for rater, stands in self._standing.items() if stands)
+
+    def standing(self, rater: str) -> dict[str, Decision]:
+        """What stands of this rater's decisions by sample, the last one last."""
+        return self._standing.get(rater, {})
+
+    def add(self, decisions: Sequence[Decision]) -> None:
+        """Append decisions; they are on disk when this returns, or none of them counts."""
+        checked = [self._checked(dataclasses.asdict(decision)) for decision in decisions]
+        self._save({})
+        text = "".join(json.dumps(dataclasses.asdict(one), allow_nan=False) + "\n" for one in checked)
+        try:
+            with open(self._path, "ab") as out:
+                fcntl.flock(out, fcntl.LOCK_EX)  # several raters may be at work, each with a process of their own
+                out.write(text.encode())
+                out.flush()
+                os.fsync(out.fileno())
+        except OSError as error:
+            raise BlindsightError(
+                f"cannot write {self._path} ({error.strerror}): free some space or check whose it is"
+            ) from error
+        for one in checked:
+            self._apply(one)
+
+    def remember(self, rater: str, keys: Mapping[str, Any]) -> None:
+        """Keep this rater's keys."""
+        self._save({rater: dict(keys)})
+
+    def _save(self, keys: Mapping[str, Any]) -> None:
+        """Write which set these labels are of; the keys of others are as they have left them."""
+        kept = self._about()
+        self.keys = {**kept.get("keys", {}), **keys}
+        about = {"set": self.made.identity, "classes": list(self.classes), "keys": self.keys}
+        if about != kept:
+            self._run.write(ABOUT, about)
+
+    @contextlib.contextmanager
+    def alone(self, rater: str) -> Generator[None]:
+        """Nobody else labels as this rater until the block ends, or until this process dies."""
+        with open(self.made.folder / f".{file_name(rater)}.lock", "w", encoding="utf-8") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InvalidInput(
+                    f"{rater} is labelling this set in another window: go on there, or name another --rater"
+                ) from None
+            yield
+
+    def _rows(self) -> list[Any]:
+        """The lines; one that a crash cut off was never acknowledged, and is cut away before the next is appended."""
+        if not self._path.exists():
+            return []
+        with open(self._path, "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            text = file.read()
+            whole = text.rfind(b"\n") + 1
+            if whole < len(text):
+                file.truncate(whole)
+        try:
+            return [json.loads(line) for line in text[:whole].splitlines() if line]
+        except ValueError as error:
+            raise InvalidInput(f"{self._path} has a line that is not JSON: remove that line") from error
+
+    def _checked(self, row: Any) -> Decision:
+        """The decision, if it is about a sample of this set and one of its classes."""
+        one = _decision(row, str(self._path))
+        check_rater(one.rater)
+        if one.sample_id not in self.made.by_id:
+            raise InvalidInput(
+                f"there is no sample {one.sample_id[:60]!r} in {self.made.folder}: these are labels of another set"
+            )
+        if one.label is not None and one.label not in self.classes:
+            known = _listed(self.classes)
+            raise InvalidInput(f"{one.label[:60]!r} is none of the classes {known}: name all of them with --classes")
+        return one
+
+    def _apply(self, one: Decision) -> None:
+        stands = self._standing.setdefault(one.rater, {})
+        stands.pop(one.sample_id, None)
+        if not one.undone:
+            stands[one.sample_id] = one
+
+
+def _decision(row: Any, where: str) -> Decision:
+    """The decision in a line, however it came there."""
+    kinds: dict[str, Any] = {"sample_id": str, "rater": str, "label": str | None, "seconds": int | float, "at": str}
+    fits = isinstance(row, dict) and set(row) - {"undone"} == set(kinds)
+    if not fits or not all(isinstance(row[name], kind) for name, kind in kinds.items()):
+        raise InvalidInput(f"{where} has a line that is no label: {str(row)[:80]}")
+    seconds = min(max(float(row["seconds"]), 0.0), _A_DAY) if math.isfinite(row["seconds"]) else 0.0
+    fields: dict[str, Any] = {**row, "seconds": round(seconds, 3), "undone": row.get("undone") is True}
+    return Decision(**fields)
+
+
+def check_rater(name: Any) -> None:
+    """Refuse a name that could not stand in a line."""
+    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST or not name.isprintable():
+        raise InvalidInput(f"a rater's name is one line of at most {_LONGEST} letters, got {str(name)[:40]!r}")
+
+
+def _checked_classes(classes: tuple[str, ...], made: SyntheticSet) -> tuple[str, ...]:
+    if len(set(classes)) < max(2, len(classes)) or not all(name.strip() and name.isprintable() for name in classes):
+        given = f"got {_listed(classes)}" if classes else "and this set does not say its own"
+        raise InvalidInput(f"labelling needs two different classes at least, {given}: name them with --classes yes,no")
+    proposed = {name for sample in made.samples for name in (sample.proposed,) if name is not None}
+    if strange := sorted(proposed - set(classes)):
+        raise InvalidInput(
+            f"labels are proposed for {_listed(strange)}, which --classes does not name: add these, or leave it out"
+        )
+    return classes
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -1,0 +1,134 @@
+"""What one rater has still to label, in an order of their own, and which key stands for which class."""
+
+import base64
+import functools
+import hashlib
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from blindsight.errors import InvalidInput
+from blindsight.inspection import gallery
+from blindsight.inspection.synthetic_set import Sample
+from blindsight.studio.agreeing import agreement
+from blindsight.studio.labels import Decision, Labels, check_rater, now
+
+__all__ = ["Queue", "check_keys", "default_keys"]
+
+_WIDTH = 392  # pixels of the picture on the page
+_SPARE = "1234567890" + string.ascii_lowercase + string.ascii_uppercase
+_SKIP, _UNDO = ("s", "-", "/"), ("u", "=", "\\")  # the first that no class is called
+
+
+class Queue:
+    """The samples of a set as one rater goes through them.
+
+    Every rater has an order of their own, so that whoever stops early has seen others than the next one; it follows
+    from the name, so that it is the same after a crash. What others have said stays hidden until the queue is empty.
+    """
+
+    def __init__(self, labels: Labels, rater: str) -> None:
+        check_rater(rater)
+        self.labels, self.rater = labels, rater
+        self._order = sorted(labels.made.samples, key=self._place)
+        self.keys = labels.keys.get(rater) or default_keys(labels.classes)
+        if check_keys(self.keys, labels.classes) is not None:  # the classes are others than when they were kept
+            self.keys = default_keys(labels.classes)
+
+    def _place(self, sample: Sample) -> bytes:
+        return hashlib.sha256(f"{self.labels.made.identity}\n{self.rater}\n{sample.sample_id}".encode()).digest()
+
+    @property
+    def next(self) -> Sample | None:
+        """The next sample, or None where nothing is left."""
+        stands = self.labels.standing(self.rater)
+        return next((sample for sample in self._order if sample.sample_id not in stands), None)
+
+    def decide(self, sample_id: str, label: str | None, seconds: float) -> None:
+        """Label or skip (None) a sample; on disk when this returns."""
+        if sample_id in self.labels.standing(self.rater):
+            raise InvalidInput("this example was labelled before, in another window perhaps: go on with the next")
+        self.labels.add([Decision(sample_id, self.rater, label, seconds, now())])
+
+    def undo(self) -> None:
+        """Take the last decision back, whichever window it was made in; nothing where there is none."""
+        stands = self.labels.standing(self.rater)
+        if stands:
+            last = stands[next(reversed(stands))]
+            self.labels.add([Decision(last.sample_id, self.rater, last.label, 0.0, now(), undone=True)])
+
+    def remap(self, keys: Any) -> None:
+        """Use other keys, and remember them."""
+        if (wrong := check_keys(keys, self.labels.classes)) is not None:
+            raise InvalidInput(wrong)
+        self.keys = keys
+        self.labels.remember(self.rater, keys)
+
+    def state(self) -> dict[str, Any]:
+        """Everything that the page shows."""
+        made, stands, sample = self.labels.made, self.labels.standing(self.rater), self.next
+        counts = dict.fromkeys(self.labels.classes, 0)
+        for one in stands.values():
+            if one.label is not None:
+                counts[one.label] += 1
+        skipped = sum(one.label is None for one in stands.values())
+        found: dict[str, Any] = {
+            "title": made.title,
+            "rater": self.rater,
+            "guarantee": str(made.guarantee),
+            "explained": made.guarantee.explain(),
+            "is_private": made.guarantee.is_private,
+            "classes": list(self.labels.classes),
+            "keys": self.keys,
+            "total": len(made.samples),
+            "labelled": len(stands) - skipped,
+            "skipped": skipped,
+            "counts": counts,
+            "sample": None if sample is None else self._shown(sample),
+        }
+        if sample is None:
+            found["agreement"] = agreement(Labels(made, self.labels.classes)).to_dict()  # others may have gone on
+        return found
+
+    def _shown(self, sample: Sample) -> dict[str, Any]:
+        made = self.labels.made
+        return {
+            "id": sample.sample_id,
+            "picture": None if sample.picture is None else _stamped(sample.picture),
+            "row": None if sample.row is None else made.said(sample.row),
+            "proposed": sample.proposed,
+            "score": sample.score,
+            "proposer": made.proposer,
+        }
+
+
+@functools.lru_cache(maxsize=64)
+def _stamped(picture: bytes) -> str:
+    """The picture, large, above the word "synthetic", which stays in it wherever it is copied to."""
+    large = gallery.png(gallery.stamped(gallery.from_png(picture), width=_WIDTH))
+    return "data:image/png;base64," + base64.b64encode(large).decode("ascii")
+
+
+def default_keys(classes: Sequence[str]) -> dict[str, Any]:
+    """A key for every class: its own name where that is one sign, else digits and then letters, then none."""
+    own = {name for name in classes if _is_key(name)}
+    skip, undo = (next(key for key in keys if key not in own) for keys in (_SKIP, _UNDO))
+    spare = iter(key for key in _SPARE if key not in own and key not in (skip, undo))
+    return {"classes": {name: name if name in own else next(spare, "") for name in classes}, "skip": skip, "undo": undo}
+
+
+def check_keys(keys: Any, classes: Sequence[str]) -> str | None:
+    """What is wrong with these keys, if anything is."""
+    if not isinstance(keys, Mapping) or set(keys) != {"classes", "skip", "undo"}:
+        return "keys are given for classes, skip and undo"
+    by_class = keys["classes"]
+    if not isinstance(by_class, Mapping) or set(by_class) != set(classes):
+        return "every class has a key, and nothing else has"
+    used = [*(key for key in by_class.values() if key != ""), keys["skip"], keys["undo"]]
+    if not all(_is_key(key) for key in used):
+        return "a key is one sign that can be typed, other than a space or a question mark"
+    return None if len(set(used)) == len(used) else "one key cannot stand for two things"
+
+
+def _is_key(key: Any) -> bool:
+    return isinstance(key, str) and len(key) == 1 and key.isprintable() and key not in " ?"
