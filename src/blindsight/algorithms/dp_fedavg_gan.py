@@ -128,7 +128,7 @@ def dp_fedavg_gan(
             whole = pair(critic, generator)
             return generator_loss(whole, whole.generator, key, generator_batch_size)
 
-        return _descend(loss, generator_optimizer, server, key, steps=generator_steps, average=average)
+        return descend(loss, generator_optimizer, server, key, steps=generator_steps, average=average)
 
     def init() -> State:
         states = critic_optimizer.init(critic), generator_optimizer.init(generator)
@@ -155,7 +155,7 @@ def _check(counts: tuple[int, ...], average: float, privacy: Privacy) -> None:
         raise InvalidInput("this Privacy has no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
 
 
-def _descend(
+def descend(
     loss: Callable[[Tree, jax.Array], jax.Array],
     optimizer: optax.GradientTransformation,
     server: Server,

@@ -1,11 +1,11 @@
 """Generative adversarial networks: a critic that tells examples from made ones, and a generator that it teaches.
 
-Two pairs. `paper_gan` is that of Augenstein et al. 2020 (arXiv:1911.06679, Appendix C.2), who name a tutorial for MNIST
-and three numbers: 128 latents, a gradient penalty of 10, and rates of plain SGD. Where they are silent it does what the
-code of their experiments does: ReLU in the generator, leaky ReLU of slope 0.01 in the critic, batch norms without a
-scale, Glorot weights; its weight decay of 2.5e-5 is left out. Batch norms always look at the batch in hand: running
-averages would be one more thing to leave the clients. It has 6,556,865 parameters in the critic and 13,285,217 in the
-generator.
+Two pairs (a third is in `selu_gan`). `paper_gan` is that of Augenstein et al. 2020 (arXiv:1911.06679, Appendix C.2),
+who name a tutorial for MNIST and three numbers: 128 latents, a gradient penalty of 10, and rates of plain SGD. Where
+they are silent it does what the code of their experiments does: ReLU in the generator, leaky ReLU of slope 0.01 in the
+critic, batch norms without a scale, Glorot weights; its weight decay of 2.5e-5 is left out. Batch norms always look at
+the batch in hand: running averages would be one more thing to leave the clients. It has 6,556,865 parameters in the
+critic and 13,285,217 in the generator.
 
 `compact_gan` is for clients that are protected: noise grows with the square root of the critic's size, so that is
 small, and nothing in it looks at more than one example. The generator pays nothing for its size, as it never meets
@@ -25,7 +25,7 @@ from blindsight.errors import InvalidInput
 from blindsight.models.coding import Coding, Images
 from blindsight.models.layers import Conv, ConvTranspose, Dense, LayerNorm
 
-__all__ = ["GAN", "compact_gan", "critic_loss", "generator_loss", "paper_gan"]
+__all__ = ["GAN", "compact_gan", "critic_loss", "fake_loss", "generator_loss", "paper_gan", "real_loss"]
 
 _SLOPE = 0.01  # of a leaky ReLU below zero, in the paper's critic
 _STEEPER = 0.2
@@ -63,21 +63,55 @@ def critic_loss(gan: GAN, critic: Any, batch: Any, key: jax.Array, penalty: floa
     real, labels, weight = gan.coding.encode(batch), gan.labels(batch), batch.weight
     latents = jax.random.normal(latent_key, (real.shape[0], gan.latents))
     fake = jax.lax.stop_gradient(gan.generator(latents, labels))
-    share = jax.random.uniform(between_key, (real.shape[0],) + (1,) * (real.ndim - 1))
+    too_steep = _steepness(critic, real, fake, labels, weight, between_key)
+    # side by side, so that its weights are read once for both; each is a batch of its own to its norms
+    scores = jax.vmap(lambda x: critic(x, labels, weight))(jnp.stack([fake, real]))
+    return batch.mean(scores[0] - scores[1] + penalty * too_steep)
+
+
+def real_loss(gan: GAN, critic: Any, batch: Any, key: jax.Array, penalty: float = 0.0) -> jax.Array:
+    """All of the critic's loss that meets real examples: minus their scores and, of WGAN-GP, the gradient penalty.
+
+    The penalty is taken between a real example and a made one, so it belongs here. Without one (WGAN, Arjovsky et al.
+    2017, arXiv:1701.07875) nothing that the generator makes has a part in it.
+    """
+    real, labels, weight = gan.coding.encode(batch), gan.labels(batch), batch.weight
+    loss = -critic(real, labels, weight)
+    if penalty:
+        latent_key, between_key = jax.random.split(key)
+        latents = jax.random.normal(latent_key, (real.shape[0], gan.latents))
+        fake = jax.lax.stop_gradient(gan.generator(latents, labels))
+        loss = loss + penalty * _steepness(critic, real, fake, labels, weight, between_key)
+    return batch.mean(loss)
+
+
+def fake_loss(gan: GAN, critic: Any, key: jax.Array, count: int) -> jax.Array:
+    """The rest: the mean score of `count` made examples of random classes. No data of anyone's is in it."""
+    made, labels = _made(gan, gan.generator, key, count)
+    return jnp.mean(critic(jax.lax.stop_gradient(made), labels, jnp.ones(count)))
+
+
+def _steepness(
+    critic: Any, real: jax.Array, fake: jax.Array, labels: jax.Array, weight: jax.Array, key: jax.Array
+) -> jax.Array:
+    """(slope - 1)^2 of the critic at a random place between each real example and a made one."""
+    share = jax.random.uniform(key, (real.shape[0],) + (1,) * (real.ndim - 1))
     between = real + jnp.broadcast_to(share, real.shape) * (fake - real)
     slopes = jax.grad(lambda x: jnp.sum(critic(x, labels, weight) * weight))(between)
     lengths = jnp.sqrt(jnp.sum(jnp.square(slopes), axis=tuple(range(1, real.ndim))) + 1e-10)
-    # side by side, so that its weights are read once for both; each is a batch of its own to its norms
-    scores = jax.vmap(lambda x: critic(x, labels, weight))(jnp.stack([fake, real]))
-    return batch.mean(scores[0] - scores[1] + penalty * jnp.square(lengths - 1))
+    return jnp.square(lengths - 1)
 
 
 def generator_loss(gan: GAN, generator: Any, key: jax.Array, count: int) -> jax.Array:
     """Minus the mean score of `count` made examples of random classes: no data of anyone's is in it."""
+    made, labels = _made(gan, generator, key, count)
+    return -jnp.mean(gan.critic(made, labels, jnp.ones(count)))
+
+
+def _made(gan: GAN, generator: Any, key: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
     latent_key, label_key = jax.random.split(key)
     labels = jax.random.randint(label_key, (count,), 0, max(gan.classes, 1))
-    made = generator(jax.random.normal(latent_key, (count, gan.latents)), labels)
-    return -jnp.mean(gan.critic(made, labels, jnp.ones(count)))
+    return generator(jax.random.normal(latent_key, (count, gan.latents)), labels), labels
 
 
 def paper_gan(coding: Images | None = None, *, latents: int = 128, key: jax.Array) -> GAN:
@@ -189,7 +223,7 @@ class _ImageGenerator(eqx.Module):
         self.coding, self.classes = coding, classes
 
     def __call__(self, latents: jax.Array, labels: jax.Array) -> jax.Array:
-        x = jax.nn.relu(self.norms[0](self.dense[0](_with_class(latents, labels, self.classes))))
+        x = jax.nn.relu(self.norms[0](self.dense[0](with_class(latents, labels, self.classes))))
         x = jax.nn.relu(self.norms[1](self.dense[1](x).reshape(-1, *self.coarse)))
         for layer, norm in zip(self.grow, self.norms[2:], strict=True):
             x = jax.nn.relu(norm(layer(x)))
@@ -218,7 +252,7 @@ class _ImageCritic(eqx.Module):
     def __call__(self, x: jax.Array, labels: jax.Array, weight: jax.Array) -> jax.Array:
         for convolution in self.convolutions:
             x = jax.nn.leaky_relu(convolution(x), _STEEPER)
-        return _judged(self, x.reshape(x.shape[0], -1), labels)
+        return judged(self, x.reshape(x.shape[0], -1), labels)
 
 
 class _RowGenerator(eqx.Module):
@@ -235,7 +269,7 @@ class _RowGenerator(eqx.Module):
         self.coding, self.classes = coding, classes
 
     def __call__(self, latents: jax.Array, labels: jax.Array) -> jax.Array:
-        x = _with_class(latents, labels, self.classes)
+        x = with_class(latents, labels, self.classes)
         for layer, norm in zip(self.dense, self.norms, strict=False):
             x = jax.nn.relu(norm(layer(x)))
         return self.coding.activate(self.dense[-1](x))
@@ -256,10 +290,10 @@ class _RowCritic(eqx.Module):
     def __call__(self, x: jax.Array, labels: jax.Array, weight: jax.Array) -> jax.Array:
         for layer in self.dense:
             x = jax.nn.leaky_relu(layer(x), _STEEPER)
-        return _judged(self, x, labels)
+        return judged(self, x, labels)
 
 
-def _judged(critic: _ImageCritic | _RowCritic, features: jax.Array, labels: jax.Array) -> jax.Array:
+def judged(critic: Any, features: jax.Array, labels: jax.Array) -> jax.Array:
     """The score of each example's features; the class adds a score of its own (a projection discriminator's)."""
     score = critic.output(features)[:, 0]
     classes = critic.by_class.shape[0]
@@ -269,7 +303,8 @@ def _judged(critic: _ImageCritic | _RowCritic, features: jax.Array, labels: jax.
     return score + jnp.sum(by_class * jax.nn.one_hot(labels, classes), axis=1)
 
 
-def _with_class(latents: jax.Array, labels: jax.Array, classes: int) -> jax.Array:
+def with_class(latents: jax.Array, labels: jax.Array, classes: int) -> jax.Array:
+    """The latents and, where there are classes, a place for each of them."""
     return jnp.concatenate([latents, jax.nn.one_hot(labels, classes)], axis=1) if classes else latents
 
 

@@ -1,0 +1,111 @@
+"""Pairs for the Bayesian accountant, drawn where the data are: a simulated backend that measures while it sums.
+
+Triastcyn and Faltings 2022 (Algorithms 15:232, Section 2.4) add m random records to the batch, or remove them from it,
+and recompute the gradient each time. What is released here is a sum of clipped parts over a number fixed beforehand, so
+that the two gradients of a pair differ by one part, clipped, over that number, whether its client was in the batch or
+not. Nothing else needs computing, and all m are computed in one compiled call.
+
+**No guarantee.** Distances are read off private data without noise, and so is whatever is computed from them. They exist
+in a simulation only, are marked so, and no algorithm ever sees them. The sums are the same as without.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from blindsight import trees
+from blindsight.accounting.bayesian import BayesianConfig
+from blindsight.backends import placement
+from blindsight.backends.cohort import Bounds, ClientUpdate, Cohort, Examples
+from blindsight.backends.simulation import Simulation
+from blindsight.errors import InvalidInput
+from blindsight.keys import Key
+from blindsight.privacy import Privacy
+from blindsight.trees import Tree
+
+__all__ = ["Paired", "bayesian_config"]
+
+
+def bayesian_config(privacy: Privacy, **settings: Any) -> BayesianConfig:
+    """What the Bayesian accountant has to know of a run: rate, rounds, and noise in the units of the mean."""
+    if privacy.participation != "poisson":
+        raise InvalidInput(
+            f"the Bayesian accountant is for poisson participation, where records come and go, not "
+            f"{privacy.participation}: leave it out"
+        )
+    if not privacy.noise_multiplier:
+        raise InvalidInput("the Bayesian accountant needs noise: without any, there is nothing that it could estimate")
+    distance = privacy.clip / privacy.cohort
+    about: Any = {"rounds": privacy.rounds, "rate": privacy.cohort / privacy.population}
+    return BayesianConfig(**about, sigma=privacy.noise_multiplier * distance, distance_bound=distance, **settings)
+
+
+class Paired:
+    """`backend`, and after every sum the distances of `pairs` random clients' pairs, given to `record`.
+
+    `record` is a `BayesianAccountant`'s, or writes them down first.
+    """
+
+    def __init__(self, backend: Simulation, *, pairs: int, record: Callable[[np.ndarray], None]) -> None:
+        if not 2 <= pairs <= backend.population.size:
+            raise InvalidInput(
+                f"pairs are drawn for 2 clients at least and at most all {backend.population.size:,}, got {pairs}"
+            )
+        self.backend, self.pairs, self.record = backend, pairs, record
+
+    def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> "PairedCohort":
+        """The cohort of these clients."""
+        return PairedCohort(self, self.backend.cohort(clients, n_expected=n_expected, key=key), n_expected, key)
+
+
+@dataclasses.dataclass
+class PairedCohort:
+    """Sums as `inner` does, and measures beside it."""
+
+    paired: Paired
+    inner: Cohort
+    n_expected: float
+    key: Key
+    _seen: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+
+    @property
+    def simulation_only(self) -> dict[str, Any]:
+        """As the inner cohort's, with the number of pairs and the largest distance among them."""
+        return {**self.inner.simulation_only, **self._seen}
+
+    def sum(self, client_update: ClientUpdate, broadcast: Tree, *, l2_bound: Bounds, grid: Any = None) -> Any:
+        """As `Cohort.sum`."""
+        if not isinstance(l2_bound, float | int):
+            raise InvalidInput("pairs are for updates with one bound: leave adaptive clipping out")
+        distances = self._distances(client_update, broadcast, float(l2_bound))
+        self.paired.record(distances)
+        self._seen = {"pairs": len(distances), "largest_distance": float(distances.max())}
+        return self.inner.sum(client_update, broadcast, l2_bound=l2_bound, grid=grid)
+
+    def _distances(self, client_update: ClientUpdate, broadcast: Tree, bound: float) -> np.ndarray:
+        """How far m random clients each move the mean that is released."""
+        backend, key = self.paired.backend, self.key.derive("pairs")
+        clients = np.sort(key.derive("who").stream().subset(backend.population.size, self.paired.pairs))
+        columns, starts = backend.place(clients)
+        facts = np.stack([clients, starts, backend.population.sizes[clients]], axis=1).astype(np.int32)
+        settings = client_update, bound, backend.uniform, backend.capacities[0], backend.chunk
+        here = placement.on_first(columns)  # where the broadcast is
+        lengths = _lengths(settings, broadcast, here, facts, key.derive("updates").jax())
+        return np.asarray(lengths, np.float64) / self.n_expected
+
+
+@functools.partial(jax.jit, static_argnums=(0,))
+def _lengths(settings: Any, broadcast: Tree, columns: dict[str, jax.Array], facts: jax.Array, key: jax.Array) -> Any:
+    """The norm of every client's part of the sum, after the clip."""
+    client_update, bound, uniform, capacity, chunk = settings
+
+    def on_client(fact: jax.Array) -> jax.Array:
+        examples = Examples(columns, fact[1], fact[2], uniform, capacity)
+        update = client_update(broadcast, examples, jax.random.fold_in(key, fact[0]))
+        return trees.norm(trees.clip(update, bound))
+
+    return jax.lax.map(on_client, facts, batch_size=chunk if chunk > 1 else None)
