@@ -152,7 +152,7 @@ def bayesian_gan(
 
 
 def published_noise_multipliers(std: float, *, clip: float = 0.5, batch: int = 64) -> dict[str, float]:
-    """What the paper's "noise standard deviation" could mean, as the multiplier of a sum that each example is clipped in.
+    """What the paper's "noise standard deviation" could mean, as the noise multiplier of a sum of clipped gradients.
 
     ``of the clip``  "variance C^2 sigma^2" (Section 2.3.1), added to a sum that one example moves by C
     ``on the sum``   N(0, sigma^2) (Definition 3), added to that sum

@@ -5,8 +5,8 @@ and recompute the gradient each time. What is released here is a sum of clipped 
 that the two gradients of a pair differ by one part, clipped, over that number, whether its client was in the batch or
 not. Nothing else needs computing, and all m are computed in one compiled call.
 
-**No guarantee.** Distances are read off private data without noise, and so is whatever is computed from them. They exist
-in a simulation only, are marked so, and no algorithm ever sees them. The sums are the same as without.
+**No guarantee.** Distances are read off private data without noise, and so is whatever is computed from them. They
+exist in a simulation only, are marked so, and no algorithm ever sees them. The sums are the same as without.
 """
 
 import dataclasses
