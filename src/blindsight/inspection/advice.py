@@ -33,6 +33,14 @@ def next_steps(report: "Report") -> tuple[str, ...]:
             f"Until it is repaired, undo {fault!r} on the client before the model sees the input, or roll back.",
             again,
         )
+    if report.bias is not None and report.outcome == "difference":
+        return (
+            "Read the findings from the top: what serving has more of is what the training data lack, and the samples, "
+            "words and shares show it.",
+            "Collect or label more of it (`blindsight inspect labelling` gives synthetic samples to label), or weigh "
+            "it higher in training.",
+            again,
+        )
     if report.outcome == "difference":
         unexplained = "No candidate explains it. " if report.diagnoses else ""
         return (

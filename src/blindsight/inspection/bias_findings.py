@@ -3,16 +3,16 @@
 Nothing differs: private clients and public ones are draws from the same crowd. That is what is tested, and three things
 make a difference that is none: the noise of the release, the draw of the private clients, the draw of the public ones.
 
-**Shares.** The difference of two means over clients has the variance sigma^2 (1 + mean^2) / K^2 of noise and
+**Shares.** The difference of two means over clients has the variance sigma^2 (1 + 4 mean^2) / K^2 of noise and
 s^2 (1/K + 1/M) of the draws of K private and M public clients. Under the null both sides have one spread s; the larger
 of the two that were seen is taken. A class that public data lack by chance has no spread there, and one that few
 public clients happen to have has little among private ones: either alone would call luck a finding. The deviate is
 compared with Student's t of the smaller side.
 
 **Habits.** The limit that `beyond` = k of M public clients lie past is itself drawn: the true share past it follows
-Beta(k, M + 1 - k), whatever the cue, and ties only lower it. A p-value is the chance, averaged over that
-distribution, that private clients and noise make as large a share as was seen. It is one-sided: what is asked is what
-serving has and training lacks.
+Beta(k, M + 1 - k), whatever the cue; ties, and clients who count for less, only lower it. A p-value is the chance,
+averaged over that distribution, that private clients and noise make as large a share as was seen. It is one-sided: what
+is asked is what serving has and training lacks.
 
 All p-values of all rounds are corrected together after Holm.
 """
@@ -89,17 +89,15 @@ def compare_shares(
 
 def compare_habits(measured: Measured, part: Habits, about: str) -> list[Tested]:
     """A test for either side of every cue."""
-    sums, noise = np.asarray(measured.sums, np.float64), measured.noise_std
-    counted = float(sums[-1])
-    count, is_measurable = max(counted, 1.0), counted >= max(5 * noise, 2)
-    tails = sums[:-1].reshape(2, -1)
+    (counted, tails), noise = part.read(measured), measured.noise_std
+    count, is_measurable = max(counted, 1.0), counted >= max(10 * noise, 2)
     found = list[Tested]()
     for j, limit in enumerate(part.limits):
         usual = stats.beta(limit.beyond, limit.clients + 1 - limit.beyond)
         for tail, word in zip(tails, ("little", "much"), strict=True):
             share = float(tail[j]) / count
             near = min(max(share, noise / count), 0.5)
-            own = math.sqrt((noise / count) ** 2 * (1 + near**2) + near * (1 - near) / count)
+            own = math.sqrt((noise / count) ** 2 * (1 + 4 * near**2) + near * (1 - near) / count)
             null = math.hypot(math.sqrt((noise / count) ** 2 + usual.mean() / count), usual.std())
             given = (limit.beyond, limit.clients, counted, noise)
             found.append(
@@ -124,7 +122,7 @@ def habit_p_value(seen: float, beyond: int, clients: int, counted: float, noise_
     """The chance of so many (noisy) of `counted` private clients past a limit that `beyond` of `clients` lie past."""
     middle, weight = np.sqrt(_LEVELS[1:] * _LEVELS[:-1]), np.diff(_LEVELS)
     share = stats.beta.isf(middle, beyond, clients + 1 - beyond)
-    deviation = np.sqrt(counted * share * (1 - share) + noise_std**2 * (1 + share**2))
+    deviation = np.sqrt(counted * share * (1 - share) + noise_std**2 * (1 + 4 * share**2))
     # a step of half a client: counts are whole, and clients who are not there cannot be past anything
     chance = stats.norm.sf((seen - 0.5 - counted * share) / np.maximum(deviation, 1e-9))
     return float(np.sum(weight * chance) + _LEVELS[0])
@@ -191,6 +189,9 @@ def _words(line: Compared, low: float, high: float) -> str:
             return f"About as many clients have {line.name} as public ones do: {both}."
         way = "more" if amount == "much" else "less"
         return f"Clients with {way} {cue} than nearly all of training: {both}."
+    if line.about == "region":
+        found = "more" if line.verdict == "more" else "fewer" if line.verdict == "less" else "about as many"
+        return f"Of pictures that the discriminator finds {line.name} there are {found}: {both}."
     if line.verdict == "alike":
         return f"No difference was found in the share of {line.about} {line.name}: {both}."
     way = "more" if line.verdict == "more" else "less"

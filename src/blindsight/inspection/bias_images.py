@@ -35,7 +35,7 @@ from blindsight.models.encodings import Spectrum
 from blindsight.models.primary import fit
 from blindsight.participation import full
 
-__all__ = ["KINDS", "Discriminator", "FirstArm", "learn"]
+__all__ = ["KINDS", "Discriminator", "FirstArm", "learn", "like_released", "public_moments"]
 
 KINDS = 4
 """Of what is denser in serving: how many are told apart."""
@@ -121,20 +121,19 @@ class Discriminator:
 def learn(
     released: Moments,
     part: MomentsPart,
-    learning: Population,
+    usual: Moments,
     confirming: Population,
     *,
     steps: int,
     key: Key,
     progress: Callable[[int, int], None],
 ) -> Discriminator:
-    """What tells serving, known by its `released` moments, from the public pictures of `learning`.
+    """What tells serving, known by its `released` moments, from public pictures with the `usual` ones.
 
     The threshold is set on `confirming`, public pictures that nothing was learnt from. Post-processing: it reads no
     client.
     """
     spectrum: Any = part.features.encoding
-    usual = _reference_moments(part, learning, released, key.derive("reference noise"))
     sides = [_drawn(one, steps, key.derive("side", number), progress) for number, one in enumerate((released, usual))]
     codes = [np.asarray(_encoded(spectrum, images)) for images, _ in sides]
     network, heat = _trained(codes[0], codes[1], key)
@@ -148,11 +147,8 @@ def learn(
     return Discriminator(network, spectrum, heat, threshold, centres, images, labels, heat * logits, kind)
 
 
-def _reference_moments(part: MomentsPart, public: Population, released: Moments, key: Key) -> Moments:
-    """Moments of public pictures, brought to the size of the released ones and given noise like theirs.
-
-    The noise protects nobody: it makes both generators equally bad.
-    """
+def public_moments(part: MomentsPart, public: Population, released: Moments, key: Key) -> Moments:
+    """Moments of public pictures as they would have been released."""
 
     def client_update(broadcast: Any, examples: Any, key: jax.Array) -> jax.Array:
         del broadcast
@@ -162,7 +158,16 @@ def _reference_moments(part: MomentsPart, public: Population, released: Moments,
 
     everyone = full(public.size)
     cohort = Simulation(public).cohort(everyone.draw(), n_expected=everyone.n_expected, key=key)
-    sums = np.asarray(cohort.sum(client_update, (), l2_bound=part.bound).value, np.float64).reshape(released.sums.shape)
+    sums = cohort.sum(client_update, (), l2_bound=part.bound).value
+    return like_released(np.asarray(sums, np.float64), released, key)
+
+
+def like_released(sums: np.ndarray, released: Moments, key: Key) -> Moments:
+    """Sums over public clients, brought to the size of the released ones and given noise like theirs.
+
+    The noise protects nobody: it makes both generators equally bad.
+    """
+    sums = sums.reshape(released.sums.shape)
     scale = max(released.sums[..., 0].sum(), released.noise_std) / max(sums[..., 0].sum(), 1e-9)
     noise = np.random.default_rng(np.frombuffer(key.secret, np.uint32)).normal(size=sums.shape)
     return dataclasses.replace(released, sums=scale * sums + released.noise_std * noise, guarantee=None)

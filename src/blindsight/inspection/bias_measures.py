@@ -1,11 +1,13 @@
 """What clients send about themselves so that they can be compared with public data, each part with its bound.
 
 `Shares`: how a client's examples divide into named categories (classes, slices, kinds), and the squares of these
-shares, so that how much clients differ is released too and not guessed. A division p has |p| <= 1 and |p^2| <= 1.
+shares, so that how much clients differ is released too and not guessed. A division p has |p| <= 1 and |p^2| <= 1; the
+squares and the 1 that counts the client go at half their size, for they need not be known as well.
 
 `Habits`: whether a client's mean in a cue lies beyond nearly all public clients, below or above. A hand that slants
 further than 95 % of public hands do is one, however rare it is among its neighbours; a mean over all clients would
 hardly move. Everybody is looked at by equally many examples: a mean over few wanders further than one over many.
+Whoever is beyond more than four limits counts for less in each.
 """
 
 import dataclasses
@@ -29,6 +31,8 @@ HALF, LOOKED, LOOKS = "half", "looked", 10
 ARMS = ("learning", "confirming")
 """The halves: what is learnt from the first is confirmed on the second, which had no say in it."""
 
+_HALF = 0.5  # the size of what need not be known as well
+_MOST = 4  # habits that a client counts in full for
 _TAIL = 0.05  # of public clients lie beyond each limit of a habit
 _SLACK = 1.64  # deviations of its own noise are added to a variance, which is then too small once in twenty times
 _ROUNDING = 1e-5  # a mean in 32 bits may be off so far; nobody is beyond a limit by that
@@ -60,12 +64,12 @@ class ReadShares:
     @property
     def is_measurable(self) -> bool:
         """Whether there are enough clients beside the noise for ratios to mean anything."""
-        return self.counted >= max(5 * self.noise_std, 2)
+        return self.counted >= max(5 * self.noise_std / _HALF, 2)
 
     @property
     def noise_error(self) -> np.ndarray:
         """The deviation of each mean that is due to noise: of the sum, and of the count it is divided by."""
-        return self.noise_std * np.sqrt(1 + self.mean**2) / max(self.counted, 1.0)
+        return self.noise_std * np.sqrt(1 + (self.mean / _HALF) ** 2) / max(self.counted, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,13 +82,13 @@ class Shares:
 
     @property
     def coordinates(self) -> int:
-        """A share and its square for every category, and a 1 that counts the client."""
+        """A share and its square for every category, and a half that counts the client."""
         return 2 * sum(len(one.names) for one in self.divisions) + 1
 
     @property
     def bound(self) -> float:
         """What no client's vector exceeds."""
-        return math.sqrt(2 * len(self.divisions) + 1)
+        return math.sqrt(len(self.divisions) * (1 + _HALF**2) + _HALF**2)
 
     def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
         """The client's shares; zeros if it has no examples in these arms."""
@@ -92,16 +96,17 @@ class Shares:
         weight = jnp.sum(masks[jnp.asarray(self.arms)], axis=0)
         count = jnp.sum(weight)
         shares = jnp.concatenate([_shares(batch, one, weight / jnp.maximum(count, 1.0)) for one in self.divisions])
-        vector = jnp.concatenate([shares, shares**2, jnp.ones(1, jnp.float32)])
+        vector = jnp.concatenate([shares, _HALF * shares**2, jnp.full(1, _HALF, jnp.float32)])
         return jnp.where(count > 0, vector, jnp.zeros_like(vector))
 
     def read(self, measured: Measured) -> list[ReadShares]:
         """What the noisy sums say about every division."""
         sums = np.asarray(measured.sums, np.float64)
-        counted, noise = float(sums[-1]), measured.noise_std
+        counted, noise = float(sums[-1]) / _HALF, measured.noise_std
         count = max(counted, 1.0)
         means, squares = np.split(sums[:-1] / count, 2)
-        slack = _SLACK * noise * np.sqrt(1 + 4 * np.clip(means, 0, 1) ** 2) / count
+        squares = squares / _HALF
+        slack = _SLACK * noise * np.sqrt(_HALF**-2 + 4 * np.clip(means, 0, 1) ** 2) / count
         most = np.clip(means + _SLACK * noise / count, 0.0, 0.5)  # shares around m vary by m (1 - m) at most
         spread = np.sqrt(np.clip(squares - np.clip(means, 0, 1) ** 2 + slack, 0.0, most * (1 - most)))
         ends = np.cumsum([len(one.names) for one in self.divisions])[:-1]
@@ -168,13 +173,13 @@ class Habits:
 
     @property
     def coordinates(self) -> int:
-        """Below and above in every cue, and a 1 that counts the client."""
+        """Below and above in every cue, and a half that counts the client."""
         return 2 * len(self.limits) + 1
 
     @property
     def bound(self) -> float:
-        """What no client's vector exceeds: nobody is both below and above."""
-        return math.sqrt(len(self.limits) + 1)
+        """What no client's vector exceeds: nobody is both below and above, or counts for more than four habits."""
+        return math.sqrt(min(len(self.limits), _MOST) + _HALF**2)
 
     def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
         """Which limits the client's means lie beyond; zeros if it has too few examples in these arms."""
@@ -184,8 +189,15 @@ class Habits:
         means = weight @ jnp.nan_to_num(batch[self.field].astype(jnp.float32)) / jnp.maximum(count, 1.0)
         low, high = (jnp.asarray([getattr(one, end) for one in self.limits], jnp.float32) for end in ("low", "high"))
         is_below, is_above = means < low, means > high
-        vector = jnp.concatenate([is_below, is_above & ~is_below, jnp.ones(1, bool)]).astype(jnp.float32)
+        tails = jnp.concatenate([is_below, is_above & ~is_below]).astype(jnp.float32)
+        tails = tails * jnp.sqrt(jnp.minimum(1.0, _MOST / jnp.maximum(jnp.sum(tails), 1.0)))
+        vector = jnp.concatenate([tails, jnp.full(1, _HALF, jnp.float32)])
         return jnp.where(count > 0, vector, jnp.zeros_like(vector))
+
+    def read(self, measured: Measured) -> tuple[float, np.ndarray]:
+        """The noisy number of clients with enough examples, and of those below and above in each cue, (2, cues)."""
+        sums = np.asarray(measured.sums, np.float64)
+        return float(sums[-1]) / _HALF, sums[:-1].reshape(2, -1)
 
 
 def client_means(population: Population, field: str) -> np.ndarray:

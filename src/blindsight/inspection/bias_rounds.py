@@ -16,7 +16,7 @@ from blindsight.accounting.events import Composed, Event, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, certify
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import moments
-from blindsight.algorithms.moments import MomentsPart
+from blindsight.algorithms.moments import Moments, MomentsPart
 from blindsight.algorithms.vocabulary import discover_words, own_words
 from blindsight.backends import Backend
 from blindsight.data.population import Population
@@ -38,7 +38,7 @@ from blindsight.selection import FORMINGS, Arms, where
 
 __all__ = ["SHARES", "Rounds", "kinds_of"]
 
-SHARES = {"shares": 0.15, "habits": 0.2, "moments": 0.4, "kinds": 0.15, "ratios": 0.1, "words": 0.5}
+SHARES = {"shares": 0.15, "habits": 0.25, "moments": 0.35, "kinds": 0.15, "ratios": 0.1, "words": 0.5}
 """How the precision is divided, among those that are asked for."""
 
 _HALVES = Arms({name: where(HALF, number, by_client=True) for number, name in enumerate(ARMS)})
@@ -165,7 +165,9 @@ class Rounds:
         released = part.read(self.measured["moments"].sums, self.measured["moments"].noise_std)
         about: dict[str, Any] = {"steps": self.steps, "key": self.public.derive("discriminator")}
         doing = lambda done, total: self.progress("fitting generators", done, total)  # noqa: E731
-        found = bias_images.learn(released, part, self.asked.learning, self.asked.confirming, progress=doing, **about)
+        found = bias_images.learn(
+            released, part, self.usual(part, released), self.asked.confirming, progress=doing, **about
+        )
         serving, training = (
             _scored(one, str(self.asked.image), found) for one in (self.asked.clients, self.asked.confirming)
         )
@@ -179,6 +181,10 @@ class Rounds:
         if limits:
             tested += bias_findings.compare_habits(measured["ratios"], habits, "habit")
         return found
+
+    def usual(self, part: MomentsPart, released: Moments) -> Moments:
+        """Moments of public pictures, with noise like that of the released ones."""
+        return bias_images.public_moments(part, self.asked.learning, released, self.public.derive("usual"))
 
     def discover(self) -> tuple[Word, ...]:
         """Words of unlikely sentences that many clients use and public ones do not; now, or as found before."""

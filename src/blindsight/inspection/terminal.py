@@ -12,6 +12,7 @@ from blindsight.accounting.guarantee import round_up
 from blindsight.inspection import gallery
 
 if TYPE_CHECKING:
+    from blindsight.inspection.bias_report import Bias
     from blindsight.inspection.findings import Diagnosis, Finding
     from blindsight.inspection.report import Report
     from blindsight.inspection.unknown_report import Unknowns
@@ -34,6 +35,8 @@ def lines(report: "Report", console: Console) -> Iterator[RenderableType]:
         yield _findings(report, wide=console.width >= WIDE)
     if report.unknowns is not None:
         yield from _unknowns(report.unknowns)
+    if report.bias is not None:
+        yield from _bias(report.bias)
     for diagnosis in report.diagnoses:
         yield f"\nVotes of {escape(diagnosis.arm)}: {escape(_tally(diagnosis))}"
     yield f"\n[green]{escape(str(report.guarantee))}[/]" if report.guarantee.is_private else "\n[red]epsilon = inf[/]"
@@ -98,6 +101,19 @@ def _unknowns(found: "Unknowns") -> Iterator[RenderableType]:
         if side.discovered:
             pairs = ", ".join(f"{word} {count:,.0f}" for word, count in side.discovered[:LISTED])
             yield f"Discovered {escape(side.name)}, with clients: {escape(pairs)}"
+
+
+def _bias(found: "Bias") -> Iterator[RenderableType]:
+    """Kinds of pictures, words of unlikely sentences, and what the second model says of them."""
+    for kind in found.kinds:
+        serving, training = (f"{100 * rate.value:.1f} %" for rate in (kind.compared.serving, kind.compared.training))
+        said = {"more": "confirmed", "less": "less in serving", "alike": "not confirmed"}[kind.compared.verdict]
+        yield f"Kind {escape(kind.compared.name)}: {serving} of serving, {training} of training, {said}"
+    if found.words is not None:
+        pairs = ", ".join(f"{one.word} {one.clients:,.0f} ({one.expected:,.0f})" for one in found.words[:LISTED])
+        yield f"Words of unlikely sentences, with clients (as in training): {escape(pairs) or 'none stands out'}"
+    for phrase in (found.phrases or ())[:LISTED]:
+        yield f"[dim]Said by the second model:[/] {escape(phrase)}"
 
 
 def _tally(diagnosis: "Diagnosis") -> str:

@@ -12,7 +12,7 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from blindsight.inspection.page import evidence, privacy, samples, unknowns
+from blindsight.inspection.page import bias, evidence, privacy, samples, unknowns
 
 if TYPE_CHECKING:
     from blindsight.inspection.report import Report
@@ -21,6 +21,7 @@ __all__ = ["embed", "render"]
 
 SECTIONS: tuple[Callable[["Report"], str], ...] = (
     evidence.verdict,
+    bias.kinds,
     samples.pictures,
     samples.differences,
     samples.rows,
@@ -28,6 +29,8 @@ SECTIONS: tuple[Callable[["Report"], str], ...] = (
     evidence.votes,
     unknowns.generated,
     unknowns.discovered,
+    bias.texts,
+    bias.shares,
     evidence.findings,
     evidence.next_steps,
     privacy.releases,

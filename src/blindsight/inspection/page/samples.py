@@ -43,6 +43,10 @@ def pictures(report: "Report") -> str:
     left_out = f" {len(shown):,} of {count:,} are shown; all are in the files." if len(shown) < count else ""
     about = "Drawn from the same latents in the same order of classes: what differs between neighbours is what differs "
     about = f"{about}between the arms." if len(arms) > 1 else "Drawn from a generator fitted to what was released."
+    if report.bias is not None:
+        about = (
+            "Drawn from a generator of the private half: the largest ratios of densities first, beside the usual ones."
+        )
     title = "Samples, side by side" if len(arms) > 1 else "Samples"
     return (
         f'<section aria-labelledby="samples"><h2 id="samples">{title}</h2><p>{about}{left_out}</p>'
