@@ -35,7 +35,7 @@ def test_a_public_function_is_not_hidden_by_the_module_of_its_name():
         "for found in pkgutil.walk_packages(blindsight.__path__, 'blindsight.'):\n"
         "    if not found.name.endswith('__main__'): importlib.import_module(found.name)\n"
         "for name in ('accounting', 'algorithms', 'audit', 'backends', 'data', 'inspection', 'jobs', 'mechanisms',"
-        " 'models', 'selection', 'service'):\n"
+        " 'models', 'selection', 'service', 'studio'):\n"
         "    package = importlib.import_module('blindsight.' + name)\n"
         "    for public in package.__all__:\n"
         "        assert not isinstance(getattr(package, public), types.ModuleType), (name, public)\n"

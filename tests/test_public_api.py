@@ -12,13 +12,15 @@ PINNED = {
     "blindsight.accounting": "Bound Event Guarantee Relation Unit certify delta epsilon group_privacy rounds_for "
     "solve_noise split_noise",
     "blindsight.algorithms": "AdaptiveClip Algorithm State dp_fedavg",
+    "blindsight.algorithms.bayesian_gan": "bayesian_gan published_noise_multipliers",
     "blindsight.algorithms.draw_and_discard": "Budget Task average client_update client_update_of discard draw "
     "guarantee informal initial_instances whole_change",
     "blindsight.audit": "AuditReport Canaries LowerBound Planted client_scores direction_clients direction_scores "
     "exposures extracted joined lower_bound ranks references secret_sharer",
     "blindsight.backends": "Backend Batch ClientUpdate Cohort Debug Examples Simulation use_cores",
-    "blindsight.config": "AuditSettings ClientSettings Config DataSettings ModelSettings PrivacySettings "
-    "ServerSettings TextSettings TrainingSettings TuneSettings as_toml load parse said",
+    "blindsight.backends.paired": "Paired bayesian_config",
+    "blindsight.config": "AuditSettings BayesianSettings ClientSettings Config DataSettings GanSettings ModelSettings "
+    "PrivacySettings ServerSettings TextSettings TrainingSettings TuneSettings as_toml load parse said",
     "blindsight.data": "Population by_column csv dataset dirichlet embedded fedjax_sqlite hugging_face iid "
     "image_folder leaf load npz open_population parquet pathological source tff_hdf5 tff_sqlite",
     "blindsight.data.text": "Case END END_OF_WORD PAD START START_OF_WORD UNKNOWN Vocabulary sentences split_sentences "
@@ -28,10 +30,11 @@ PINNED = {
     "blindsight.evaluation": "Interval by_client evaluator jackknife of_clients relative_change",
     "blindsight.inspection": "Diagnosis Finding Quarters Report Training WordTraining contrast labelling "
     "mistakes sanity slices unknowns",
-    "blindsight.jobs": "load_model load_trained run_audit run_inspection run_training run_tuning run_unknowns",
+    "blindsight.jobs": "load_model load_student load_trained run_audit run_inspection run_student run_training "
+    "run_tuning run_unknowns",
     "blindsight.keys": "Key Stream reproducible root",
-    "blindsight.mechanisms": "GaussianMechanism LaplaceMechanism Mechanism Quantile QuantileEstimate Release Tally "
-    "Votes WithoutNoise gaussian laplace publish quantile votes without_noise",
+    "blindsight.mechanisms": "GaussianMechanism LaplaceMechanism Mechanism NoisyArgmax Quantile QuantileEstimate "
+    "Release Tally Votes WithoutNoise gaussian laplace noisy_argmax publish quantile votes without_noise",
     "blindsight.models": "CNN MLP Logistic accuracy cross_entropy",
     "blindsight.models.cifg_lstm": "LanguageModel char_model next_token_loss recall token_loss word_model",
     "blindsight.models.generation": "beam_search log_probability sample",
@@ -47,6 +50,7 @@ PINNED = {
     "correct everything mistakes observe where",
     "blindsight.service": "AsyncClient Client Running Settings running serve",
     "blindsight.students": "Student train_student",
+    "blindsight.studio": "Agreement Decision Labels Queue agreement export_annotations import_annotations majority",
     "blindsight.training": "Trained machine train",
     "blindsight.trees": "BoundedSum add clip norm scale size sub sum_clients to_grid zeros_like",
 }

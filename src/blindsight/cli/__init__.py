@@ -17,7 +17,7 @@ from blindsight.cli.inspect import inspect
 from blindsight.cli.label import label
 from blindsight.cli.printing import AsJson, print_json, progress_bar, steps_bar, working
 from blindsight.cli.serve import serve
-from blindsight.cli.train import train
+from blindsight.cli.train import train_app
 from blindsight.errors import BlindsightError, InvalidInput
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ ledger_app = typer.Typer(help="What has been spent, on whom, by which run.", no_
 budget_app = typer.Typer(help="Limits that no release may exceed.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 app.add_typer(ledger_app, name="ledger")
+app.add_typer(train_app, name="train")
 ledger_app.add_typer(budget_app, name="budget")
 app.command(
     "inspect", epilog="Example:  blindsight inspect slices handwriting --fault invert:0.5 --low 0.5 --high 0.9"
@@ -45,7 +46,6 @@ app.command(
 app.command("label", epilog="Example:  blindsight label runs/labelling-handwriting --rater anna")(label)
 app.command("serve", epilog="Example:  blindsight serve --port 8752 --data service")(serve)
 app.command("audit", epilog="Example:  blindsight audit runs/keyboard")(audit)
-app.command("train", epilog="Example:  blindsight train examples/quick.toml")(train)
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from blindsight.inspection import gallery
 __all__ = ["Sample", "SyntheticSet", "find_set", "read_set"]
 
 FILE = "samples.parquet"
-BY_GENERATOR = "the generator's own class"  # who proposed labels where no model did
+BY_GENERATOR = "the generator"  # who proposed labels where no model did: it was asked for that class
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,10 +19,11 @@ from blindsight.inspection import tasks
 from blindsight.inspection.labelling_task import labelling
 from blindsight.inspection.report import Report
 from blindsight.jobs.language import PUBLIC
+from blindsight.jobs.student import FACTS, load_student
 from blindsight.jobs.train import load_trained, make_model
 from blindsight.models.primary import Primary, fit, gather, primary
 
-__all__ = ["load_model", "run_inspection"]
+__all__ = ["load_model", "public_model", "read_range", "run_inspection"]
 
 
 def run_inspection(
@@ -61,7 +62,7 @@ def run_inspection(
     judge = None if model is None else load_model(model) if Path(model).is_dir() else primary(Path(model))
     if judge is None and public is not None and label in public.fields:
         progress("training a model on the public reference", 0, 1)
-        judge = _public_model(public, read, label)
+        judge = public_model(public, read, label)
     folder = Path(out) if out is not None else Path("runs") / f"{task}-{runs.file_name(people.name)}"
     ask = {"sanity": tasks.sanity, "mistakes": tasks.mistakes, "slices": tasks.slices, "labelling": labelling}[task]
     report = ask(
@@ -70,7 +71,7 @@ def run_inspection(
         reference=public,
         inputs=one,
         label=label,
-        ranges=dict(_range(words) for words in ranges or ()),
+        ranges=dict(read_range(words) for words in ranges or ()),
         out=folder,
         progress=progress,
         **settings,
@@ -79,7 +80,9 @@ def run_inspection(
 
 
 def load_model(folder: str | Path) -> Primary:
-    """The model that `blindsight train` left in `folder`, as the primary model of an inspection."""
+    """The model that `blindsight train` or `train student` left in `folder`, as the primary model of an inspection."""
+    if (Path(folder) / FACTS).is_file():
+        return load_student(folder)
     trained = load_trained(folder)
     settings = trained.config.model
     if settings.is_language:
@@ -88,7 +91,7 @@ def load_model(folder: str | Path) -> Primary:
     return primary(trained.model, name=trained.run.path.name, shape=shape)
 
 
-def _public_model(public: Population, inputs: Sequence[str], label: str) -> Primary:
+def public_model(public: Population, inputs: Sequence[str], label: str) -> Primary:
     """A small classifier of public data."""
     dtype, shape = public.fields[inputs[0]]
     if dtype.kind not in "biuf":
@@ -118,7 +121,7 @@ def _input_of(population: Population, label: str) -> str:
     return images[0]
 
 
-def _range(words: str) -> tuple[str, tuple[float, float]]:
+def read_range(words: str) -> tuple[str, tuple[float, float]]:
     """`age=0:100` as a field and its ends."""
     field, _, ends = words.partition("=")
     try:
