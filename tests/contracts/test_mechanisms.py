@@ -14,6 +14,7 @@ from blindsight import keys, trees
 from blindsight.accounting import accountants, events
 from blindsight.accounting.ledger import Ledger
 from blindsight.errors import BlindsightError, PrivacyError, RelationMismatch
+from blindsight.mechanisms.argmax import noisy_argmax
 from blindsight.mechanisms.gaussian import GaussianMechanism, gaussian
 from blindsight.mechanisms.laplace import LaplaceMechanism, laplace
 from blindsight.mechanisms.quantile import QuantileEstimate, quantile
@@ -50,11 +51,19 @@ def threshold(name: str, seed: int) -> tuple[Any, BoundedSum]:
     return some, some.count(some.parts(np.random.default_rng(seed).uniform(size=8)), n_expected=10.0)
 
 
+def arg_max(name: str, seed: int) -> tuple[Any, BoundedSum]:
+    mechanism = noise(name)
+    assert isinstance(mechanism, GaussianMechanism)
+    some = noisy_argmax(3, mechanism)
+    return some, some.count(np.random.default_rng(seed).integers(0, 3, (8, 30)), n_expected=10.0)
+
+
 SAMPLERS = ("exact", "float")
 CASES: dict[str, Callable[[str, int], tuple[Any, BoundedSum]]] = {
     **{f"{kind} {sampler}": additive for kind in ("gaussian", "laplace") for sampler in SAMPLERS},
     **{f"votes, {kind} {sampler}": poll for kind in ("gaussian", "laplace") for sampler in SAMPLERS},
     **{f"quantile, gaussian {sampler}": threshold for sampler in SAMPLERS},
+    **{f"arg-max, gaussian {sampler}": arg_max for sampler in SAMPLERS},
 }
 
 
@@ -125,6 +134,9 @@ def test_the_value_is_what_it_should_be(case):
         assert release.value.counts.shape == (3,)
     elif "quantile" in case:
         assert 0 <= release.value.low < release.value.value < release.value.high <= 1
+    elif "arg-max" in case:
+        assert release.value.shape == (30,)
+        assert set(release.value) <= {0, 1, 2}
     else:
         assert jax.tree.structure(release.value) == jax.tree.structure(total.value)
         assert jax.tree.map(np.shape, release.value) == jax.tree.map(np.shape, total.value)

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from blindsight.mechanisms.argmax import NoisyArgmax, noisy_argmax
     from blindsight.mechanisms.gaussian import GaussianMechanism, gaussian
     from blindsight.mechanisms.laplace import LaplaceMechanism, laplace
     from blindsight.mechanisms.quantile import Quantile, QuantileEstimate, quantile
@@ -20,6 +21,7 @@ __all__ = [
     "GaussianMechanism",
     "LaplaceMechanism",
     "Mechanism",
+    "NoisyArgmax",
     "Quantile",
     "QuantileEstimate",
     "Release",
@@ -28,6 +30,7 @@ __all__ = [
     "WithoutNoise",
     "gaussian",
     "laplace",
+    "noisy_argmax",
     "publish",
     "quantile",
     "votes",
@@ -38,6 +41,7 @@ _HOMES = {
     "GaussianMechanism": "gaussian",
     "LaplaceMechanism": "laplace",
     "Mechanism": "release",
+    "NoisyArgmax": "argmax",
     "Quantile": "quantile",
     "QuantileEstimate": "quantile",
     "Release": "release",
@@ -46,6 +50,7 @@ _HOMES = {
     "WithoutNoise": "unprotected",
     "gaussian": "gaussian",
     "laplace": "laplace",
+    "noisy_argmax": "argmax",
     "publish": "release",
     "quantile": "quantile",
     "votes": "votes",

@@ -1,0 +1,164 @@
+"""Ways in which a party makes examples that may leave: one noisy sum, or training under privacy.
+
+`OneShot` is the default and the best: one release, from which everything else is post-processing. `TrainedPrivately`
+takes any generative model that trains by rounds (a GAN, a DCGAN, an autoencoder), one example a client of its own.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blindsight import trees
+from blindsight.accounting.events import Event
+from blindsight.algorithms import moments
+from blindsight.algorithms.dp_fedavg import Algorithm
+from blindsight.algorithms.parties.party import Made, Shard
+from blindsight.backends import Simulation
+from blindsight.errors import InvalidInput, PrivacyError
+from blindsight.keys import Key
+from blindsight.mechanisms import gaussian
+from blindsight.mechanisms.noise import Sampler
+from blindsight.mechanisms.release import marked
+from blindsight.models import generators
+from blindsight.models.features import Features
+from blindsight.privacy import Privacy
+from blindsight.trees import BoundedSum
+
+__all__ = ["GivenGenerator", "OneShot", "TrainedPrivately", "class_sums", "images_as_columns", "train_privately"]
+
+Columns = Mapping[str, np.ndarray]
+
+_COUNT = 0.4  # the weight of an example beside its features, as `moments.Moments` reads it
+_LENGTH = (1 + _COUNT**2) ** 0.5  # of an example whose features have their typical length, 1
+_CHUNK = 500  # examples whose features are held at a time
+
+
+def images_as_columns(inputs: np.ndarray) -> Columns:
+    """Images as the only column."""
+    return {"image": inputs}
+
+
+def _images_of(columns: Columns) -> np.ndarray:
+    return columns["image"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class OneShot:
+    """Class means and covariances of `features` in one Gaussian release, and a generator fitted to them.
+
+    `columns_of` writes inputs as the columns that the features read, `inputs_of` reads made columns back.
+    """
+
+    features: Features
+    noise_multiplier: float
+    columns_of: Callable[[np.ndarray], Columns] = images_as_columns
+    inputs_of: Callable[[Columns], np.ndarray] = _images_of
+    steps: int = 100
+    sampler: Sampler = "exact"
+
+    def __call__(self, shard: Shard, count: int, *, key: Key) -> Made:
+        """As many examples of every class, whatever their shares are: these are not asked for by the voters."""
+        mechanism = gaussian(self.noise_multiplier, sampler=self.sampler)
+        total = class_sums(
+            self.features, self.columns_of(shard.inputs), shard.labels, shard.classes, grid=mechanism.grid(1.0)
+        )
+        release = shard.publish(mechanism, total, key=key.derive("noise"), note="class means and covariances")
+        names = tuple(map(str, range(shard.classes)))
+        found = moments.Moments(self.features, np.asarray(release.value), release.noise_std, ("all",), names)
+        made = moments.fit(found, key=key, steps=self.steps)
+        per_class = -(-count // shard.classes)
+        (columns,), labels = generators.draw(made, per_class, key=key)
+        chosen = np.sort(np.arange(len(labels)).reshape(shard.classes, -1).T.ravel()[:count])  # classes take turns
+        return Made(self.inputs_of({name: column[chosen] for name, column in columns.items()}), labels[chosen])
+
+
+def class_sums(
+    features: Features, columns: Columns, labels: np.ndarray, classes: int, *, grid: float | None
+) -> BoundedSum:
+    """For every class the weight of its examples and the sum of their features, (1, classes, 1 + dimension).
+
+    **Guarantee**: an example adds a vector of length at most 1 to its class, and nothing to any other.
+    """
+    total = np.zeros((1, classes, 1 + features.dimension), np.float64 if grid is None else np.int64)
+    for start in range(0, len(labels), _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        parts = np.asarray(_parts(features, {name: column[rows] for name, column in columns.items()}, grid))
+        for one in range(classes):
+            total[0, one] += parts[labels[rows] == one].sum(axis=0, dtype=total.dtype)
+    value = total.astype(np.float32) if grid is None else total
+    return BoundedSum(value, l2_bound=1.0, n_expected=1.0, grid=grid)
+
+
+def _parts(features: Features, columns: Columns, grid: float | None) -> jax.Array:
+    """(examples, 1 + dimension): each example's part, clipped, and on the grid if there is one."""
+    found = features({name: jnp.asarray(column) for name, column in columns.items()})
+    parts = jnp.concatenate([jnp.full((found.shape[0], 1), _COUNT), found], axis=1) / _LENGTH
+    if grid is None:
+        return jax.vmap(lambda part: trees.clip(part, 1.0))(parts)
+    return jax.vmap(lambda part: trees.to_grid(part, 1.0, grid))(parts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TrainedPrivately:
+    """A generative model that is trained by rounds on examples as clients, and `draw`n from afterwards.
+
+    `make` gives the algorithm for the party's `privacy` (`dp_fedavg_gan` of a GAN, `dp_fedavg` of an autoencoder), and
+    `draw(model, count, key)` inputs and classes out of the model that it trained.
+    """
+
+    make: Callable[[Privacy], Algorithm]
+    draw: Callable[[Any, int, Key], tuple[np.ndarray, np.ndarray]]
+    privacy: Privacy
+    field: str = "image"
+
+    def __call__(self, shard: Shard, count: int, *, key: Key) -> Made:
+        """`count` examples of the trained model."""
+        model = train_privately(shard, self.make(self.privacy), self.privacy, key=key, field=self.field)
+        inputs, labels = self.draw(model, count, key.derive("draw"))
+        return Made(np.asarray(inputs), np.asarray(labels))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class GivenGenerator:
+    """A generator that was trained elsewhere on the party's examples, at the cost that `event` says.
+
+    `draw(count, key)` gives inputs and classes.
+    """
+
+    draw: Callable[[int, Key], tuple[np.ndarray, np.ndarray]]
+    event: Event
+
+    def __call__(self, shard: Shard, count: int, *, key: Key) -> Made:
+        """`count` examples of it; what it cost is in the party's ledger before."""
+        shard.record(self.event, key=key, note="a generator that was trained elsewhere")
+        inputs, labels = self.draw(count, key.derive("draw"))
+        return Made(np.asarray(inputs), np.asarray(labels))
+
+
+def train_privately(shard: Shard, algorithm: Algorithm, privacy: Privacy, *, key: Key, field: str = "image") -> Any:
+    """The model that the algorithm trains on the shard's examples, each a client of its own.
+
+    **Guarantee**: all rounds are in the party's ledger before the first.
+    """
+    if privacy.population != shard.expected or privacy.participation == "unproven":
+        raise InvalidInput(
+            f"examples are drawn from the {shard.expected:,} that party {shard.name} is said to hold, by a rule that "
+            f"can be proved: got population={privacy.population:,} and participation={privacy.participation!r}"
+        )
+    sampling: Any = privacy.sampling
+    event = marked(algorithm.event, key)
+    shard.record(
+        sampling.event(event, privacy.rounds), key=key, relation=privacy.relation, note=f"{privacy.rounds} rounds"
+    )
+    backend, state = Simulation(shard.population(field)), algorithm.init()
+    for number in range(privacy.rounds):
+        examples = sampling.draw(key=key.derive("cohort", number))
+        cohort = backend.cohort(examples, n_expected=sampling.n_expected, key=key.derive("clients", number))
+        state, made = algorithm.step(state, cohort, key=key.derive("noise", number))
+        if made != algorithm.event:
+            raise PrivacyError(f"round {number} of party {shard.name} released what was not paid for: {made}")
+    return algorithm.model(state)

@@ -1,0 +1,199 @@
+"""A party: it holds examples that nobody else may see, makes others that may leave, and votes on everyone's.
+
+All of this runs on the party's side. What it releases is written into its own ledger first, per example: parties hold
+different examples, so one example is exposed to what its own party releases and to nothing else.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import equinox as eqx
+import numpy as np
+
+from blindsight import keys
+from blindsight.accounting.events import Event, NonPrivate, Relation, Unit
+from blindsight.accounting.guarantee import Guarantee
+from blindsight.accounting.ledger import Ledger
+from blindsight.data.population import Population
+from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.keys import Key
+from blindsight.mechanisms import Mechanism, Release, publish
+from blindsight.mechanisms.release import marked
+from blindsight.models.primary import Primary, primary
+from blindsight.trees import BoundedSum
+
+__all__ = ["Generator", "Made", "Party", "PartyFailed", "Predict", "Session", "Shard", "Voter", "predictor"]
+
+Predict = Callable[[np.ndarray], np.ndarray]
+"""Inputs (n, ...) to classes (n,), whole numbers from 0."""
+
+
+class PartyFailed(BlindsightError):
+    """A party cannot do what it was asked; the sentence holds nothing of its data and may be sent."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shard:
+    """A party's private examples, and the only ways in which anything about them is released."""
+
+    name: str
+    inputs: np.ndarray
+    labels: np.ndarray
+    classes: int
+    expected: int  # about how many examples there are: public, and what sums are divided by
+    ledger: Ledger
+
+    def publish(self, mechanism: Mechanism[Any], total: BoundedSum, *, key: Key, note: str) -> Release[Any]:
+        """The release of a sum over these examples; the ledger has it before any noise is drawn."""
+        return publish(
+            mechanism, total, key=key, ledger=self.ledger, population=self.name, unit=Unit.EXAMPLE, note=note
+        )
+
+    def record(self, event: Event, *, key: Key, note: str, relation: Relation = Relation.ADD_OR_REMOVE) -> None:
+        """Write down releases that are about to be made with this key."""
+        self.ledger.record(marked(event, key), population=self.name, unit=Unit.EXAMPLE, relation=relation, note=note)
+
+    def population(self, field: str = "image") -> Population:
+        """The examples as clients of their own: as many as are expected, of which some may have nothing."""
+        sizes = np.zeros(self.expected, np.int64)
+        held = min(len(self.labels), self.expected)
+        sizes[:held] = 1
+        return Population(
+            {field: self.inputs[:held], "label": self.labels[:held]},
+            sizes=sizes,
+            name=self.name,
+            classes={"label": tuple(map(str, range(self.classes)))},
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Made:
+    """What may leave: made inputs, and the classes they were made for (they stay, but a voter may learn from them)."""
+
+    inputs: np.ndarray
+    labels: np.ndarray
+
+
+class Generator(Protocol):
+    """Makes `count` examples out of a shard; whatever it reads off the shard it has released through it."""
+
+    def __call__(self, shard: Shard, count: int, *, key: Key) -> Made: ...
+
+
+class Voter(Protocol):
+    """Gives a party its model, and says whether that was learnt from releases alone.
+
+    If `is_private`, every vote is post-processing and costs nothing; if not, every vote tells of the raw data.
+    """
+
+    @property
+    def is_private(self) -> bool: ...
+
+    def __call__(self, shard: Shard, made: Made, *, key: Key) -> Predict: ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Party:
+    """Who takes part. `data` is called on the party's side alone and gives inputs and labels, which never leave.
+
+    All fields must be importable by name (functions of a module, `functools.partial` of them, the classes of
+    `generators` and `voters`), since a party runs in a process of its own. About how many `examples` it holds is
+    public. Its key comes from the operating system; a `seed` makes it reproducible, and the guarantee says so.
+    """
+
+    name: str
+    data: Callable[[], tuple[np.ndarray, np.ndarray]]
+    generator: Generator
+    voter: Voter
+    classes: tuple[str, ...]
+    shape: tuple[int, ...]
+    examples: int
+    ledger: str | os.PathLike[str] | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name.strip() or len(set(self.classes)) < 2 or len(set(self.classes)) < len(self.classes):
+            raise InvalidInput(f"a party has a name and two different classes at least, got {self.name!r}")
+        if self.examples < 1:
+            raise InvalidInput(f"party {self.name} holds one example at least, got {self.examples}")
+
+
+class Session:
+    """A party at work: it opens its data once, makes its examples once, and then votes."""
+
+    def __init__(self, party: Party) -> None:
+        self.party = party
+        self.key = keys.root() if party.seed is None else keys.reproducible(party.seed).derive(party.name)
+        inputs, labels = (np.asarray(column) for column in party.data())
+        if inputs.shape != (len(labels), *party.shape) or labels.ndim != 1:
+            raise PartyFailed(f"its examples do not have the shape {list(party.shape)} that it said, one label each")
+        if labels.dtype.kind not in "iu" or labels.min(initial=0) < 0 or labels.max(initial=0) >= len(party.classes):
+            raise PartyFailed(f"its labels are not whole numbers below {len(party.classes)}, the number of its classes")
+        self.shard = Shard(
+            party.name,
+            inputs,
+            labels.astype(np.int32),
+            len(party.classes),
+            party.examples,
+            Ledger(party.ledger or Path(".blindsight", "parties", f"{party.name}.db")),
+        )
+        self._made: Made | None = None
+        self._predict: Predict | None = None
+
+    def samples(self, count: int) -> np.ndarray:
+        """Made inputs, which may leave."""
+        self._made = self.party.generator(self.shard, count, key=self.key.derive("generator"))
+        return self._made.inputs
+
+    def votes(self, questions: np.ndarray, *, cost: Event | None, unprotected: bool) -> np.ndarray:
+        """A class for every question.
+
+        A model that was learnt from raw data votes only if the votes go into a noisy sum, whose `cost` is written down
+        first, or without any protection, which is asked for by name and written down too.
+        """
+        if self._made is None:
+            raise PartyFailed("it was asked to vote before it had made its examples: ask for samples first")
+        if not self.party.voter.is_private:
+            if cost is not None:
+                self.shard.record(cost, key=self.key, note=f"votes on {len(questions)} questions, in a noisy sum")
+            elif unprotected:
+                self.shard.record(NonPrivate(), key=self.key, note=f"votes on {len(questions)} questions")
+            else:
+                raise PartyFailed(
+                    "its model was learnt from raw data, so its votes would give them away: use a voter that is "
+                    "private, or count with votes=NoisyVotes(...), or ask for votes='unprotected'"
+                )
+        if self._predict is None:
+            self._predict = self.party.voter(self.shard, self._made, key=self.key.derive("voter"))
+        return np.asarray(self._predict(questions), np.int32)
+
+    def guarantee(self, delta: float) -> Guarantee:
+        """What everything in the party's ledger amounts to, earlier runs on the same examples included."""
+        return self.shard.ledger.spent(self.party.name, delta)
+
+
+def predictor(model: Any) -> Predict:
+    """Any model as a function from inputs to classes.
+
+    An estimator (anything with `predict`) gets its inputs flat; an Equinox module, a `Primary` and the path of an ONNX
+    file give scores of which the highest wins; a function gives either scores or classes.
+    """
+    if hasattr(model, "predict") and not isinstance(model, Primary):
+        return lambda inputs: np.asarray(model.predict(inputs.reshape(len(inputs), -1)))
+    if isinstance(model, Primary | eqx.Module | str | os.PathLike):
+        scoring = primary(Path(model) if isinstance(model, os.PathLike) else model)
+        return lambda inputs: scoring.predict(inputs)[0]
+    if not callable(model):
+        raise InvalidInput(
+            f"a model is an estimator, a network, the path of an ONNX file or a function of inputs, "
+            f"got {type(model).__name__}"
+        )
+
+    def called(inputs: np.ndarray) -> np.ndarray:
+        found = np.asarray(model(inputs))
+        return found.argmax(axis=1) if found.ndim == 2 else found
+
+    return called

@@ -1,0 +1,140 @@
+"""Parties in processes of their own: they are started, asked all at once, waited for, and may die.
+
+A process is started anew (`spawn`), so it shares no memory with anyone; it is told who it is, opens its data itself,
+and answers requests over one pipe with the bytes of `wire`. `Here` does the same without a process, for simulations.
+"""
+
+import contextlib
+import dataclasses
+import multiprocessing
+import time
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+import numpy as np
+
+from blindsight.algorithms.parties import wire
+from blindsight.algorithms.parties.party import Party, PartyFailed, Session
+from blindsight.errors import InvalidInput
+
+__all__ = ["Here", "Process", "Reached", "Reply"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Reply:
+    """What a party sent."""
+
+    header: dict[str, Any]
+    array: np.ndarray | None
+
+
+class Reached(Protocol):
+    """A party that can be asked, wherever it runs."""
+
+    def ask(self, header: dict[str, Any], array: np.ndarray | None = None) -> None:
+        """Send a request and do not wait."""
+        ...
+
+    def reply(self, until: float) -> Reply:
+        """The answer to the request; `PartyFailed` says why there is none. `until` is a time of `time.monotonic`."""
+        ...
+
+    def close(self) -> None:
+        """End the party's work; its data and ledger stay where they are."""
+        ...
+
+
+class Process:
+    """The party in a process of its own."""
+
+    def __init__(self, party: Party) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, far = context.Pipe()
+        self._process = context.Process(target=_serve, args=(party, far), name=f"party {party.name}", daemon=True)
+        self._process.start()
+        far.close()  # or the end of the process would go unnoticed
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the process."""
+        return self._process.pid
+
+    def ask(self, header: dict[str, Any], array: np.ndarray | None = None) -> None:
+        """Send a request; a process that is gone is found when its answer is waited for."""
+        with contextlib.suppress(OSError):
+            self._pipe.send_bytes(wire.encode(header, array))
+
+    def reply(self, until: float) -> Reply:
+        """The answer; a process that does not give one in time is ended."""
+        try:
+            if not self._pipe.poll(max(0.0, until - time.monotonic())):
+                self.close()
+                raise PartyFailed("it did not answer in time and was ended")
+            message = self._pipe.recv_bytes(wire.MOST_BYTES)
+        except (EOFError, OSError):
+            self._process.join(5)
+            raise PartyFailed(f"its process ended (exit code {self._process.exitcode})") from None
+        return _read(message)
+
+    def close(self) -> None:
+        """End the process, by force if it does not go."""
+        self._pipe.close()
+        self._process.join(1)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+class Here:
+    """The party in this process: for simulations, which can then look at its data."""
+
+    def __init__(self, party: Party) -> None:
+        self._session: Session | PartyFailed = _opened(party)
+        self._message = b""
+
+    def ask(self, header: dict[str, Any], array: np.ndarray | None = None) -> None:
+        """Answer at once."""
+        self._message = _answered(self._session, wire.encode(header, array))
+
+    def reply(self, until: float) -> Reply:
+        """The answer."""
+        del until
+        return _read(self._message)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _serve(party: Party, pipe: Connection) -> None:
+    """The life of a party's process: it ends when nobody is there to ask it."""
+    session = _opened(party)
+    with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
+        while True:
+            pipe.send_bytes(_answered(session, pipe.recv_bytes(wire.MOST_BYTES)))
+
+
+def _opened(party: Party) -> Session | PartyFailed:
+    try:
+        return Session(party)
+    except PartyFailed as error:
+        return error
+    except Exception as error:  # its message may hold a party's data, so it stays here
+        traceback.print_exc()
+        return PartyFailed(f"its data could not be opened ({type(error).__name__}); the reason is in its own log")
+
+
+def _answered(session: Session | PartyFailed, request: bytes) -> bytes:
+    if isinstance(session, PartyFailed):
+        return wire.encode({"error": str(session)})
+    return wire.answer(session, request)
+
+
+def _read(message: bytes) -> Reply:
+    try:
+        header, array = wire.decode(message)
+    except InvalidInput as error:
+        raise PartyFailed(str(error)) from None
+    if "error" in header:
+        raise PartyFailed(str(header["error"])[:500])
+    return Reply(header, array)

@@ -1,0 +1,165 @@
+"""Ways in which a party comes by a model that may vote.
+
+=====================  ==============================================================  ==================
+voter                  learns from                                                     its votes
+=====================  ==============================================================  ==================
+`PrivateLinear`        raw examples, by noisy gradients                                are free
+`OnMade`               the party's own made examples, any estimator                    are free
+`PrivateNetwork`       raw examples, by any algorithm that trains privately            are free
+`GivenModel`           was trained elsewhere, at the cost that its event says          are free
+`OnRawData`            raw examples, any estimator                                     have to be protected
+=====================  ==============================================================  ==================
+"""
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from blindsight.accounting.events import Event, Repeated
+from blindsight.algorithms.dp_fedavg import Algorithm
+from blindsight.algorithms.parties.generators import train_privately
+from blindsight.algorithms.parties.party import Made, Predict, Shard, predictor
+from blindsight.errors import InvalidInput
+from blindsight.keys import Key
+from blindsight.mechanisms import gaussian
+from blindsight.mechanisms.release import marked
+from blindsight.privacy import Privacy
+from blindsight.trees import BoundedSum
+
+__all__ = ["GivenModel", "OnMade", "OnRawData", "PrivateLinear", "PrivateNetwork", "flat"]
+
+_BIAS = 0.3  # the constant feature, small beside features of length 1
+_ROOM = 1 - 1e-5  # more than float32 can be wrong in the length of a gradient
+
+
+def flat(inputs: np.ndarray) -> np.ndarray:
+    """Inputs as rows of numbers; bytes from 0 to 1."""
+    rows = inputs.reshape(len(inputs), -1)
+    return rows.astype(np.float32) / np.float32(255 if rows.dtype == np.uint8 else 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivateLinear:
+    """Multinomial logistic regression on public `features`, by full-batch descent along noisy clipped gradients.
+
+    After Abadi et al. 2016 (arXiv:1607.00133), without sampling: `noise_multiplier` is what all steps cost together.
+    An example's gradient is the outer product of its features and its residual, so its length is known in closed form,
+    and no gradient is ever formed. The made examples, which are public, say where the features' middle is.
+    """
+
+    noise_multiplier: float
+    features: Callable[[np.ndarray], np.ndarray] = flat
+    steps: int = 60
+    clip: float = 0.5
+    learning_rate: float = 40.0
+    momentum: float = 0.9
+    is_private: bool = dataclasses.field(default=True, init=False)
+
+    def __call__(self, shard: Shard, made: Made, *, key: Key) -> Predict:
+        """The trained model; all steps are in the party's ledger before the first."""
+        mechanism = gaussian(self.noise_multiplier * math.sqrt(self.steps), sampler="float")
+        public = self.features(made.inputs)
+        middle = public.mean(axis=0)
+        longest = float(np.sqrt(np.mean(np.square(public - middle).sum(axis=1)))) or 1.0
+
+        def rows(inputs: np.ndarray) -> np.ndarray:
+            found = (self.features(inputs) - middle) / np.float32(longest)
+            return np.concatenate([found, np.full((len(found), 1), _BIAS)], axis=1, dtype=np.float32)
+
+        x, truth = rows(shard.inputs), np.eye(shard.classes, dtype=np.float32)[shard.labels]
+        lengths = np.linalg.norm(x.astype(np.float64), axis=1)
+        weights = np.zeros((x.shape[1], shard.classes), np.float32)
+        velocity, average = np.zeros_like(weights), np.zeros_like(weights)
+        event = marked(mechanism.event_for(weights.size), key)
+        shard.record(Repeated(event, self.steps), key=key, note=f"{self.steps} gradients")
+        for step in range(self.steps):
+            residual = _softmax(x @ weights) - truth
+            long = np.linalg.norm(residual.astype(np.float64), axis=1) * lengths
+            scale = np.minimum(1.0, self.clip * _ROOM / np.maximum(long, 1e-30)).astype(np.float32)
+            total = BoundedSum(x.T @ (residual * scale[:, None]), l2_bound=self.clip, n_expected=shard.expected)
+            gradient = np.asarray(mechanism.release(total, key=key.derive("gradient", step)).value)
+            velocity = self.momentum * velocity + gradient
+            weights = weights - np.float32(self.learning_rate) * velocity
+            average += weights * (step >= self.steps // 2)
+        return lambda inputs: np.argmax(rows(inputs) @ average, axis=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class OnMade:
+    """Any estimator, fitted to the party's own made examples and the classes they were made for: post-processing."""
+
+    estimator: Any
+    is_private: bool = dataclasses.field(default=True, init=False)
+
+    def __call__(self, shard: Shard, made: Made, *, key: Key) -> Predict:
+        """The fitted estimator; the shard is not looked at."""
+        del shard, key
+        return _fitted(self.estimator, made.inputs, made.labels)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PrivateNetwork:
+    """A network that is trained by rounds on examples as clients: `make` gives the algorithm for `privacy`."""
+
+    make: Callable[[Privacy], Algorithm]
+    privacy: Privacy
+    field: str = "image"
+    is_private: bool = dataclasses.field(default=True, init=False)
+
+    def __call__(self, shard: Shard, made: Made, *, key: Key) -> Predict:
+        """The trained network."""
+        del made
+        return predictor(train_privately(shard, self.make(self.privacy), self.privacy, key=key, field=self.field))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class GivenModel:
+    """A model that was trained elsewhere on the party's examples (a network, an ONNX file, a function).
+
+    With the `event` of a private training its votes are free; without one it was trained on raw data.
+    """
+
+    model: Any
+    event: Event | None = None
+
+    @property
+    def is_private(self) -> bool:
+        """Whether its training was private, at the cost of `event`."""
+        return self.event is not None
+
+    def __call__(self, shard: Shard, made: Made, *, key: Key) -> Predict:
+        """The model; what it cost is in the party's ledger before."""
+        del made
+        if self.event is not None:
+            shard.record(self.event, key=key, note="a model that was trained elsewhere")
+        return predictor(self.model)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class OnRawData:
+    """Any estimator, or function `(inputs, labels)` to a model, fitted to the party's raw examples: no protection."""
+
+    estimator: Any
+    is_private: bool = dataclasses.field(default=False, init=False)
+
+    def __call__(self, shard: Shard, made: Made, *, key: Key) -> Predict:
+        """The fitted model."""
+        del made, key
+        return _fitted(self.estimator, shard.inputs, shard.labels)
+
+
+def _fitted(estimator: Any, inputs: np.ndarray, labels: np.ndarray) -> Predict:
+    if hasattr(estimator, "fit"):
+        return predictor(copy.deepcopy(estimator).fit(inputs.reshape(len(inputs), -1), labels))
+    if not callable(estimator):
+        raise InvalidInput(f"give an estimator or a function of inputs and labels, got {type(estimator).__name__}")
+    return predictor(estimator(inputs, labels))
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return odds / odds.sum(axis=1, keepdims=True)

@@ -1,0 +1,267 @@
+"""Aggregating models of different types: paper 003 of the five, made private.
+
+Parties whose models cannot be averaged make synthetic examples, all vote on the examples of all, and a global model of
+any type learns from those with a clear majority. The paper clips and noises a *loss*, which changes no parameter
+(`loss_noise`), and its votes come from models that were trained on raw data. Here both halves are releases:
+
+- examples come from a generator under privacy (`parties.generators`);
+- votes come from models that were learnt under privacy too and so cost nothing (`parties.voters`), or they go into a
+  noisy count that tells clear winners only, or they are unprotected, by name and without a guarantee.
+
+Every party keeps its own ledger, per example. Parties hold different examples, so the whole costs an example what its
+own party spent: the guarantee is the worst of the parties'.
+"""
+
+import copy
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from blindsight.accounting.events import Gaussian, to_json
+from blindsight.accounting.guarantee import Guarantee
+from blindsight.accounting.planning import solve_noise
+from blindsight.algorithms.parties.party import Party, PartyFailed, predictor
+from blindsight.algorithms.parties.processes import Here, Process, Reached, Reply
+from blindsight.errors import InvalidInput
+from blindsight.keys import Key
+from blindsight.mechanisms.argmax import UNDECIDED, NoisyArgmax, noisy_argmax, winners
+from blindsight.mechanisms.gaussian import gaussian
+from blindsight.mechanisms.noise import Sampler
+from blindsight.mechanisms.release import marked
+
+__all__ = ["Aggregated", "NoisyVotes", "aggregate", "majority", "share_noise"]
+
+_APART = "no example lies with two parties"
+_COUNTED = "whoever adds up the votes keeps each party's to themselves: a trusted counter, or secure aggregation"
+
+
+@dataclasses.dataclass(frozen=True)
+class NoisyVotes:
+    """Votes that are counted with noise: for models that were trained on raw data, and for many parties.
+
+    All questions together cost an example (epsilon, delta). A class is told if its noisy count is at least `threshold`
+    and ahead by more than the margin.
+    """
+
+    epsilon: float
+    delta: float
+    threshold: float = -math.inf
+    sampler: Sampler = "exact"
+
+    def mechanism(self, questions: int, classes: int, *, margin: float) -> NoisyArgmax:
+        """The noisy arg-max for so many questions."""
+        noise = solve_noise(
+            lambda z: gaussian(z, sampler=self.sampler).event_for(questions * classes),
+            epsilon=self.epsilon,
+            delta=self.delta,
+        )
+        return noisy_argmax(classes, gaussian(noise, sampler=self.sampler), threshold=self.threshold, margin=margin)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Aggregated:
+    """The global model, what it learnt from, and what that cost."""
+
+    model: Any
+    guarantee: Guarantee
+    inputs: np.ndarray  # made examples with a clear majority
+    labels: np.ndarray
+    made: int  # before the margin rule
+    parties: dict[str, Guarantee]  # those whose samples went in, and what each of them spent
+    failures: dict[str, str]  # those that did not vote, and why
+
+    def predict(self, inputs: np.ndarray) -> np.ndarray:
+        """The class that the global model gives each input."""
+        return predictor(self.model)(inputs)
+
+
+def share_noise(*, epsilon: float, delta: float, voter: float = 0.5) -> tuple[float, float]:
+    """Noise multipliers for a party's generator and its voter that cost (epsilon, delta) together.
+
+    `voter` is the voter's share of the privacy; both have to be Gaussian, as `OneShot` and `PrivateLinear` are.
+
+    >>> generator, voter = share_noise(epsilon=1.0, delta=1e-5)
+    >>> round((generator**-2 + voter**-2) ** -0.5, 3)
+    3.734
+    """
+    if not 0 < voter < 1:
+        raise InvalidInput(f"the voter's share lies between 0 and 1, got {voter}")
+    noise = solve_noise(Gaussian, epsilon=0.999 * epsilon, delta=delta)  # room for the exact sampler's slack
+    return noise / math.sqrt(1 - voter), noise / math.sqrt(voter)
+
+
+def majority(votes: np.ndarray, classes: int, *, margin: int = 1) -> np.ndarray:
+    """For every column of (parties, questions) the class of most votes, or `UNDECIDED`: the paper's margin rule.
+
+    A sample is removed where first and second are equal or only `margin` apart.
+
+    >>> majority(np.array([[0, 1, 2], [0, 1, 0], [0, 0, 1]]), 3).tolist()
+    [0, -1, -1]
+    """
+    return winners((votes[:, :, None] == np.arange(classes)).sum(axis=0), margin=margin)
+
+
+def aggregate(
+    parties: Sequence[Party],
+    *,
+    classes: Sequence[str],
+    shape: Sequence[int],
+    samples: int,
+    train: Any,
+    delta: float,
+    key: Key,
+    votes: NoisyVotes | Literal["private", "unprotected"] = "private",
+    margin: int = 1,
+    processes: bool = True,
+    timeout_s: float = 3600.0,
+    progress: Callable[[str], None] = lambda stage: None,
+) -> Aggregated:
+    """The global model that `train` (an estimator, or a function of inputs and labels) learns from the parties.
+
+    Each party makes `samples` examples; all vote on all of them. A party that dies, hangs for `timeout_s`, sends
+    garbage or disagrees on `classes` or `shape` is left out and named in `failures`; the rest goes on, two at least.
+    `votes="private"` takes votes of models that were learnt under privacy only; others refuse on their own side.
+
+    **Guarantee**: the worst of what the parties' ledgers say, per example, at `delta`; infinite for unprotected votes.
+    """
+    if len({party.name for party in parties}) < max(len(parties), 2):
+        raise InvalidInput("aggregation takes two parties at least, with different names")
+    if samples < 1 or margin < 0:
+        raise InvalidInput(f"each party makes one sample at least and the margin is 0 or more, got {samples}, {margin}")
+    seats = {party.name: _open(party, processes) for party in parties}
+    table = _Table(seats, tuple(classes), tuple(shape), delta, timeout_s)
+    try:
+        progress("meeting the parties")
+        table.ask({"ask": "who"}, table.check_who)
+        progress("collecting samples")
+        made = table.ask({"ask": "samples", "count": samples}, table.check_samples)
+        questions = np.concatenate(list(made.values()))
+        progress(f"voting on {len(questions):,} samples")
+        labels = table.vote(questions, votes, margin, key.derive("votes"))
+    finally:
+        table.close()
+    clear = labels != UNDECIDED
+    if not clear.any():
+        raise InvalidInput(
+            f"on none of {len(questions):,} samples was a class more than {margin} votes ahead: more parties, better "
+            f"models or less noise on the votes would help, or a smaller margin"
+        )
+    progress(f"training on {int(clear.sum()):,} samples")
+    model = _trained(train, questions[clear], labels[clear])
+    assumed = (_APART, _COUNTED) if isinstance(votes, NoisyVotes) else (_APART,)
+    guarantee = _worst(list(table.spent.values()), assumed)
+    return Aggregated(model, guarantee, questions[clear], labels[clear], len(questions), table.spent, table.failures)
+
+
+class _Table:
+    """The parties that are still at the table, asked all at once; who fails leaves it."""
+
+    def __init__(
+        self,
+        seats: dict[str, Reached],
+        classes: tuple[str, ...],
+        shape: tuple[int, ...],
+        delta: float,
+        timeout_s: float,
+    ) -> None:
+        self.seats, self.classes, self.shape, self.delta, self.timeout_s = seats, classes, shape, delta, timeout_s
+        self.failures: dict[str, str] = {}
+        self.spent: dict[str, Guarantee] = {}  # as of the last thing that a party released, also of one that left
+
+    def ask(
+        self, header: dict[str, Any], check: Callable[[Reply], Any], array: np.ndarray | None = None
+    ) -> dict[str, Any]:
+        """What `check` makes of every party's answer."""
+        for seat in self.seats.values():
+            seat.ask({**header, "delta": self.delta}, array)
+        until, found = time.monotonic() + self.timeout_s, dict[str, Any]()
+        for name, seat in list(self.seats.items()):
+            try:
+                reply = seat.reply(until)
+                if reply.array is not None:  # whatever it is worth, it has left the party
+                    self.spent[name] = Guarantee.from_dict(reply.header["guarantee"])
+                found[name] = check(reply)
+            except PartyFailed as error:
+                self._leave(name, str(error))
+            except Exception as error:  # an answer that could not be read is the party's failure, not everyone's
+                self._leave(name, f"it sent an answer that makes no sense ({type(error).__name__})")
+        if len(self.seats) < 2:
+            said = "; ".join(f"{name}: {why}" for name, why in self.failures.items())
+            raise InvalidInput(f"fewer than two parties are left to vote ({said}): mend them and begin anew")
+        return found
+
+    def vote(
+        self, questions: np.ndarray, votes: NoisyVotes | Literal["private", "unprotected"], margin: int, key: Key
+    ) -> np.ndarray:
+        """The class that is clearly ahead on every question, or `UNDECIDED`."""
+        header: dict[str, Any] = {"ask": "votes", "unprotected": votes == "unprotected"}
+        classes, mechanism = len(self.classes), None
+        if isinstance(votes, NoisyVotes):
+            mechanism = votes.mechanism(len(questions), classes, margin=margin)
+            header["cost"] = to_json(marked(mechanism.event_for(len(questions)), key))  # parties write it down first
+        elif votes not in ("private", "unprotected"):
+            raise InvalidInput(f"votes are 'private', 'unprotected' or NoisyVotes(...), got {votes!r}")
+        cast = self.ask(header, lambda reply: self.check_votes(reply, len(questions)), questions)
+        ballots = np.stack(list(cast.values()))
+        if mechanism is None:
+            return majority(ballots, classes, margin=margin)
+        return mechanism.release(mechanism.count(ballots, n_expected=float(len(ballots))), key=key).value
+
+    def close(self) -> None:
+        """End the work of all that are left."""
+        for seat in self.seats.values():
+            seat.close()
+
+    def _leave(self, name: str, why: str) -> None:
+        self.failures[name] = why
+        self.seats.pop(name).close()
+
+    def check_who(self, reply: Reply) -> None:
+        """Refuse a party that has other classes or shapes in mind."""
+        classes, shape = tuple(reply.header["classes"]), tuple(reply.header["shape"])
+        if classes != self.classes:
+            raise PartyFailed(f"it has the classes {', '.join(classes)} and not {', '.join(self.classes)}")
+        if shape != self.shape:
+            raise PartyFailed(f"its examples have the shape {list(shape)} and not {list(self.shape)}")
+
+    def check_samples(self, reply: Reply) -> np.ndarray:
+        """Refuse samples that are none."""
+        made = reply.array
+        if made is None or made.ndim < 1 or made.shape[1:] != self.shape or not len(made):
+            raise PartyFailed(f"its samples do not have the shape {list(self.shape)}")
+        if made.dtype.kind not in "uif" or (made.dtype.kind == "f" and not np.isfinite(made).all()):
+            raise PartyFailed("its samples are not finite numbers")
+        return made
+
+    def check_votes(self, reply: Reply, questions: int) -> np.ndarray:
+        """Refuse votes that are not one class for each question."""
+        cast = reply.array
+        if cast is None or cast.shape != (questions,) or cast.dtype.kind not in "iu":
+            raise PartyFailed(f"it did not give one class for each of {questions:,} samples")
+        if cast.min() < 0 or cast.max() >= len(self.classes):
+            raise PartyFailed(f"it voted for a class that is not among the {len(self.classes)}")
+        return cast
+
+
+def _open(party: Party, processes: bool) -> Reached:
+    return Process(party) if processes else Here(party)
+
+
+def _trained(train: Any, inputs: np.ndarray, labels: np.ndarray) -> Any:
+    if hasattr(train, "fit"):
+        return copy.deepcopy(train).fit(inputs.reshape(len(inputs), -1), labels)
+    if not callable(train):
+        raise InvalidInput(f"train is an estimator or a function of inputs and labels, got {type(train).__name__}")
+    return train(inputs, labels)
+
+
+def _worst(guarantees: list[Guarantee], assumed: tuple[str, ...]) -> Guarantee:
+    """Parallel composition: an example lies with one party, and the one that spent most speaks for all."""
+    worst = max(guarantees, key=lambda one: one.epsilon)
+    words = f"{len(guarantees)} parties with different examples, the worst of them: {worst.participation}"
+    everything = dict.fromkeys((*assumed, *(line for one in guarantees for line in one.assumptions)))
+    return dataclasses.replace(worst, participation=words, assumptions=tuple(everything))
