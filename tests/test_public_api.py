@@ -15,6 +15,9 @@ PINNED = {
     "blindsight.algorithms.bayesian_gan": "bayesian_gan published_noise_multipliers",
     "blindsight.algorithms.draw_and_discard": "Budget Task average client_update client_update_of discard draw "
     "guarantee informal initial_instances whole_change",
+    "blindsight.algorithms.parties": "GivenGenerator GivenModel OnMade OnRawData OneShot Party PrivateLinear "
+    "PrivateNetwork TrainedPrivately",
+    "blindsight.algorithms.synthetic_votes": "Aggregated NoisyVotes aggregate majority share_noise",
     "blindsight.audit": "AuditReport Canaries LowerBound Planted client_scores direction_clients direction_scores "
     "exposures extracted joined lower_bound ranks references secret_sharer",
     "blindsight.backends": "Backend Batch ClientUpdate Cohort Debug Examples Simulation use_cores",
