@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,49 @@ def artefacts(tmp_path: Path) -> Path:
     folder = Path(os.environ.get("BLINDSIGHT_ARTEFACTS") or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+@pytest.fixture
+def make_set(tmp_path: Path) -> Callable[..., Any]:
+    """A function that writes a synthetic set of any kind, without any generator, and reads it again."""
+    import numpy as np
+
+    from blindsight.accounting.guarantee import Guarantee
+    from blindsight.inspection.export import save_set
+    from blindsight.inspection.report import ArmView
+    from blindsight.inspection.synthetic_set import BY_GENERATOR, read_set
+
+    promise = Guarantee(epsilon=2.0, delta=1e-6, accountant="PLD", participation="full: all 300", releases=1)
+
+    def make(
+        kind: str = "images",
+        count: int = 12,
+        classes: tuple[str, ...] = ("cat", "dog", "owl"),
+        proposed: bool = True,
+        folder: Path | None = None,
+        seed: int = 0,
+    ) -> Any:
+        dice = np.random.default_rng(seed)
+        rows = {"age": dice.integers(20, 90, count), "work": dice.integers(0, 2, count), "pay": dice.normal(size=count)}
+        given: dict[str, Any] = {
+            "images": {"samples": dice.integers(0, 256, (count, 8, 8), np.uint8)},
+            "rows": {"rows": rows},
+            "text": {"rows": {"text": np.array([f"line {number}\nand <b>more</b>" for number in range(count)])}},
+        }[kind]
+        labels = np.arange(count) % len(classes) if classes else None
+        guessed = {"pred": (np.arange(count) + 1) % max(len(classes), 1), "score": np.linspace(0.5, 1.0, count)}
+        save_set(
+            [ArmView("everyone", labels=labels, **given)],
+            folder or tmp_path / "set",
+            title="Pets to label",
+            guarantee=promise,
+            classes=classes,
+            extra=guessed if proposed else {},
+            about={"proposer": "a model" if proposed else BY_GENERATOR, "names": {"work": ["office", "field"]}},
+        )
+        return read_set(folder or tmp_path / "set")
+
+    return make
 
 
 class RedisServer:
