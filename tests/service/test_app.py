@@ -187,6 +187,10 @@ def test_scripts_of_named_pages_may_be_clients(serving):
     assert (refused.status_code, "access-control-allow-origin" in refused.headers) == (401, True)
     other = talk.client.get("/v1/models/phishing/draw", headers={"Origin": "https://other.example"})
     assert "access-control-allow-origin" not in other.headers
+    noted = talk.update(drawn, origin="https://page.example")
+    assert (noted.status_code, noted.headers["access-control-allow-origin"]) == (202, "https://page.example")
+    noted = talk.update(other)  # what one page may read is not said to the next
+    assert (noted.status_code, "access-control-allow-origin" in noted.headers) == (202, False)
 
 
 def test_wrong_methods_and_paths_are_said_so(talk):

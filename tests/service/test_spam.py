@@ -105,3 +105,17 @@ def test_spread_is_the_standard_deviation_over_instances(make_task):
     chain = Chain(custom(make_task, 5000), 3)
     expected = math.sqrt(20 / 2 * chain.task.variance)
     assert chain.window.spread == pytest.approx(expected, rel=0.05)
+
+
+def test_instances_of_another_length_or_number_are_not_read(make_task):
+    chain = Chain(custom(make_task, 5), 0)
+    rows = [encode(row) for row in chain.rows]
+    for wrong in ([*rows[:-1], rows[-1] + bytes(4)], [*rows[:-1], rows[-1][4:]], rows[:-1], [*rows, rows[0]]):
+        with pytest.raises(ValueError, match=r"structures|argument"):
+            Window(chain.task).refresh(wrong, 0)
+
+
+def test_the_instances_are_due_after_fifty_updates(make_task):
+    chain = Chain(custom(make_task, 5), 0)
+    chain.window.refresh([encode(row) for row in chain.rows], 7)
+    assert chain.window.due == 7 + REFRESH_EVERY == 57

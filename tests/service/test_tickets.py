@@ -1,10 +1,17 @@
 """Tickets: signed, for one thing, for a while, and used once."""
 
+import dataclasses
 import os
+import re
+import struct
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
-from blindsight.service import randomness
+import numpy as np
+
+from blindsight.service import Settings, memory, randomness, redis_store
+from blindsight.service import tickets as tickets_module
 from blindsight.service.tickets import SKEW_S, Spent, Tickets
 
 SECRET = b"s" * 32
@@ -65,8 +72,38 @@ def test_a_ticket_says_in_which_minute_it_ends_and_no_more():
 def test_a_ticket_is_used_once():
     spent = Spent()
     nonces = [os.urandom(12) for _ in range(20_000)]
-    assert sum(not spent.spend(nonce, 60) for nonce in nonces) <= 1  # by chance: once in 10^7
+    assert sum(not spent.spend(nonce, 60) for nonce in nonces) <= 1  # by chance: a ticket in a million
     assert not any(spent.spend(nonce, 60) for nonce in nonces)
+
+
+def test_unused_tickets_are_refused_as_rarely_as_is_said():
+    spent = Spent()
+    _fill(spent, 600_000)  # a minute of 10,000 updates a second
+    refused = sum(not spent.spend(os.urandom(12), 60) for _ in range(20_000))
+    assert 4 <= refused <= 60  # 1.2 in a thousand: 24 are expected, 14 to 34 two times in three
+
+
+def _fill(spent, count):
+    """As many used tickets as that, marked in one go as `spend` marks them."""
+    spent.spend(os.urandom(12), 60)
+    words = np.frombuffer(spent._minutes[60], np.uint64)  # of the filter itself
+    random = np.random.default_rng(0)
+    bits = np.uint64(1) << random.integers(0, 64, (4, count)).astype(np.uint64)
+    np.bitwise_or.at(words, random.integers(0, words.size, count), np.bitwise_or.reduce(bits))
+
+
+def test_a_minute_of_tickets_ends_when_the_next_begins():
+    """The end of a ticket is kept from one to the next, and still follows the clock, backwards too."""
+    clock = Clock(1_000_019.0)
+    tickets = Tickets(SECRET, 600, clock)
+    times, ends = (1_000_019.0, 1_000_020.5, 1_000_079.9, 1_000_080.0, 1_000_019.0, 2_000_000.0), []
+    for clock.now in times:
+        found = tickets.check(tickets.issue(b"a"), b"a")
+        assert found is not None
+        ends.append(found[1])
+    assert ends == [
+        (int(now + 600) // 60 + 1) * 60 for now in (1_000_019, 1_000_020, 1_000_079, 1_000_080, 1_000_019, 2_000_000)
+    ]
 
 
 def test_marks_are_forgotten_when_their_tickets_have_ended_and_not_before():
@@ -82,9 +119,40 @@ def test_marks_are_forgotten_when_their_tickets_have_ended_and_not_before():
         assert len(spent._minutes) <= 13
 
 
+def test_the_operating_system_and_nothing_else_chooses(monkeypatch):
+    """The law behind draw and discard: indices and tickets are bytes of os.urandom, each used once, in every store."""
+    asked = []
+
+    def urandom(count):
+        asked.append(os.getrandom(count))
+        return asked[-1]
+
+    randomness._forget()
+    monkeypatch.setattr("blindsight.service.randomness.os.urandom", urandom)
+    indices = [randomness.random_index(20) for _ in range(1200)]
+    nonces = [randomness.random_nonce() for _ in range(600)]
+    numbers = [page for page in asked if len(page) == 4096]
+    expected = [number % 20 for page in numbers for number in reversed(struct.unpack("<512Q", page))]
+    assert indices == expected[:1200]
+    given = b"".join(page for page in asked if len(page) != 4096)
+    assert set(nonces) < {given[at : at + 12] for at in range(0, len(given), 12)}
+    assert memory.random_index is redis_store.random_index is randomness.random_index
+    assert tickets_module.random_nonce is randomness.random_nonce
+    assert not [
+        field.name for field in dataclasses.fields(Settings) if re.search("seed|random|index|noise", field.name)
+    ]
+
+
+def test_randomness_is_given_once_whichever_thread_asks():
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: randomness.random_nonce(), range(20_000)))
+    assert len(set(found)) == 20_000
+
+
 def test_randomness_is_never_given_twice():
-    found = {randomness.random_bytes(8) for _ in range(5000)}
+    found = {randomness.random_nonce() for _ in range(5000)}
     assert len(found) == 5000
+    assert {len(nonce) for nonce in found} == {randomness.NONCE_BYTES}
     counts = [0] * 20
     for _ in range(20_000):
         counts[randomness.random_index(20)] += 1
@@ -94,15 +162,16 @@ def test_randomness_is_never_given_twice():
 
 FORK = """
 import os
-from blindsight.service.randomness import random_bytes
-random_bytes(8)
+from blindsight.service.randomness import random_index, random_nonce
+random_nonce(), random_index(2**64)
 is_child = os.fork() == 0
-os.write(1, random_bytes(8).hex().encode() + b" ")
+os.write(1, b"%s,%d " % (random_nonce().hex().encode(), random_index(2**64)))
 is_child or os.wait()
 """
 
 
 def test_a_child_process_does_not_repeat_its_parent():
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True)
-    parent, child = done.stdout.split()
-    assert parent != child
+    parent, child = (said.split(",") for said in done.stdout.split())
+    assert parent[0] != child[0]
+    assert parent[1] != child[1]

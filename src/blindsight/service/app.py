@@ -12,8 +12,9 @@ import asyncio
 import json
 import logging
 import secrets
-import time
+from asyncio import current_task
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from time import perf_counter
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -39,9 +40,16 @@ Pairs = list[tuple[bytes, bytes]]
 _log = logging.getLogger(__name__)
 _MODELS = "/v1/models/"
 _METHODS = {"draw": "GET", "update": "POST", "task": "GET"}
+_TURNS = 8  # of the clock for bodies, in the time that one may take
+_LATE = -1
 _MOST_READ = 1 << 24  # bytes: of 2^22 weights, the most that a task may have
 _OCTETS, _TICKET, _VERSION = OCTETS.encode(), TICKET.lower().encode(), VERSION.lower().encode()
-_NOTED = [(b"content-type", b"application/json"), (b"content-length", b"2")]
+_NOTED: Message = {
+    "type": "http.response.start",
+    "status": 202,
+    "headers": [(b"content-type", b"application/json"), (b"content-length", b"2")],
+}
+_NOTHING_MORE: Message = {"type": "http.response.body", "body": b"{}"}
 _PREFLIGHT = [
     (b"access-control-allow-methods", b"GET, POST"),
     (b"access-control-allow-headers", f"authorization, content-type, {TICKET}, {VERSION}".lower().encode()),
@@ -62,7 +70,8 @@ class Service:
         self.failure: Exception | None = None  # to start
         self._origins = frozenset(origin.encode() for origin in registry.settings.origins)
         self._body_s = registry.settings.body_s
-        self._reading: dict[asyncio.Task[Any] | None, float] = {}
+        self._reading: dict[asyncio.Task[Any] | None, int] = {}  # who waits for a body, and since which turn
+        self._turn = 0
         self._rest = Router([*make_routes(self), *routes], redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,17 +79,17 @@ class Service:
         if scope["type"] != "http":
             await self._live(receive, send)
             return
-        began = time.perf_counter()
+        began = perf_counter()
         path, method = scope["path"], scope["method"]
         headers: Headers = dict(scope["headers"])
         cors = self._cors(headers) if self._origins else []
         try:
             if method == "GET" and (pool := self.registry.draws.get(path)) is not None:
                 await self._draw(pool, headers, cors, send)
-                self.totals.draw_s.add(time.perf_counter() - began)
+                self.totals.draw_s.add(perf_counter() - began)
             elif method == "POST" and (pool := self.registry.updates.get(path)) is not None:
                 await self._update(pool, headers, cors, receive, send)
-                self.totals.update_s.add(time.perf_counter() - began)
+                self.totals.update_s.add(perf_counter() - began)
             elif path.startswith(_MODELS):
                 await self._other(path, method, headers, cors, send)
             else:
@@ -121,15 +130,16 @@ class Service:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _draw(self, pool: Pool, headers: Headers, cors: Pairs, send: Send) -> None:
-        self._check_access(pool.record.model, headers)
+        self.access(headers, pool.model)
         if pool.record.frozen:
             raise Refusal(423, "the model is frozen: there is nothing to train")
         instance = await pool.draw()
         ticket = self.registry.tickets.issue(pool.about)
-        await _answer(send, 200, [*pool.headers, (_TICKET, ticket), *cors], instance)
+        await send({"type": "http.response.start", "status": 200, "headers": [*pool.headers, (_TICKET, ticket), *cors]})
+        await send({"type": "http.response.body", "body": instance})
 
     async def _update(self, pool: Pool, headers: Headers, cors: Pairs, receive: Receive, send: Send) -> None:
-        self._check_access(pool.record.model, headers)
+        self.access(headers, pool.model)
         if headers.get(b"content-type") != _OCTETS:
             raise Refusal(415, f"an update is {OCTETS}")
         if headers.get(_VERSION) != pool.version:
@@ -143,7 +153,8 @@ class Service:
             raise Refusal(423, "the model is frozen: there is nothing to train")
         update = await self._body(receive, pool.length)
         await pool.offer(update, *ticket)
-        await _answer(send, 202, _NOTED + cors, b"{}")
+        await send(dict(_NOTED, headers=[*_NOTED["headers"], *cors]) if cors else _NOTED)
+        await send(_NOTHING_MORE)
 
     async def _other(self, path: str, method: str, headers: Headers, cors: Pairs, send: Send) -> None:
         """The task of a model, and what is asked for in vain."""
@@ -156,7 +167,7 @@ class Service:
         if method != _METHODS[action]:
             allowed = _METHODS[action]
             raise Refusal(405, f"{action} is asked for with {allowed}", headers={"Allow": allowed})
-        self._check_access(model, headers)
+        self.access(headers, model)
         pool = self.registry.pool(model)
         tag = b'"' + pool.version + b'"'
         found = [(b"etag", tag), (b"cache-control", b"no-cache"), *cors]
@@ -166,18 +177,19 @@ class Service:
             length = (b"content-length", b"%d" % len(pool.task_body))
             await _answer(send, 200, [(b"content-type", b"application/json"), length, *found], pool.task_body)
 
-    def _check_access(self, model: str, headers: Headers) -> None:
-        """Refuse a token that is not for this model: it learns nothing about which models there are."""
-        if model not in self.access(headers).models:
-            raise Refusal(404, "there is no such model")
+    def access(self, headers: Headers, model: str | None = None) -> Access:
+        """What the request's token opens, or 401; 429 where it came too often; 404 if that is not `model`.
 
-    def access(self, headers: Headers) -> Access:
-        """What the request's token opens, or 401; 429 where it came too often."""
-        found = self.registry.admit(headers.get(b"authorization", b""))
+        So a token learns nothing about which other models there are.
+        """
+        given = headers.get(b"authorization", b"")
+        found = self.registry.seen.get(given) or self.registry.admit(given)
         if found is None:
             raise Refusal(401, "a valid token is needed", headers={"WWW-Authenticate": "Bearer"})
-        if not found.takes():
+        if found.limited and not found.takes():
             raise Refusal(429, "too many requests with this token: wait", headers={"Retry-After": "1"})
+        if model is not None and model not in found.models:
+            raise Refusal(404, "there is no such model")
         return found
 
     def _cors(self, headers: Headers) -> Pairs:
@@ -188,8 +200,8 @@ class Service:
 
     async def _body(self, receive: Receive, length: int) -> bytes:
         """The whole body of `length` bytes, within the time there is for it."""
-        task = asyncio.current_task()
-        self._reading[task] = time.monotonic() + self._body_s
+        task = current_task()
+        self._reading[task] = self._turn
         try:
             message = await receive()
             body: bytes = message.get("body", b"")
@@ -201,25 +213,25 @@ class Service:
                     size += len(parts[-1])
                 body = b"".join(parts)
         except asyncio.CancelledError:
-            if task in self._reading:
+            if self._reading[task] != _LATE:
                 raise
             raise Refusal(408, "the body did not arrive in time") from None
         finally:
-            self._reading.pop(task, None)
-        if message["type"] == "http.disconnect":
-            raise _Gone
-        if len(body) != length:  # HTTP servers see to this; a store must not depend on it
-            raise Refusal(422, f"an update of this model has {length} bytes")
+            del self._reading[task]
+        if len(body) != length:
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            raise Refusal(422, f"an update of this model has {length} bytes")  # HTTP servers see to this, mostly
         return body
 
     async def _hurry(self) -> None:
         """Stop waiting for bodies that are late: one timer for all, since one for each costs as much as a draw."""
         while True:
-            await asyncio.sleep(min(1.0, self._body_s / 4))
-            now = time.monotonic()
-            for task in [task for task, until in self._reading.items() if until < now]:
-                del self._reading[task]
-                if task is not None:
+            await asyncio.sleep(self._body_s / _TURNS)
+            self._turn += 1
+            for task, since in self._reading.items():
+                if task is not None and since != _LATE and self._turn - since > _TURNS:
+                    self._reading[task] = _LATE
                     task.cancel()
 
     async def refuse(

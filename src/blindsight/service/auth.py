@@ -44,14 +44,15 @@ class Access:
     ) -> None:
         self.admin = admin
         self.models = frozenset(models)
+        self.limited = rate_per_s > 0
         self._rate = rate_per_s
         self._now = now
         self._left = self._most = max(2 * rate_per_s, 1.0)
         self._filled = now()
 
     def takes(self) -> bool:
-        """Whether one more request is within the rate (0: without a limit)."""
-        if not self._rate:
+        """Whether one more request is within the rate; always, if there is none."""
+        if not self.limited:
             return True
         now = self._now()
         self._left = min(self._most, self._left + (now - self._filled) * self._rate)

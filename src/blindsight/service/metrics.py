@@ -1,8 +1,8 @@
 """What Prometheus reads: totals alone, kept as plain numbers so that the hot path pays next to nothing."""
 
-import bisect
 import resource
 import time
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from blindsight import __version__
@@ -22,7 +22,7 @@ class Latencies:
 
     def add(self, seconds: float) -> None:
         """One more request."""
-        self._counts[bisect.bisect_left(_EDGES, seconds)] += 1
+        self._counts[bisect_left(_EDGES, seconds)] += 1
         self._total += seconds
 
     def lines(self, name: str, labels: str) -> Iterator[str]:

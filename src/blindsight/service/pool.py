@@ -25,6 +25,7 @@ class Pool:
 
     def __init__(self, record: Record, store: Store) -> None:
         self.record = record
+        self.model = record.model
         self.length = 4 * record.task.weights
         self.length_stated = b"%d" % self.length
         self.about = f"{record.model} {record.task.version} {record.life}".encode()
@@ -58,10 +59,8 @@ class Pool:
             self.replays += 1
             raise Refusal(410, "the ticket was used before: draw again")
         window = self._window
-        if window is None or window.age(count) >= self._too_old:
-            window = await self._refresh()
-        elif window.age(count) >= REFRESH_EVERY and (self._background is None or self._background.done()):
-            self._background = asyncio.create_task(self._refresh_later())  # the window at hand is wider, and right
+        if window is None or count >= window.due:
+            window = await self._renewed(window, count)
         if not window.admits(update, count):
             self.spam += 1
             await self._store.decline(self.record)
@@ -90,6 +89,14 @@ class Pool:
             self._background.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._background
+
+    async def _renewed(self, window: Window | None, count: int) -> Window:
+        """A window for an update that comes when the one at hand is due for another look at the instances."""
+        if window is None or window.age(count) >= self._too_old:
+            return await self._refresh()
+        if self._background is None or self._background.done():
+            self._background = asyncio.create_task(self._refresh_later())
+        return window  # it is wider, and right
 
     async def _refresh_later(self) -> None:
         with contextlib.suppress(Exception):  # the store went away: the next update finds out

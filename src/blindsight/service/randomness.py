@@ -1,31 +1,38 @@
 """Randomness of the operating system, asked for by the page: a system call for each draw costs more than the draw."""
 
 import os
+import struct
 
-__all__ = ["random_bytes", "random_index"]
+__all__ = ["NONCE_BYTES", "random_index", "random_nonce"]
 
-_PAGE = 4096
-_page = b""
-_at = _PAGE
-
-
-def random_bytes(count: int) -> bytes:
-    """So many bytes, of which none is ever given twice."""
-    global _page, _at
-    if _at + count > _PAGE:
-        _page, _at = os.urandom(_PAGE), 0
-    _at += count
-    return _page[_at - count : _at]
+NONCE_BYTES = 12
+_PAGE = struct.Struct("<512Q")
+_numbers: list[int] = []  # of 64 bits; what is given leaves the list, so that nothing is given twice
+_nonces: list[bytes] = []
 
 
 def random_index(count: int) -> int:
     """A number below `count`, off uniform by less than 2^-50."""
-    return int.from_bytes(random_bytes(8), "little") % count
+    try:
+        return _numbers.pop() % count
+    except IndexError:
+        _numbers.extend(_PAGE.unpack(os.urandom(_PAGE.size)))
+        return random_index(count)
+
+
+def random_nonce() -> bytes:
+    """Twelve bytes that nobody else is given."""
+    try:
+        return _nonces.pop()
+    except IndexError:
+        page = os.urandom(256 * NONCE_BYTES)
+        _nonces.extend(page[at : at + NONCE_BYTES] for at in range(0, len(page), NONCE_BYTES))
+        return random_nonce()
 
 
 def _forget() -> None:
-    global _at
-    _at = _PAGE
+    _numbers.clear()
+    _nonces.clear()
 
 
 os.register_at_fork(after_in_child=_forget)  # else parent and child would go on with the same page

@@ -45,7 +45,7 @@ class Registry:
         self.draws: dict[str, Pool] = {}  # by path, as requests name them
         self.updates: dict[str, Pool] = {}
         self.access: dict[str, Access] = {}
-        self._seen: dict[bytes, Access] = {}
+        self.seen: dict[bytes, Access] = {}  # by header, if it was right: a token is hashed once
         self.tickets = Tickets(b"", settings.ticket_s)
         self.is_open = False
         self._tokens = read_tokens(settings.tokens)
@@ -112,13 +112,11 @@ class Registry:
         return found
 
     def admit(self, authorization: bytes) -> Access | None:
-        """What a header with a token opens. A token that was right is remembered, so that it is hashed only once."""
-        found = self._seen.get(authorization)
-        if found is None:
-            scheme, _, token = authorization.partition(b" ")
-            found = self.access.get(digest(token)) if scheme.lower() == b"bearer" else None
-            if found is not None:
-                self._seen[authorization] = found
+        """What a header with a token opens; from then on it is in `seen`, if it was right."""
+        scheme, _, token = authorization.partition(b" ")
+        found = self.access.get(digest(token)) if scheme.lower() == b"bearer" else None
+        if found is not None:
+            self.seen[authorization] = found
         return found
 
     async def create(self, task: Task, *, replace: bool = False, start: np.ndarray | None = None) -> str | None:
@@ -190,7 +188,7 @@ class Registry:
                 known = Access(admin="*" in names, models=models, rate_per_s=self.settings.rate_per_s)
             granted[token] = known
         self.access = granted
-        self._seen = {}
+        self.seen = {}
 
     def _use_secret(self, secret: bytes) -> None:
         if secret != self._secret:

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from blindsight.service.protocol import decode
+from numpy import frombuffer, greater_equal, less_equal
 
 if TYPE_CHECKING:
     from blindsight.algorithms.draw_and_discard import Task
@@ -54,9 +53,13 @@ class Window:
         self._low = np.zeros(task.weights, np.float32)
         self._high = np.zeros(task.weights, np.float32)
         self._half = np.zeros(task.weights, np.float32)
-        self._rows = np.zeros((task.instances, task.weights), np.float32)
-        self._inside = np.zeros(task.weights, np.bool_)
+        self._rows = np.zeros((task.instances, task.weights), _FLOAT)
+        self._row_bytes = [row.data.cast("B") for row in self._rows]
+        self._inside = np.zeros((2, task.weights), np.bool_)
+        self._above, self._below = self._inside
         self._count = 0
+        self.due = 0
+        """How many updates will have been taken when the instances should be read again."""
         self._holds_until = -1
 
     @property
@@ -71,31 +74,29 @@ class Window:
     def refresh(self, instances: Sequence[bytes], count: int) -> None:
         """Read mean and spread off the instances, as they are after `count` updates."""
         rows = self._rows  # the same memory every time: fresh pages would cost more than the arithmetic
-        for number, instance in enumerate(instances):
-            rows[number] = decode(instance)
-        np.mean(rows, axis=0, out=self._mean)
+        for row, instance in zip(self._row_bytes, instances, strict=True):
+            row[:] = instance
+        np.add.reduce(rows, axis=0, out=self._mean)  # np.mean and np.sum would add more than the additions take
+        np.divide(self._mean, len(rows), out=self._mean)
         np.subtract(rows, self._mean, out=rows)
         np.multiply(rows, rows, out=rows)
-        np.sum(rows, axis=0, out=self._spread)
-        self._spread /= max(len(rows) - 1, 1)
-        self._count = count
+        np.add.reduce(rows, axis=0, out=self._spread)
+        np.divide(self._spread, max(len(rows) - 1, 1), out=self._spread)
+        self._count, self.due = count, count + REFRESH_EVERY
         self._widen(0)
 
     def admits(self, update: bytes, count: int) -> bool:
         """Whether every weight of `update` is inside, when `count` updates have been taken; NaN never is."""
-        age = count - self._count
-        if age > self._holds_until:
-            self._widen(age)
-        weights, inside = np.frombuffer(update, _FLOAT), self._inside
-        np.greater_equal(weights, self._low, inside)
-        if 0 in inside.tobytes():  # the quickest way to ask whether all are
-            return False
-        np.less_equal(weights, self._high, inside)
-        return 0 not in inside.tobytes()
+        if count > self._holds_until:
+            self._widen(count - self._count)
+        weights = frombuffer(update, _FLOAT)
+        greater_equal(weights, self._low, self._above)
+        less_equal(weights, self._high, self._below)
+        return 0 not in self._inside.tobytes()  # the quickest way to ask whether all are
 
     def _widen(self, age: int) -> None:
-        self._holds_until = age + _WIDEN_EVERY
-        steps = 1 + self._holds_until / self._instances
+        self._holds_until = self._count + age + _WIDEN_EVERY
+        steps = 1 + (age + _WIDEN_EVERY) / self._instances
         half = self._half
         np.add(self._spread, np.float32(steps * self._variance), out=half)
         np.sqrt(half, out=half)
