@@ -48,10 +48,11 @@ def simulate(
     seed: int,
     watch: Callable[[int, np.ndarray], None],
     every: int,
-) -> None:
+) -> list[np.ndarray]:
     """Send the clients of `order` to every configuration at once; `watch(updates, averages)` every so often.
 
-    One output is logistic, several are multinomial; averages have shape (configurations, outputs, d).
+    One output is logistic, several are multinomial; averages have shape (configurations, outputs, d). Gives the
+    instances that each configuration ends with, (k, outputs, d).
     """
     random = np.random.default_rng(seed)
     count, d = len(configurations), clients(0)[0].shape[1]
@@ -88,6 +89,7 @@ def simulate(
         pool[target_rows] = weights
         if (step + 1) % every == 0:
             watch(step + 1, np.stack([pool[a:b].mean(axis=0) for a, b in itertools.pairwise(first)]))
+    return [pool[a:b] for a, b in itertools.pairwise(first)]
 
 
 def _indices(
