@@ -179,7 +179,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("data.options", "clients", "[data] options must be a table"),
     ("data.options.when", datetime.date(2020, 1, 1), "[data] options when must be text, a number"),
     ("data.options.alpha", float("nan"), "[data] options alpha must be"),
-    ("model.kind", "resnet", "[model] kind must be one of logistic, mlp, cnn, word_lm, char_lm, got 'resnet'"),
+    ("model.kind", "resnet", "[model] kind must be one of logistic, mlp, cnn, word_lm, char_lm, gan, got 'resnet'"),
     ("model.inputs", [], "[model] inputs must be one field at least"),
     ("model.inputs", [1], "[model] inputs must be text in quotes"),
     ("model.hidden", [8, 0], "[model] hidden must be sizes of at least 1"),

@@ -17,8 +17,9 @@ from typing import Any, Literal
 
 from blindsight.errors import InvalidInput
 
-__all__ = ["AuditSettings", "ClientSettings", "Config", "DataSettings", "ModelSettings", "PrivacySettings"]
-__all__ += ["ServerSettings", "TextSettings", "TrainingSettings", "TuneSettings", "as_toml", "load", "parse", "said"]
+__all__ = ["AuditSettings", "BayesianSettings", "ClientSettings", "Config", "DataSettings", "GanSettings"]
+__all__ += ["ModelSettings", "PrivacySettings", "ServerSettings", "TextSettings", "TrainingSettings", "TuneSettings"]
+__all__ += ["as_toml", "load", "parse", "said"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,9 +38,9 @@ class DataSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """[model]: a classifier, what it reads and what it predicts; or a language model, whose text [text] describes."""
+    """[model]: a classifier, what it reads and what it predicts; a language model of [text]; or a generator, [gan]."""
 
-    kind: Literal["logistic", "mlp", "cnn", "word_lm", "char_lm"] = "cnn"
+    kind: Literal["logistic", "mlp", "cnn", "word_lm", "char_lm", "gan"] = "cnn"
     inputs: tuple[str, ...] = ("image",)
     label: str = "label"
     hidden: tuple[int, ...] = (32,)  # sizes of the dense layers; a cnn has one
@@ -91,6 +92,51 @@ class TextSettings:
         _require(self.vocabulary_epsilon > 0, "text", "vocabulary_epsilon", "positive", self.vocabulary_epsilon)
         _require(self.sentences >= 1, "text", "sentences", "at least 1", self.sentences)
         _require(1 <= length <= 10_000, "text", "length", "between 1 and 10,000", length)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GanSettings:
+    """[gan]: the pair of a model of kind "gan" (Triastcyn and Faltings 2022); [server] says how its critic learns."""
+
+    network: Literal["selu", "compact"] = "selu"  # the paper's, or a smaller critic of leaky ReLUs
+    channels: tuple[int, ...] = (16, 32, 64)  # the critic's convolutions
+    hidden: int = 64  # selu: the critic's dense layer
+    latents: int = 64
+    classes: bool = True  # whether both are told the class, [model] label
+    penalty: float = 0.0  # 0 for WGAN; 10 is usual for WGAN-GP
+    weight_clip: float | None = None  # WGAN: of the critic's weights
+    fakes: int = 64  # made examples (or clients' batches of them) in a round
+    critic_rounds: int = 1  # rounds between steps of the generator
+    generator_learning_rate: float = 1e-4  # Adam's
+    generator_batch_size: int = 64
+    generator_steps: int = 1
+    average: float = 0.0  # of the generators along the way: a memory of 1 / (1 - average) steps
+    samples: int = 100  # made at the end
+
+    def __post_init__(self) -> None:
+        counts = ("hidden", "latents", "fakes", "critic_rounds", "generator_batch_size", "generator_steps", "samples")
+        for name in counts:
+            _require(getattr(self, name) >= 1, "gan", name, "at least 1", getattr(self, name))
+        _require(len(self.channels) >= 1, "gan", "channels", "one size at least", self.channels)
+        _require(all(size >= 1 for size in self.channels), "gan", "channels", "sizes of at least 1", self.channels)
+        _require(self.penalty >= 0, "gan", "penalty", "0 or more", self.penalty)
+        bound = self.weight_clip
+        _require(bound is None or bound > 0, "gan", "weight_clip", "positive", bound)
+        rate = self.generator_learning_rate
+        _require(rate > 0, "gan", "generator_learning_rate", "positive", rate)
+        _require(0 <= self.average < 1, "gan", "average", "in [0, 1)", self.average)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BayesianSettings:
+    """[bayesian]: a Bayesian accountant beside the classical one. It reads data without noise: simulation_only."""
+
+    pairs: int = 16  # of neighbouring batches, in every round
+    delta: float = 1e-10
+
+    def __post_init__(self) -> None:
+        _require(self.pairs >= 2, "bayesian", "pairs", "at least 2", self.pairs)
+        _require(0 < self.delta < 1, "bayesian", "delta", "between 0 and 1", self.delta)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -239,10 +285,12 @@ class Config:
     privacy: PrivacySettings
     model: ModelSettings = dataclasses.field(default_factory=ModelSettings)
     text: TextSettings = dataclasses.field(default_factory=TextSettings)
+    gan: GanSettings = dataclasses.field(default_factory=GanSettings)
     client: ClientSettings = dataclasses.field(default_factory=ClientSettings)
     server: ServerSettings = dataclasses.field(default_factory=ServerSettings)
     training: TrainingSettings = dataclasses.field(default_factory=TrainingSettings)
     tune: TuneSettings = dataclasses.field(default_factory=TuneSettings)
+    bayesian: BayesianSettings | None = None  # no second accountant if left out
     audit: AuditSettings | None = None  # plants nobody if left out
     seed: int | None = None  # makes the run reproducible, which its guarantee then says
 
@@ -251,6 +299,10 @@ class Config:
             raise InvalidInput(f"name must be one word without slashes or a leading dot, got {self.name!r}")
         if self.model.is_language:
             _check_text(self.text, self.privacy)
+        if self.model.kind == "gan":
+            _check_gan(self)
+        if self.bayesian is not None:
+            _check_bayesian(self.privacy, is_audited=self.audit is not None)
         if self.audit is not None:
             _check_audit(self.audit, self)
 
@@ -280,6 +332,24 @@ def _check_text(text: TextSettings, privacy: PrivacySettings) -> None:
         raise InvalidInput(
             f"[text] vocabulary_epsilon {text.vocabulary_epsilon:g} leaves nothing of [privacy] epsilon "
             f"{privacy.epsilon:g} for training: make it smaller"
+        )
+
+
+def _check_gan(config: Config) -> None:
+    """What a generator and the rest of its run must agree on."""
+    if config.privacy.adaptive_clip is not None:
+        raise InvalidInput("[privacy] adaptive_clip is not for a gan, whose made half is clipped alike: leave it out")
+    if config.audit is not None:
+        raise InvalidInput("[audit] is for classifiers and language models: a gan is audited from Python")
+    if config.client.epochs != 1:
+        raise InvalidInput("[client] epochs must be 1 for a gan: a client sends one gradient in a round")
+
+
+def _check_bayesian(privacy: PrivacySettings, *, is_audited: bool) -> None:
+    """What the Bayesian accountant can be asked about."""
+    if privacy.none or privacy.participation != "poisson" or privacy.adaptive_clip is not None or is_audited:
+        raise InvalidInput(
+            "[bayesian] needs poisson participation, noise, a fixed clip and no [audit]: leave it out otherwise"
         )
 
 
@@ -347,7 +417,8 @@ def as_toml(config: Config) -> str:
             for part in dataclasses.fields(table)
             if getattr(table, part.name) != _default(part)
         ]
-        lines += ["", f"[{field.name}]", *changed] if changed else []
+        is_said = changed or field.default is None  # a table that may be left out says something even if it is empty
+        lines += ["", f"[{field.name}]", *changed] if is_said else []
     return "\n".join(lines) + "\n"
 
 

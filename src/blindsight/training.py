@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from blindsight import __version__, checkpoints
+from blindsight.accounting.bayesian import BayesianDiagnostic
 from blindsight.accounting.composition import Split
 from blindsight.accounting.events import Event, to_json
 from blindsight.accounting.guarantee import Guarantee, round_up
@@ -49,16 +50,18 @@ class Trained:
     stopped: str  # "finished", or "budget": the next rounds would have exceeded it
     simulation_only: dict[str, float]
     path: Path
+    bayesian: BayesianDiagnostic | None = None  # simulation_only, where it was asked for; no guarantee
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of `blindsight train --json`."""
-        return {
+        found: dict[str, Any] = {
             "run": str(self.path),
             "rounds": self.rounds,
             "stopped": self.stopped,
             "guarantee": self.guarantee.to_dict(),
             "simulation_only": self.simulation_only,
         }
+        return found if self.bayesian is None else found | {"bayesian": self.bayesian.to_dict()}
 
 
 def train(

@@ -1,4 +1,4 @@
-"""Laws of the Bayesian GAN: what is paid for and what is free, a step by hand, and the clip, which holds the penalty."""
+"""Laws of the Bayesian GAN: what is paid for and what is free, a step by hand, and the clip that holds the penalty."""
 
 import dataclasses
 import itertools

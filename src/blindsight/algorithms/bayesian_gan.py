@@ -98,7 +98,8 @@ def bayesian_gan(
         broadcast = state.params, server.generator if penalty else ()  # of WGAN no client needs the generator
         total = cohort.sum(client_update, broadcast, l2_bound=privacy.clip, grid=mechanism.grid(privacy.clip))
         release = mechanism.release(total, key=key.derive("update"))
-        critic, server = learn(state.params, server, release.value, key.derive("generator").jax())
+        with jax.numpy_dtype_promotion("standard"):  # which Optax needs
+            critic, server = learn(state.params, server, release.value, key.derive("generator").jax())
         return State(critic, server, state.clip), release.event
 
     # from here on there is nothing but what was released
@@ -109,7 +110,7 @@ def bayesian_gan(
         updates, critic_state = critic_optimizer.update(gradient, server.critic_optimizer, critic)
         critic = trees.add(critic, updates)
         if weight_clip is not None:
-            critic = jax.tree.map(lambda leaf: jnp.clip(leaf, -weight_clip, weight_clip), critic)
+            critic = jax.tree.map(functools.partial(jnp.clip, min=-weight_clip, max=weight_clip), critic)
         server = server._replace(critic_optimizer=critic_state, rounds=server.rounds + 1)
         if critic_rounds == 1:
             return critic, generator_update(critic, server, generator_key)

@@ -66,6 +66,8 @@ def train(
     screen.print(f"[green]{escape(str(trained.guarantee))}[/]", soft_wrap=True)
     for name, value in trained.simulation_only.items():
         screen.print(f"held-out {escape(name)} {value:.4f} [yellow]simulation_only[/]")
+    if trained.bayesian is not None:  # never without the classical guarantee, the pairs and the largest distance
+        screen.print(f"[yellow]{escape(str(trained.bayesian))}[/]", soft_wrap=True)
     screen.print(f"Everything is in [bold]{escape(str(trained.path))}[/].")
 
 

@@ -87,6 +87,8 @@ def load_model(folder: str | Path) -> Primary:
     settings = trained.config.model
     if settings.is_language:
         raise InvalidInput(f"{folder} holds a language model: name a classifier's run, or blindsight inspect unknowns")
+    if settings.kind == "gan":
+        raise InvalidInput(f"{folder} holds a generator, which names no classes: name a classifier's run")
     shape = trained.clients.fields[settings.inputs[0]][1] if len(settings.inputs) == 1 else None
     return primary(trained.model, name=trained.run.path.name, shape=shape)
 

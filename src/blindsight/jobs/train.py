@@ -16,12 +16,14 @@ from blindsight.accounting.events import Event, Unit
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import AdaptiveClip, Algorithm, dp_fedavg
 from blindsight.backends import Backend, Simulation, placement, use_cores
+from blindsight.backends.paired import Paired, bayesian_config
 from blindsight.config import Config, ModelSettings, ServerSettings, parse, said
 from blindsight.data.population import Population
 from blindsight.data.sources import source
 from blindsight.data.text import Vocabulary
 from blindsight.errors import InvalidInput
 from blindsight.evaluation import evaluator
+from blindsight.jobs.gan import gan_algorithm, gan_metrics, make_gan, save_made
 from blindsight.jobs.language import (
     check_text,
     kept_vocabulary,
@@ -31,6 +33,7 @@ from blindsight.jobs.language import (
     tokens_of,
     vocabulary_of,
 )
+from blindsight.jobs.pairs import PairLog
 from blindsight.jobs.planting import plant
 from blindsight.mechanisms import gaussian
 from blindsight.models.cifg_lstm import next_token_loss
@@ -86,9 +89,10 @@ def run_training(
             vocabulary, released = vocabulary_of(config, clients, public, run=run, key=key, ledger=ledger)
             ready = _ready(config, language_task(config, clients, held_out, vocabulary, released))
         task, privacy, algorithm = ready
-        return train(
+        log = None if config.bayesian is None else PairLog(run, bayesian_config(privacy))
+        trained = train(
             algorithm,
-            _backend(config, task, privacy, run=run, key=key),
+            _backend(config, task, privacy, run=run, key=key, log=log),
             privacy,
             population=population.name,
             delta=config.privacy.delta or _NO_PROMISE_DELTA,
@@ -100,6 +104,11 @@ def run_training(
             progress=progress,
             **dataclasses.asdict(config.training),
         )
+        if config.model.kind == "gan":
+            save_made(config, trained, population.classes.get(config.model.label, ()))
+        if log is None or config.bayesian is None:
+            return trained
+        return dataclasses.replace(trained, bayesian=log.report(config.bayesian.delta, trained.guarantee))
 
 
 def _root(config: Config, population: Population) -> keys.Key:
@@ -115,8 +124,12 @@ def _root(config: Config, population: Population) -> keys.Key:
     return keys.reproducible(config.seed).derive(f"run {hashlib.blake2b(said_of_run, digest_size=16).hexdigest()}")
 
 
-def _backend(config: Config, task: "Task", privacy: Privacy, *, run: runs.Run, key: keys.Key) -> Backend:
-    """The clients of a run, and those that [audit] plants beside them."""
+def _backend(
+    config: Config, task: "Task", privacy: Privacy, *, run: runs.Run, key: keys.Key, log: PairLog | None
+) -> Backend:
+    """The clients of a run, those that [audit] plants beside them, or the pairs that [bayesian] draws among them."""
+    if config.bayesian is not None and log is not None:
+        return Paired(Simulation(task.clients), pairs=config.bayesian.pairs, record=log.record)
     if config.audit is None:
         return Simulation(task.clients)
     about: Any = {"vocabulary": task.vocabulary, "classes": task.classes}
@@ -182,17 +195,20 @@ def load_trained(folder: str | Path, *, population: Population | None = None) ->
 
 
 def _ready(config: Config, task: Task) -> tuple[Task, Privacy, Algorithm]:
-    privacy = make_privacy(config, task.clients.size, trees.size(task.model), before=task.released)
+    released = task.model.critic if config.model.kind == "gan" else task.model
+    privacy = make_privacy(config, task.clients.size, trees.size(released), before=task.released)
     return task, privacy, make_algorithm(config, task.model, privacy)
 
 
 def classification_task(
     config: Config, population: Population, clients: Population, held_out: Population | None
 ) -> Task:
-    """A classifier of these clients' examples."""
+    """A classifier of these clients' examples, or a generator of such."""
     fields = config.model.inputs, config.model.label
-    metrics = {"accuracy": accuracy(*fields), "loss": cross_entropy(*fields)}
     clients = one_example_each(clients) if config.privacy.unit == "example" else clients
+    if config.model.kind == "gan":
+        return Task(make_gan(config, population), clients, held_out, gan_metrics())
+    metrics = {"accuracy": accuracy(*fields), "loss": cross_entropy(*fields)}
     model = make_model(config.model, population)
     return Task(model, clients, held_out, metrics, classes=number_of_classes(config.model.label, population))
 
@@ -323,7 +339,9 @@ def asked_privacy(config: Config, population: int) -> Privacy:
 
 
 def make_algorithm(config: Config, model: Any, privacy: Privacy) -> Algorithm:
-    """DP-FedAvg as configured."""
+    """DP-FedAvg as configured, or the Bayesian GAN."""
+    if config.model.kind == "gan":
+        return gan_algorithm(config, model, privacy)
     quantile = config.privacy.adaptive_clip
     return dp_fedavg(
         model,

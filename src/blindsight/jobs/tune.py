@@ -80,6 +80,8 @@ def run_tuning(
 
     `population` is the public data, for who has them in memory already.
     """
+    if config.model.kind == "gan":
+        raise InvalidInput("a generator has no accuracy to compare settings by: choose them by looking at its samples")
     use_cores()
     people = population if population is not None else _public(config, public)
     clients, held_out = split_clients(people, _HELD_OUT)

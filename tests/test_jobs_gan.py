@@ -1,0 +1,114 @@
+"""Laws of a generator's run: what it leaves, both accountants side by side, and that going on changes neither."""
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from blindsight import config, runs, trees
+from blindsight.accounting.bayesian import BayesianAccountant
+from blindsight.backends.paired import bayesian_config
+from blindsight.data import embedded
+from blindsight.errors import InvalidInput
+from blindsight.jobs import train as jobs
+
+TABLE: dict[str, Any] = {
+    "name": "made",
+    "seed": 1,
+    "data": {"population": "digits", "held_out": 0.0},
+    "model": {"kind": "gan"},
+    "gan": {"network": "compact", "channels": [2, 2, 2], "latents": 2, "fakes": 2, "generator_batch_size": 2},
+    "server": {"optimizer": "adam", "learning_rate": 1e-3},
+    "privacy": {"unit": "example", "noise_multiplier": 2.0, "delta": 1e-5, "cohort": 4, "rounds": 3, "clip": 0.5},
+    "bayesian": {"pairs": 4},
+    "training": {"checkpoint_every": 2},
+}
+
+
+def changed(**tables: Any) -> config.Config:
+    table = json.loads(json.dumps(TABLE))
+    for name, values in tables.items():
+        table[name] = {**table.get(name, {}), **values}
+    return config.parse(table)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return embedded("digits")
+
+
+def test_both_accountants_stand_side_by_side_and_a_run_that_goes_on_is_accounted_for_as_a_whole(digits, tmp_path):
+    out = tmp_path / "run"
+    model = {"model": {"kind": "logistic"}, "server": {"optimizer": "sgd"}}
+    first = jobs.run_training(changed(**model), out=out, population=digits)
+    run = runs.open_run(out)
+    assert first.bayesian is not None
+    assert first.bayesian.classical == first.guarantee
+    assert first.to_dict()["bayesian"]["classical"] == first.guarantee.to_dict()
+    for number, row in enumerate(run.rows("metrics.jsonl"), 1):
+        assert (row["round"], row["simulation_only"]["pairs"]) == (number, 4)
+        assert 0 < row["simulation_only"]["largest_distance"] <= 0.5 / 4
+        assert not {"pairs", "largest_distance", "bayesian"} & set(row)  # only under the mark
+    kept = run.read("bayesian.json")
+    assert kept["simulation_only"] is True
+    assert kept["informal"]["classical"]["epsilon"] == first.guarantee.epsilon
+    assert {"pairs", "largest_distance", "simulation_only"} <= set(kept["informal"])
+    assert "diagnostic, not a guarantee" in kept["in_words"]
+    assert "bayesian" not in json.dumps(run.read("guarantee.json"))
+
+    # more rounds, after a crash that lost the last one: rounds that are repeated are counted once
+    (out / "checkpoint-00000003.safetensors").unlink()
+    longer = changed(**model, privacy={"rounds": 4})
+    more = jobs.run_training(longer, out=out, population=digits)
+    rows = run.rows("bayesian.jsonl")
+    assert [row["round"] for row in rows] == [1, 2, 3, 4]
+    fresh = BayesianAccountant(bayesian_config(jobs.asked_privacy(longer, digits.n_examples)))
+    for row in rows:
+        fresh.record(row["simulation_only"]["distances"])
+    assert more.bayesian == fresh.report(delta=1e-10, classical=more.guarantee)
+
+    whole = (out / "bayesian.jsonl").read_text().splitlines(keepends=True)
+    (out / "bayesian.jsonl").write_text("".join(whole[1:]))
+    with pytest.raises(InvalidInput, match="has no pairs of some of the 4 rounds"):
+        jobs.run_training(longer, out=out, population=digits)
+
+
+def test_noise_is_solved_for_the_critic_alone_and_the_pair_is_as_asked(digits):
+    asked = changed(gan={"network": "selu", "channels": [2, 3, 4], "hidden": 5, "classes": False})
+    gan = jobs.make_gan(asked, digits)
+    assert (gan.classes, gan.latents, gan.coding.shape) == (0, 2, (8, 8, 1))
+    assert gan.critic.dense.weight.shape == (4, 5)
+    assert jobs.make_gan(changed(), digits).classes == 10
+    task = jobs.classification_task(changed(), digits, digits, None)
+    privacy = jobs.make_privacy(changed(), task.clients.size, 1)
+    event: Any = jobs.make_algorithm(changed(), task.model, privacy).event
+    assert event.kl_slack == pytest.approx(trees.size(task.model.critic) / (320 * 2.0**96))
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ({"privacy": {"adaptive_clip": 0.5}}, "adaptive_clip is not for a gan"),
+        ({"audit": {"one_run": 10}}, "audited from Python"),
+        ({"client": {"epochs": 2}}, "epochs must be 1"),
+        ({"gan": {"channels": []}}, "one size at least"),
+        ({"gan": {"average": 1.0}}, r"average must be in \[0, 1\)"),
+        ({"bayesian": {"pairs": 1}}, "pairs must be at least 2"),
+        ({"privacy": {"participation": "fixed"}}, r"\[bayesian\] needs poisson"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(tables, words):
+    with pytest.raises(InvalidInput, match=words):
+        changed(**tables)
+
+
+def test_data_that_do_not_fit_are_refused(digits):
+    rows = embedded("tabular", clients=3)
+    with pytest.raises(InvalidInput, match="names the field 'image'"):
+        jobs.make_gan(changed(), rows)
+    with pytest.raises(InvalidInput, match="a gan makes images"):
+        jobs.make_gan(changed(model={"inputs": ["label"]}), digits)
+    nameless = dataclasses.replace(changed(), model=config.ModelSettings(kind="gan", label="image"))
+    with pytest.raises(InvalidInput, match="classes with names"):
+        jobs.make_gan(nameless, digits)
