@@ -6,8 +6,10 @@ from rich.console import Console
 from blindsight.studio.agreeing import agreement, majority
 from blindsight.studio.labels import Decision, Labels
 
-FLEISS = [(0, 0, 0, 0, 14), (0, 2, 6, 4, 2), (0, 0, 3, 5, 6), (0, 3, 9, 2, 0), (2, 2, 8, 1, 1)]
-FLEISS += [(7, 7, 0, 0, 0), (3, 2, 6, 3, 0), (2, 5, 3, 2, 2), (6, 5, 2, 1, 0), (0, 2, 2, 3, 7)]
+FLEISS = [
+    *[(0, 0, 0, 0, 14), (0, 2, 6, 4, 2), (0, 0, 3, 5, 6), (0, 3, 9, 2, 0), (2, 2, 8, 1, 1)],
+    *[(7, 7, 0, 0, 0), (3, 2, 6, 3, 0), (2, 5, 3, 2, 2), (6, 5, 2, 1, 0), (0, 2, 2, 3, 7)],
+]
 
 
 def labelled(make_set, words: dict[str, str], **about) -> Labels:

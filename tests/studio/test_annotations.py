@@ -1,6 +1,7 @@
 """Labels from Label Studio, in full and in short, and back."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ def choice(*names: str) -> list[dict]:
     return [{"from_name": "label", "to_name": "image", "type": "choices", "value": {"choices": list(names)}}]
 
 
-def task(number: int, *annotations: dict, **data: str) -> dict:
+def task(number: int, *annotations: Any, **data: str) -> dict:
     about = {"image": "data:image/png;base64,x", "sample_id": f"everyone/{number:05d}"} | data
     return {"id": 7, "data": about, "annotations": list(annotations), "predictions": []}
 

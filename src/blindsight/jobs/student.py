@@ -32,7 +32,6 @@ Kind = Literal["cnn", "mlp", "logistic"]
 Whose = Literal["raters", "pre", "own"]
 
 FACTS = "student.json"
-_MOVED: dict[str, Any] = {"noise": 0.1, "shift": 1.5, "turn": 0.1, "zoom": 0.1}  # examples are few and alike
 
 
 def run_student(
@@ -78,7 +77,7 @@ def run_student(
         key=keys.root(),
         guarantee=made.guarantee,
         progress=progress,
-        **(_MOVED if reading.is_image else {}),
+        **reading.changes,
     )
     run.write("guarantee.json", made.guarantee.to_dict())
     checkpoints.write(run.path, 1, eqx.filter(trained.model, eqx.is_array), {})
@@ -153,6 +152,11 @@ class _Reading:
     @property
     def settings(self) -> dict[str, Any]:
         return {"model": self.kind, "classes": list(self.classes), "inputs": list(self.inputs)}
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """How every batch of images is changed, for synthetic ones are few and alike: moved by a twentieth, say."""
+        return {"noise": 0.1, "shift": 0.05 * self.shape[0], "turn": 0.1, "zoom": 0.1} if self.is_image else {}
 
     def fresh(self) -> Any:
         """The model before it has learnt anything."""

@@ -1,0 +1,146 @@
+"""Students of labelled synthetic sets: whose labels, which classes, what is inherited, and what stays marked."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from blindsight import jobs, runs
+from blindsight.accounting.guarantee import Guarantee
+from blindsight.data import embedded
+from blindsight.errors import InvalidInput, PrivacyError
+from blindsight.inspection.export import save_set
+from blindsight.inspection.report import ArmView
+from blindsight.inspection.synthetic_set import read_set
+from blindsight.students import Student
+from blindsight.studio.labels import Decision, Labels
+
+PROMISE = Guarantee(epsilon=3.0, delta=1e-6, accountant="PLD", participation="full: all 200", releases=1)
+DIGITS = tuple("0123456789")
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A set of real digits that passes for synthetic: 400 of them, each proposed as what it is."""
+    folder = tmp_path_factory.mktemp("digits") / "samples"
+    found = embedded("digits").columns
+    image, label = np.rint(255 * found["image"][:400]).astype(np.uint8), found["label"][:400]
+    view = ArmView("everyone", samples=image, labels=(label + 1) % 10)
+    extra = {"pred": label.astype(np.int64)}
+    save_set([view], folder, title="Digits to label", guarantee=PROMISE, classes=DIGITS, extra=extra)
+    return read_set(folder)
+
+
+@pytest.fixture(scope="module")
+def student(digits, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    out = tmp_path_factory.mktemp("students") / "student"
+    return jobs.run_student(digits.folder, model="logistic", steps=1000, test="digits", out=out)
+
+
+@pytest.fixture
+def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Students as they begin, for tests of what they would learn from."""
+
+    def fresh(examples: np.ndarray, labels: np.ndarray, *, model: Any, guarantee: Guarantee, **_: Any) -> Student:
+        assert len(examples) == len(labels)
+        return Student(model, guarantee)
+
+    monkeypatch.setattr("blindsight.jobs.student.train_student", fresh)
+
+
+def test_it_learns_inherits_the_guarantee_and_its_accuracy_stays_marked(student):
+    assert student.guarantee == PROMISE
+    assert (student.labels, student.examples, student.unlabelled) == ("pre", 400, 0)
+    assert student.simulation_only["examples"] == 1797
+    assert student.simulation_only["accuracy"] > 0.75
+    assert Guarantee.from_dict(runs.open_run(student.path).read("guarantee.json")) == PROMISE
+    number = f"{100 * student.simulation_only['accuracy']:.1f}"
+    page = (student.path / "report.html").read_text()
+    assert "(3, 1e-06)-DP per client" in page
+    for file in ("report.html", "report.json", "run.json", "student.json"):
+        text = (student.path / file).read_text()
+        assert "simulation_only" not in text
+        assert number not in text
+    assert json.loads((student.path / "simulation_only.json").read_text())["name"] == "digits"
+
+
+def test_it_can_be_inspected(student):
+    judge = jobs.load_model(student.path)
+    people = embedded("digits")
+    judge.check(people)
+    found, _ = judge.predict(people.columns["image"])
+    assert np.mean(found == people.columns["label"]) == pytest.approx(student.simulation_only["accuracy"])
+
+
+@pytest.mark.usefixtures("untrained")
+def test_the_majority_of_raters_is_learnt_and_what_is_left_out_is_counted(digits, tmp_path):
+    place = tmp_path / "set"
+    place.mkdir()
+    (place / "samples.parquet").write_bytes((digits.folder / "samples.parquet").read_bytes())
+    labels = Labels(read_set(place))
+    said = [(n, rater, "1" if n % 2 else "0") for n in range(40) for rater in ("anna", "ben", "cleo")]
+    said += [(40, "anna", "1"), (40, "ben", "0"), (41, "anna", None)]  # a tie, and a skip
+    labels.add([Decision(f"everyone/{n:05d}", rater, label, 1.0, "now") for n, rater, label in said])
+    found = jobs.run_student(place, model="logistic", steps=5, out=tmp_path / "student")
+    assert (found.labels, found.raters) == ("raters", ("anna", "ben", "cleo"))
+    assert (found.counts["0"], found.counts["1"], found.examples) == (20, 20, 40)
+    assert (found.ties, found.unlabelled) == (1, 359)
+    own = jobs.run_student(place, labels="own", model="logistic", steps=5, out=tmp_path / "own")
+    assert own.counts["1"] == sum(sample.proposed == "0" for sample in labels.made.samples)
+
+
+@pytest.mark.usefixtures("untrained")
+def test_rows_are_brought_to_one_scale(make_set, tmp_path):
+    made = make_set("rows", count=30)
+    found = jobs.run_student(made.folder, steps=5, out=tmp_path / "student")
+    assert found.model == "mlp"
+    judge = jobs.load_model(tmp_path / "student")
+    rows = np.stack([made.columns[name].astype(np.float32) for name in ("age", "work", "pay")], axis=-1)
+    rows[0, 2] = np.nan  # missing: it lies in the middle
+    assert np.isfinite(judge.scores(rows)).all()
+    assert judge.scores(rows).shape == (30, 3)
+
+
+def test_public_data_are_not_those_that_the_set_protects(digits, tmp_path):
+    place = tmp_path / "run" / "samples"
+    place.mkdir(parents=True)
+    (place / "samples.parquet").write_bytes((digits.folder / "samples.parquet").read_bytes())
+    settings = {"population": "some clinic", "simulation_only": {"data": embedded("digits").fingerprint}}
+    runs.begin(tmp_path / "run", "labelling", settings)
+    with pytest.raises(PrivacyError, match="are the clients that the set protects"):
+        jobs.run_student(tmp_path / "run", public="digits", steps=1, out=tmp_path / "student")
+    assert not (tmp_path / "student").exists()
+
+
+def test_bad_requests_are_one_sentence(digits, make_set, tmp_path):
+    text, few = make_set("text", folder=tmp_path / "text"), make_set(folder=tmp_path / "few", count=1)
+    bare = make_set(folder=tmp_path / "bare", classes=(), proposed=False)
+    rows = make_set("rows", folder=tmp_path / "rows")
+    with_label = pa.table({"client": ["a", "b"], "age": [1, 2], "work": [0, 1], "pay": [0.5, 1.5], "label": [7, 1]})
+    pq.write_table(with_label, tmp_path / "people.parquet")
+    asked: list[tuple[Any, dict[str, Any], str]] = [
+        (tmp_path / "nowhere", {}, "there is no folder"),
+        (text.folder, {}, "is text"),
+        (few.folder, {}, "fewer than two classes"),
+        (bare.folder, {}, "nothing was proposed"),
+        (bare.folder, {"labels": "raters"}, "name them with --classes"),
+        (digits.folder, {"labels": "raters"}, "nobody has labelled"),
+        (rows.folder, {"model": "cnn"}, "a cnn reads images"),
+        (rows.folder, {"test": "digits"}, "has no 'age'"),
+        (digits.folder, {"test": "no such data"}, "neither a file nor a population"),
+        (rows.folder, {"test": str(tmp_path / "people.parquet")}, "more classes than the student knows"),
+    ]
+    for folder, settings, words in asked:
+        with pytest.raises(InvalidInput, match=words) as refusal:
+            jobs.run_student(folder, steps=1, out=tmp_path / "student", **settings)
+        assert "\n" not in str(refusal.value)
+        assert not (tmp_path / "student").exists()
+
+
+def test_data_with_strange_classes_are_refused(make_set, tmp_path):
+    made = make_set(classes=("cat", "dog"))
+    with pytest.raises(InvalidInput, match="has the class '0', which the student does not know"):
+        jobs.run_student(made.folder, test="digits", steps=1, out=tmp_path / "student")
