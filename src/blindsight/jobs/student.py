@@ -86,7 +86,7 @@ def run_student(
     found = {name: _measure(judge, people, reading, label) for name, people in measured.items()}
     counts = Counter(classes[number] for number in y.tolist())
     report = StudentReport(
-        title=f"A student of {made.title[:1].lower()}{made.title[1:]}",
+        title=f"A student from {made.title[:1].lower()}{made.title[1:]}",
         model=reading.kind,
         labels=chosen,
         counts={name: counts[name] for name in classes},
