@@ -8,7 +8,7 @@ import blindsight
 PINNED = {
     "blindsight": "Guarantee Ledger Plan Privacy accounting algorithms audit backends config data errors evaluation "
     "fidelity inspect inspection jobs keys mechanisms models participation plan runs selection service students "
-    "training trees",
+    "studio training trees",
     "blindsight.accounting": "Bound Event Guarantee Relation Unit certify delta epsilon group_privacy rounds_for "
     "solve_noise split_noise",
     "blindsight.algorithms": "AdaptiveClip Algorithm State dp_fedavg",
@@ -31,10 +31,10 @@ PINNED = {
     "blindsight.errors": "BlindsightError BudgetExceeded InvalidInput LedgerCorrupted LedgerError LedgerFromTheFuture "
     "LedgerTampered PrivacyError RelationMismatch UnboundedContribution UnknownEvent",
     "blindsight.evaluation": "Interval by_client evaluator jackknife of_clients relative_change",
-    "blindsight.inspection": "Diagnosis Finding Quarters Report Training WordTraining contrast labelling "
+    "blindsight.inspection": "Diagnosis Finding Quarters Report Training WordTraining bias contrast labelling "
     "mistakes sanity slices unknowns",
-    "blindsight.jobs": "load_model load_student load_trained run_audit run_inspection run_student run_training "
-    "run_tuning run_unknowns",
+    "blindsight.jobs": "load_model load_student load_trained run_audit run_bias run_inspection run_student "
+    "run_training run_tuning run_unknowns",
     "blindsight.keys": "Key Stream reproducible root",
     "blindsight.mechanisms": "GaussianMechanism LaplaceMechanism Mechanism NoisyArgmax Quantile QuantileEstimate "
     "Release Tally Votes WithoutNoise gaussian laplace noisy_argmax publish quantile votes without_noise",

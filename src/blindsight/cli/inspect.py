@@ -17,9 +17,12 @@ __all__ = ["inspect"]
 
 _OWN = {
     "minimum": ("mistakes",),
-    **dict.fromkeys(("by", "values", "low", "high"), ("slices",)),
-    **dict.fromkeys(("before", "side", "vocabulary", "vocabulary_size", "case", "discover"), ("unknowns",)),
-    "train": ("unknowns", "labelling"),
+    **dict.fromkeys(("low", "high"), ("slices",)),
+    **dict.fromkeys(("by", "values"), ("slices", "bias")),
+    **dict.fromkeys(("before", "side", "vocabulary"), ("unknowns",)),
+    **dict.fromkeys(("vocabulary_size", "case", "discover"), ("unknowns", "bias")),
+    "train": ("unknowns", "labelling", "bias"),
+    "classes": ("bias",),
     "samples": ("labelling",),
 }
 """Options that only some tasks have."""
@@ -60,9 +63,11 @@ def inspect(
     minimum: Annotated[
         int | None, typer.Option(min=1, help="mistakes: of clients with at least so many such examples (5).")
     ] = None,
-    by: Annotated[str | None, typer.Option(help="slices: accuracy, or a field with named classes.")] = None,
+    by: Annotated[
+        str | None, typer.Option(help="slices: accuracy, or a field with named classes; bias: such a field.")
+    ] = None,
     values: Annotated[
-        list[str] | None, typer.Option("--value", help="slices: a text to compare in the field --by; repeat.")
+        list[str] | None, typer.Option("--value", help="slices, bias: a text to compare in the field --by; repeat.")
     ] = None,
     low: Annotated[
         float | None, typer.Option(help="slices: clients below this accuracy fail; else found privately.")
@@ -76,15 +81,23 @@ def inspect(
         Path | None, typer.Option(help="unknowns: a file of known words; else the most frequent of --reference.")
     ] = None,
     vocabulary_size: Annotated[
-        int | None, typer.Option(min=5, help="unknowns: how many words of --reference are known (10000).")
+        int | None, typer.Option(min=5, help="unknowns, bias: how many words of --reference are known (10000).")
     ] = None,
-    case: Annotated[str | None, typer.Option(help="unknowns: lower (the default) or keep.")] = None,
-    discover: Annotated[bool, typer.Option("--discover", help="unknowns: words that many clients use.")] = False,
+    case: Annotated[str | None, typer.Option(help="unknowns, bias: lower (the default) or keep.")] = None,
+    discover: Annotated[bool, typer.Option("--discover", help="unknowns, bias: words that many clients use.")] = False,
     train: Annotated[
-        bool, typer.Option("--train", help="unknowns: train language models of both sides; labelling: train a GAN.")
+        bool,
+        typer.Option(
+            "--train",
+            help="unknowns: train language models of both sides; labelling: train a GAN; bias: train a model of "
+            "unlikely sentences.",
+        ),
     ] = False,
     samples: Annotated[
         int | None, typer.Option(min=1, max=100_000, help="labelling: so many synthetic examples (500).")
+    ] = None,
+    classes: Annotated[
+        list[str] | None, typer.Option("--class", help="bias: a class to compare; repeat. Else those of either side.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; run again with the same to go on.")] = None,
     population: Annotated[str | None, typer.Option(help="The clients' name in the ledger; else the data's.")] = None,
@@ -99,17 +112,17 @@ def inspect(
     after a change, and why? slices: on whom does it fail? labelling: synthetic examples for people to label. bias: what
     do clients have that public data lack?
     """
-    if task == "bias":
-        raise InvalidInput("blindsight inspect bias is not there yet: ask sanity with --reference instead")
-    if task == "labelling" and suspects:
-        raise InvalidInput("--suspect is for questions about faults: leave it out of blindsight inspect labelling")
+    if task in ("labelling", "bias") and suspects:
+        raise InvalidInput(f"--suspect is for questions about faults: leave it out of blindsight inspect {task}")
+    if task == "bias" and forming != "zero_fill":
+        raise InvalidInput("--forming is for arms of clients, and bias compares everyone: leave it out")
     own: dict[str, Any] = {"minimum": minimum, "by": by, "values": values, "low": low, "high": high}
     own |= {"before": before, "side": side, "vocabulary": vocabulary, "vocabulary_size": vocabulary_size, "case": case}
-    own |= {"discover": discover, "train": train, "samples": samples}
+    own |= {"discover": discover, "train": train, "samples": samples, "classes": classes}
     own = {name: value for name, value in own.items() if value not in (None, [], False)}
     for name in own:
         if task not in _OWN[name]:
-            option = {"values": "value"}.get(name, name).replace("_", "-")
+            option = {"values": "value", "classes": "class"}.get(name, name).replace("_", "-")
             raise InvalidInput(f"--{option} is for blindsight inspect {' or '.join(_OWN[name])}: leave it out")
     from blindsight.accounting.ledger import Ledger
 
@@ -123,6 +136,12 @@ def inspect(
 
             _refuse_judged(judged)
             report, path = run_unknowns(data, progress=progress, **asked)
+        elif task == "bias":
+            from blindsight.jobs import run_bias
+
+            report, path = run_bias(
+                data, progress=progress, **_without(asked, "suspects"), **_without(judged, "forming")
+            )
         else:
             from blindsight.jobs import run_inspection
 
@@ -131,6 +150,10 @@ def inspect(
         print_json(report.to_dict())
     else:
         _print(report, path)
+
+
+def _without(asked: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in asked.items() if key != name}
 
 
 def _refuse_judged(judged: dict[str, Any]) -> None:

@@ -15,6 +15,8 @@
                  synthetic examples for people to label, as they lie on disk, and as Label Studio imports them
     unknown_*    words that a vocabulary lacks, before and after a change: _task asks, _words are looked at on clients,
                  _findings are read from sums, _models are trained, and _report is shown
+    bias_*       clients against public data: _task asks, _asking looks at both alike, _rounds measure, _measures are
+                 what clients send, _findings are tested, _images and _text learn what differs, and _report is shown
     power        what a population of that size could show, before anything is spent
     report       everything on one page
 
@@ -26,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from blindsight.inspection.asking import Training
+    from blindsight.inspection.bias_task import bias
     from blindsight.inspection.contrasting import Quarters, contrast
     from blindsight.inspection.findings import Diagnosis, Finding
     from blindsight.inspection.labelling_task import labelling
@@ -34,8 +37,8 @@ if TYPE_CHECKING:
     from blindsight.inspection.unknown_models import WordTraining
     from blindsight.inspection.unknown_task import unknowns
 
-__all__ = ["Diagnosis", "Finding", "Quarters", "Report", "Training", "WordTraining", "contrast", "labelling"]
-__all__ += ["mistakes", "sanity", "slices", "unknowns"]
+__all__ = ["Diagnosis", "Finding", "Quarters", "Report", "Training", "WordTraining", "bias", "contrast"]
+__all__ += ["labelling", "mistakes", "sanity", "slices", "unknowns"]
 
 _HOMES = {
     "Diagnosis": "findings",
@@ -44,6 +47,7 @@ _HOMES = {
     "Report": "report",
     "Training": "asking",
     "WordTraining": "unknown_models",
+    "bias": "bias_task",
     "contrast": "contrasting",
     "labelling": "labelling_task",
     "mistakes": "tasks",

@@ -18,6 +18,7 @@ All p-values of all rounds are corrected together after Holm.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -120,12 +121,18 @@ def compare_habits(measured: Measured, part: Habits, about: str) -> list[Tested]
 
 def habit_p_value(seen: float, beyond: int, clients: int, counted: float, noise_std: float) -> float:
     """The chance of so many (noisy) of `counted` private clients past a limit that `beyond` of `clients` lie past."""
-    middle, weight = np.sqrt(_LEVELS[1:] * _LEVELS[:-1]), np.diff(_LEVELS)
-    share = stats.beta.isf(middle, beyond, clients + 1 - beyond)
+    weight = np.diff(_LEVELS)
+    share = _shares_past(beyond, clients)
     deviation = np.sqrt(counted * share * (1 - share) + noise_std**2 * (1 + 4 * share**2))
     # a step of half a client: counts are whole, and clients who are not there cannot be past anything
     chance = stats.norm.sf((seen - 0.5 - counted * share) / np.maximum(deviation, 1e-9))
     return float(np.sum(weight * chance) + _LEVELS[0])
+
+
+@functools.lru_cache(maxsize=64)
+def _shares_past(beyond: int, clients: int) -> np.ndarray:
+    """The share of everyone past a drawn limit, at each of the levels."""
+    return stats.beta.isf(np.sqrt(_LEVELS[1:] * _LEVELS[:-1]), beyond, clients + 1 - beyond)
 
 
 def conclude(tested: Sequence[Tested]) -> tuple[list[Finding], list[Compared]]:

@@ -46,6 +46,7 @@ TOP = 0.1
 _SYNTHETIC = 4000  # samples of either side
 _BATCH = 4096
 _SHOWN = 12  # samples of each kind
+_LEARNING: dict[str, Any] = {"epochs": 12, "batch_size": 250, "learning_rate": 3e-3}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -193,7 +194,7 @@ def _trained(serving: np.ndarray, training: np.ndarray, key: Key) -> tuple[Any, 
     side = np.repeat([1, 0], [len(serving), len(training)]).astype(np.int32)
     held = np.arange(len(side)) % 4 == 0
     network = MLP((codes.shape[1],), 2, hidden=(64,), key=key.derive("network").jax())
-    network = fit(network, _wide(codes[~held]), side[~held], epochs=4, key=key.derive("order").jax())
+    network = fit(network, _wide(codes[~held]), side[~held], key=key.derive("order").jax(), **_LEARNING)
     logits, truth = _logits(network, codes[held]), side[held]
 
     def loss(heat: float) -> float:

@@ -36,13 +36,15 @@ from blindsight.models import features
 from blindsight.runs import Run
 from blindsight.selection import FORMINGS, Arms, where
 
-__all__ = ["SHARES", "Rounds", "kinds_of"]
+__all__ = ["SHARES", "Rounds", "kinds_of", "price_of_words"]
 
 SHARES = {"shares": 0.15, "habits": 0.25, "moments": 0.35, "kinds": 0.15, "ratios": 0.1, "words": 0.5}
 """How the precision is divided, among those that are asked for."""
 
 _HALVES = Arms({name: where(HALF, number, by_client=True) for number, name in enumerate(ARMS)})
 _KIND, _RATIO, _ENOUGH, _LISTED = "kind", "ratio", 5000, 20
+_CELLS = 17 * 2**17  # of words that are discovered: at most so many at each of their bytes
+_ROUNDING = 1e-4  # of an epsilon, lost on the way from noise to epsilon and back
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Rounds:
             first.append(FirstArm(self._moments(first)))
             later = [_Priced("kinds", Shares((kinds_of(()),)).coordinates), _Priced("ratios", 3)]
         if self.discovers:
-            later.append(_Priced("words", 1))
+            later.append(_Priced("words", _CELLS))
         if not first:
             raise InvalidInput(
                 f"nothing of {self.asked.clients.name} can be compared: name classes, a field to divide by, or public "
@@ -193,8 +195,11 @@ class Rounds:
         common, shares = bias_text.expected_words(bias_text.unlikely(self.asked.confirming), case)
         if not (self.run.path / "words.json").exists():
             own = own_words(bias_text.unlikely(self.asked.clients), case=case, known=common)
-            price = certify(self.mechanisms["words"].event_for(1), delta=self.delta).epsilon
-            about = {"epsilon": price, "delta": self.delta, "key": self.root.derive("words")}
+            about = {
+                "epsilon": price_of_words(self.mechanisms["words"], self.delta),
+                "delta": self.delta,
+                "key": self.root.derive("words"),
+            }
             found = discover_words(own, backend=self.backend, **about, **self.paying)
             release = {"what": "words", "epsilon": found.guarantee.epsilon, "noise_std": found.noise_std}
             words = [(word, float(count)) for word, count in zip(found.words, found.counts, strict=True)]
@@ -235,6 +240,11 @@ class Rounds:
             words += f"; training: poisson, {training.cohort:,.0f} expected in a round"
         whole = self.spent[0] if len(self.spent) == 1 else Composed(tuple(self.spent))
         return certify(whole, delta=self.delta, participation=words)
+
+
+def price_of_words(mechanism: GaussianMechanism, delta: float) -> float:
+    """The epsilon at which discovering words costs no more than a release by `mechanism` does."""
+    return (1 - _ROUNDING) * certify(mechanism.event_for(_CELLS), delta=delta).epsilon
 
 
 def _scored(population: Population, field: str, found: Discriminator) -> Population:

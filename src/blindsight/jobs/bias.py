@@ -1,0 +1,103 @@
+"""A comparison with public data from its options: what `blindsight inspect bias` does."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from blindsight import runs
+from blindsight.backends import use_cores
+from blindsight.data import faults
+from blindsight.data.embedded import POPULATIONS
+from blindsight.data.population import TEXT, Population
+from blindsight.data.sources import check_public, source
+from blindsight.data.text import Case
+from blindsight.errors import InvalidInput
+from blindsight.inspection.bias_asking import learning_half
+from blindsight.inspection.bias_task import bias
+from blindsight.inspection.report import Report
+from blindsight.jobs.inspect import load_model, public_model, read_range
+from blindsight.jobs.language import PUBLIC
+from blindsight.models.primary import Primary, primary
+
+__all__ = ["run_bias"]
+
+_PUBLIC = {**PUBLIC, "clients": 600}  # many, for their own draw is part of every interval
+
+
+def run_bias(
+    data: str,
+    *,
+    reference: str | None = None,
+    model: str | Path | None = None,
+    clients: int | None = None,
+    client: str | None = None,
+    fault: str | None = None,
+    inputs: Sequence[str] | None = None,
+    label: str = "label",
+    ranges: Sequence[str] | None = None,
+    case: str = "lower",
+    out: str | Path | None = None,
+    progress: Callable[[str, int, int], None] = lambda doing, done, total: None,
+    **settings: Any,
+) -> tuple[Report, Path]:
+    """Ask what the population `data` has that the public `reference` lacks; the report, and the folder it lies in.
+
+    The reference of an embedded population are other clients of it, unless another is named. Where clients have no
+    labels and public data have some, a small model is trained on half of these, to say what clients' examples are.
+    """
+    use_cores()
+    if case not in get_args(Case):
+        raise InvalidInput(f"case is lower or keep, got {case!r}")
+    whose: dict[str, Any] = {"client": client} if client else {}
+    people = source(data, **({"clients": clients} if clients else {}), **whose)
+    people = people if fault is None else faults.apply(people, fault)
+    public = _reference(data, reference, whose)
+    fields = list(inputs or [_input_of(people, label)])
+    judge = None if model is None else load_model(model) if Path(model).is_dir() else primary(Path(model))
+    if judge is None and label in public.fields and label not in people.fields:
+        progress("training a model on half of the public data", 0, 1)
+        judge = _half_model(public, fields, label)
+    folder = Path(out) if out is not None else Path("runs") / f"bias-{runs.file_name(people.name)}"
+    report = bias(
+        people,
+        reference=public,
+        model=judge,
+        inputs=fields[0] if len(fields) == 1 else fields,
+        label=label,
+        ranges=dict(read_range(words) for words in ranges or ()),
+        case=cast(Case, case),
+        out=folder,
+        progress=progress,
+        **settings,
+    )
+    return report, folder
+
+
+def _reference(data: str, name: str | None, whose: dict[str, Any]) -> Population:
+    """Public data, never those of the clients."""
+    if name is None and (data not in POPULATIONS or data == "digits"):
+        raise InvalidInput(
+            "say what to compare with: --reference DATA, the public data that the model was trained on, or their like"
+        )
+    chosen = name or data
+    options = _PUBLIC if chosen in POPULATIONS and chosen != "digits" else whose if Path(chosen).is_file() else {}
+    check_public(chosen, options, data, {}, what="--reference")
+    return source(chosen, **options)
+
+
+def _half_model(public: Population, fields: Sequence[str], label: str) -> Primary | None:
+    """A model of the half that nothing is compared with; none of texts, which no classifier here reads."""
+    if any(public.fields[field][0] == TEXT for field in fields if field in public.fields):
+        return None
+    return public_model(learning_half(public), fields, label)
+
+
+def _input_of(people: Population, label: str) -> str:
+    """The picture or the text of a population; else what is compared has to be named."""
+    pictures = [field for field, (_, shape) in people.fields.items() if len(shape) >= 2]
+    texts = [field for field, (dtype, _) in people.fields.items() if dtype == TEXT]
+    found = pictures or (["text"] if "text" in texts else texts)
+    if len(found) != 1:
+        known = ", ".join(field for field in people.fields if field != label)
+        raise InvalidInput(f"say which of {known} to compare: --input FIELD, once for each")
+    return found[0]

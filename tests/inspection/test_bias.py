@@ -1,0 +1,250 @@
+"""Laws of `bias`: it costs what was asked for, is paid for before, says what serving has more of, and nothing else."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from blindsight import data, keys
+from blindsight.accounting.events import Composed
+from blindsight.accounting.guarantee import certify
+from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.planning import solve_noise
+from blindsight.data.population import TEXT, Population
+from blindsight.errors import BudgetExceeded, InvalidInput, LedgerTampered, PrivacyError
+from blindsight.inspection import bias_asking, bias_rounds, measuring
+from blindsight.inspection.bias_measures import HALF, same_clients
+from blindsight.inspection.bias_task import bias
+from blindsight.inspection.report import Report
+from blindsight.inspection.unknown_models import WordTraining
+from blindsight.mechanisms import gaussian
+from blindsight.mechanisms.gaussian import joint
+from blindsight.models.primary import primary
+
+WORDS = ["we", "have", "a", "cat", "and", "the", "dog", "is", "here", "now", "it", "sees", "us"]
+ASKED: dict[str, Any] = {"inputs": "image", "label": "label", "by": None, "values": None, "classes": None}
+ASKED |= {"ranges": {}, "model": None, "case": "lower", "vocabulary_size": 100}
+TINY = WordTraining(rounds=1, cohort=50, embedding=4, cells=4, length=12)
+
+
+def writers(clients: int = 300, seed: int = 0, without: int | None = None) -> Population:
+    found = data.embedded("handwriting", clients=clients, seed=seed, examples=(12, 12))
+    found = found.replace(
+        {name: column[:, ::2, ::2] if name == "image" else column for name, column in found.columns.items()}
+    )
+    return found if without is None else same_clients(found, found.columns["label"] != without)
+
+
+def authors(clients: int = 200, seed: int = 0, odd: float = 0.0) -> Population:
+    """Authors of known words; some of them write of other things."""
+    random = np.random.default_rng(seed)
+    lines = list[str]()
+    for _ in range(clients):
+        own = ["zorg", "quux", "blip"] if random.random() < odd else []
+        lines += [" ".join(random.choice(WORDS + 3 * own, 7)) + "." for _ in range(12)]
+    return Population({"text": np.array(lines, dtype=TEXT)}, sizes=[12] * clients, name="authors")
+
+
+def ask(folder: Path, clients: Population, public: Population, **more: Any) -> Report:
+    about: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-6, "key": keys.reproducible(3), "steps": 0}
+    about |= {"ledger": Ledger(folder / "ledger.db"), "population": "phones", "out": folder / "run"}
+    return bias(clients, reference=public, **about | more)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> tuple[Report, Path]:
+    folder = tmp_path_factory.mktemp("bias")
+    return ask(folder, writers(), writers(120, 1, without=3)), folder
+
+
+def test_a_class_that_public_data_lack_is_found(pictures):
+    report, _ = pictures
+    assert report.outcome == "difference"
+    assert report.ranked[0].name == "class: 3"
+    assert report.verdict.startswith("Class 3 is more in serving than in training")
+    line = next(one for one in report.bias.compared if one.name == "3")
+    assert line.verdict == "more"
+    assert line.serving.low > line.training.value == 0
+    assert "Collect or label more of it" in " ".join(report.next_steps)
+
+
+def test_it_costs_what_was_asked_for_and_the_ledger_has_both_rounds(pictures):
+    report, folder = pictures
+    ledger = Ledger(folder / "ledger.db")
+    assert 7.9 < report.guarantee.epsilon <= 8
+    assert 7.9 < ledger.spent("phones", delta=1e-6).epsilon <= 8
+    notes = [one.note for one in ledger.entries("phones")]
+    assert notes == [
+        "serving against public data: shares, habits, moments",
+        "serving against public data: kinds, ratios",
+    ]
+    assert [row["what"] for row in report.releases] == ["shares", "habits", "moments", "kinds", "ratios"]
+
+
+def test_the_report_comes_back_from_json_and_shows_all_of_it(pictures):
+    report, folder = pictures
+    kept = json.loads((folder / "run" / "report.json").read_text(encoding="utf-8"))
+    assert Report.from_dict(kept).to_dict() == report.to_dict()
+    page = (folder / "run" / "report.html").read_text(encoding="utf-8")
+    assert "Serving and training side by side" in page
+    assert "Kinds that are denser in serving" in page
+    assert "as in training" in page
+    assert "more in serving" in page
+    assert "of training" in str(report)
+    assert (folder / "run" / "samples" / "samples.parquet").exists()
+    assert "simulation_only" not in json.dumps(kept)
+
+
+def test_nothing_read_without_noise_enters_the_report(pictures):
+    report, _ = pictures
+    assert report.bias is not None
+    marked = dataclasses.replace(report.bias, reference="simulation_only: 300 clients")
+    with pytest.raises(PrivacyError, match="simulation_only"):
+        dataclasses.replace(report, bias=marked)
+
+
+def test_asked_again_it_pays_nothing_and_says_the_same(pictures):
+    report, folder = pictures
+    again = ask(folder, writers(), writers(120, 1, without=3), key=keys.reproducible(9))
+    assert again.to_dict() | {"created": ""} == report.to_dict() | {"created": ""}
+    assert len(list(Ledger(folder / "ledger.db").entries("phones"))) == 2
+    with pytest.raises(LedgerTampered):
+        ask(folder, writers(), writers(120, 1, without=3), ledger=Ledger(folder / "other.db"))
+    with pytest.raises(InvalidInput, match="holds a run with other settings"):
+        ask(folder, writers(), writers(120, 1, without=4))
+
+
+def test_rounds_are_recorded_before_anything_is_released(tmp_path, monkeypatch):
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("phones", epsilon=1.0, delta=1e-6)
+    with pytest.raises(BudgetExceeded):
+        ask(tmp_path, authors(), authors(100, 1), inputs="text", ledger=ledger)
+    assert not (tmp_path / "run" / "round-1").exists()
+    monkeypatch.setattr(measuring, "witness", lambda ledger, population: 1 / 0)  # a crash before it is kept
+    with pytest.raises(ZeroDivisionError):
+        ask(tmp_path, authors(), authors(100, 1), inputs="text", ledger=Ledger(tmp_path / "l.db"), out=tmp_path / "r")
+    assert len(list(Ledger(tmp_path / "l.db").entries("phones"))) == 1
+
+
+def test_those_who_teach_do_not_confirm():
+    observed = writers(50)
+    prepared = bias_asking.prepare(observed, writers(80, 1), seed=b"x" * 32, **ASKED)
+    masks = bias_rounds._HALVES.fit(prepared.clients).members(prepared.clients)  # pyright: ignore[reportPrivateUsage]
+    assert (masks.sum(axis=0) == 1).all()
+    assert masks.sum(axis=1).tolist() == [25, 25]
+    learning, confirming = prepared.learning, prepared.confirming
+    assert not set(learning.ids.tolist()) & set(confirming.ids.tolist())
+    assert learning.size + confirming.size == 80
+    assert HALF in learning.fields
+
+
+@pytest.mark.parametrize("odd", [0.0, 0.3])
+def test_authors_of_something_else_are_found_by_what_the_public_model_finds_unlikely(tmp_path, odd):
+    report = ask(tmp_path, authors(400, odd=odd), authors(150, 1), inputs="text", discover=odd > 0)
+    found = {one.name for one in report.findings if one.verdict == "found"}
+    assert bool(found) == (odd > 0)
+    if odd:
+        assert {"likelihood: unlikely", "habit: much surprise"} <= found
+        words = {one.word: one for one in report.bias.words}
+        assert set(words) == {"zorg", "quux", "blip"}
+        assert abs(words["zorg"].clients - 120) < 60
+        assert words["zorg"].expected == 0
+        assert "zorg" in report.to_html()
+        assert report.guarantee.epsilon <= 8
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0, 8.0])
+def test_discovering_words_costs_no_more_than_its_part(epsilon):
+    parts = [bias_rounds._Priced("habits", 19), bias_rounds._Priced("words", bias_rounds._CELLS)]  # pyright: ignore[reportPrivateUsage]
+    noise = measuring.noise_for(parts, epsilon=epsilon, delta=1e-6, shares={"habits": 0.3, "words": 0.7})
+    price = bias_rounds.price_of_words(noise["words"], 1e-6)
+    words = lambda z: joint(*[gaussian(math.sqrt(17) * z).event_for(2**17)] * 17)  # noqa: E731
+    found = words(solve_noise(words, epsilon=price, delta=1e-6))
+    both = certify(Composed((noise["habits"].event_for(19), found)), delta=1e-6)
+    assert 0.99 * epsilon < both.epsilon <= epsilon
+
+
+@pytest.mark.slow
+def test_a_second_model_is_trained_within_the_promise(tmp_path):
+    report = ask(tmp_path, authors(200, odd=0.3), authors(100, 1), inputs="text", discover=True, train=TINY)
+    assert 7 < report.guarantee.epsilon <= 8
+    assert report.bias.phrases
+    assert "As the second model says it" in report.to_html()
+
+
+def test_without_labels_a_model_says_what_is_there_and_what_it_is_unsure_of():
+    clients, public = writers(60), writers(80, 1)
+    clients = clients.replace({"image": 255 - clients.columns["image"]})
+
+    def ink(images: np.ndarray) -> np.ndarray:
+        bright = images.mean(axis=(1, 2)) / 64.0
+        return np.stack([bright, np.ones(len(images)), *np.zeros((8, len(images)))], axis=1)
+
+    asked = {**ASKED, "model": primary(ink)}
+    prepared = bias_asking.prepare(clients, public, seed=b"x" * 32, **asked)
+    assert [(one.about, one.is_learnt) for one in prepared.divisions] == [("model", True), ("predicted class", True)]
+    assert (prepared.label, prepared.classes) == ("predicted", public.classes["label"])
+    assert set(prepared.clients.columns["predicted"]) == {0}  # all are bright
+    unsure = [(one.columns["sure"] == 0).mean() for one in (prepared.confirming, prepared.clients)]
+    assert unsure[0] == pytest.approx(0.1, abs=0.02)
+    assert unsure[1] == 0
+
+
+def test_a_field_divides_what_is_compared_by_name(tmp_path):
+    clients, public = authors(200), authors(100, 1)
+    for one, share in ((clients, 0.5), (public, 0.05)):
+        device = np.where(np.random.default_rng(0).random(one.n_examples) < share, "tablet", "phone")
+        one._columns["device"] = device.astype(TEXT)  # pyright: ignore[reportPrivateUsage]
+    report = ask(tmp_path, clients, public, inputs="text", by="device", values=["phone", "tablet"])
+    assert report.ranked[0].name in ("device: tablet", "device: phone")
+    assert next(one for one in report.bias.compared if one.name == "tablet").verdict == "more"
+
+
+def test_classes_are_compared_by_name_and_not_by_number(tmp_path):
+    clients, public = writers(200), writers(100, 1)
+    backwards = tuple(public.classes["label"])[::-1]
+    swapped = public.replace({**public.columns, "label": 9 - public.columns["label"]})
+    swapped.classes["label"] = backwards
+    both, names = bias_asking._classed([clients, swapped], "label", None)  # pyright: ignore[reportPrivateUsage]
+    assert names == clients.classes["label"]
+    np.testing.assert_array_equal(both[1].columns["label"], public.columns["label"])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"reference": None}, "comparison with public data"),
+        ({"reference": lambda: writers(30, 1)}, "40 are needed"),
+        ({"reference": lambda: data.embedded("handwriting", clients=50, seed=1)}, "bring both into one form"),
+        ({"inputs": "photo"}, "there is no 'photo'"),
+        ({"by": "device"}, "no 'device'"),
+        ({"discover": True}, "on text"),
+    ],
+    ids=["no reference", "too few", "another shape", "no field", "no slice", "words of pictures"],
+)
+def test_what_cannot_be_compared_is_refused_in_one_sentence(tmp_path, change, words):
+    change = {name: value() if callable(value) else value for name, value in change.items()}
+    about: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "reference": writers(50, 1), "out": tmp_path / "run"}
+    with pytest.raises(InvalidInput, match=words):
+        bias(writers(20), **about | change)
+
+
+def test_data_without_examples_or_common_classes_are_refused(tmp_path):
+    empty = Population({"image": np.zeros((0, 14, 14), np.uint8)}, sizes=[0] * 5, name="empty")
+    with pytest.raises(InvalidInput, match="nothing to compare"):
+        ask(tmp_path, empty, writers(50, 1))
+    other = writers(50, 1)
+    other.classes["label"] = tuple("abcdefghij")
+    with pytest.raises(InvalidInput, match="no class of 'label' in common"):
+        ask(tmp_path, writers(20), other, out=tmp_path / "other")
+
+
+def test_the_clients_themselves_are_not_public(tmp_path):
+    clients = writers(50)
+    for same in (clients, clients.replace(clients.columns)):
+        with pytest.raises(PrivacyError, match="clients that are protected"):
+            ask(tmp_path, clients, same)

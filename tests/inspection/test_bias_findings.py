@@ -1,0 +1,108 @@
+"""Laws of the tests against public data: they hold their level, see what is there, and count both draws."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from blindsight.inspection.bias_findings import compare_habits, compare_shares, conclude, habit_p_value
+from blindsight.inspection.bias_measures import Division, Habits, Limits, ReadShares
+from blindsight.inspection.measuring import Measured
+
+CLASSES = Division("label", ("common", "rare"), "class")
+
+
+def drawn_p_values(clients: int, beyond: int, private: int, noise: float, runs: int = 4000) -> np.ndarray:
+    """P-values of habits where nothing differs, with everything drawn: limits, clients and noise."""
+    random = np.random.default_rng(clients)
+    past = random.beta(beyond, clients + 1 - beyond, runs)  # of an order statistic
+    seen = random.binomial(private, past) + noise * random.normal(size=runs)
+    return np.array([habit_p_value(one, beyond, clients, private, noise) for one in seen])
+
+
+@pytest.mark.parametrize(("clients", "beyond"), [(20, 1), (100, 5), (600, 30)])
+def test_a_habit_that_is_none_is_found_as_seldom_as_promised(clients, beyond):
+    p_values = drawn_p_values(clients, beyond, private=1000, noise=10.0)
+    for level in (0.05, 0.01):
+        most = stats.binom.isf(1e-4, len(p_values), level) / len(p_values)
+        assert (p_values <= level).mean() <= most
+    assert (p_values <= 0.05).mean() > 0.02  # and is not simply never found
+
+
+def test_taking_the_limit_for_known_would_call_luck_a_finding():
+    """Twenty public clients say little about where the last twentieth begins: a normal test would not know."""
+    p_values = drawn_p_values(20, 1, private=1000, noise=10.0)
+    random = np.random.default_rng(1)
+    seen = random.binomial(1000, random.beta(1, 20, len(p_values)))
+    naive = stats.norm.sf((seen - 50) / np.sqrt(1000 * 0.05 * 0.95 + 100))
+    assert (naive <= 0.01).mean() > 0.2
+    assert (p_values <= 0.01).mean() < 0.02
+
+
+def of(mean: float, spread: float, counted: float, noise: float = 0.0) -> ReadShares:
+    return ReadShares(np.array([1 - mean, mean]), np.array([spread, spread]), counted, noise)
+
+
+def p_of(serving: ReadShares, training: ReadShares) -> float:
+    return compare_shares(serving, training, CLASSES, ("rare",), 1.0)[0].p_value
+
+
+def test_a_class_that_public_data_lack_by_chance_is_no_finding():
+    """One client in a hundred has it: a hundred public clients lack it a third of the time, and then have no spread."""
+    assert p_of(of(0.01, 0.1, 4000, 5.0), of(0.0, 0.0, 100)) > 0.1
+    assert p_of(of(0.01, 0.1, 4000, 5.0), of(0.05, 0.218, 100)) > 0.05  # five of them happen to have it
+
+
+def test_a_share_that_differs_is_found_and_its_draws_count():
+    assert p_of(of(0.1, 0.1, 2000, 5.0), of(0.0, 0.0, 400)) < 1e-6
+    quiet = p_of(of(0.11, 0.1, 2000, 5.0), of(0.10, 0.1, 10_000))
+    assert p_of(of(0.11, 0.1, 2000, 5.0), of(0.10, 0.1, 50)) > quiet  # fewer public clients
+    assert p_of(of(0.11, 0.1, 2000, 50.0), of(0.10, 0.1, 10_000)) > quiet  # more noise
+
+
+def test_shares_hold_their_level_where_nothing_differs():
+    random, found = np.random.default_rng(0), 0
+    for _ in range(1500):
+        private, public = (random.beta(1, 9, count) for count in (500, 60))
+        noise = 10.0
+        mean = (private.sum() + noise * random.normal()) / 500
+        serving = of(mean, float(private.std()), 500, noise)
+        found += p_of(serving, of(public.mean(), float(public.std(ddof=1)), 60)) <= 0.05
+    assert 0.02 < found / 1500 <= stats.binom.isf(1e-3, 1500, 0.05) / 1500
+
+
+def test_too_few_clients_beside_the_noise_prove_nothing():
+    (one,) = compare_shares(of(0.9, 0.1, 30, 10.0), of(0.0, 0.0, 400), CLASSES, ("rare",), 1.0)
+    assert (one.p_value, one.is_measurable) == (1.0, False)
+    findings, compared = conclude([one])
+    assert (findings[0].verdict, findings[0].low, findings[0].high) == ("not found", -1.0, 1.0)
+    assert "Too few clients" in findings[0].statement
+    assert compared[0].serving == (0.0, 0.0, 1.0)
+
+
+def habits(above: float, counted: float = 1000, noise: float = 5.0) -> list:
+    part = Habits("cues", (Limits("slant", 0.2, 0.8, 20, 400),))
+    return compare_habits(Measured(np.array([50.0, above, counted / 2]), noise, 1.0), part, "habit")
+
+
+def test_everything_is_corrected_together_and_the_clearest_comes_first():
+    tested = habits(200) + compare_shares(of(0.1, 0.1, 2000, 5.0), of(0.0, 0.0, 400), CLASSES, CLASSES.names, 1.0)
+    findings, compared = conclude(tested)
+    assert [one.verdict for one in findings] == ["found", "found", "found", "not found"]
+    assert {one.verdict for one in compared} == {"more", "less", "alike"}
+    raw = sorted(one.p_value for one in tested)
+    assert findings[0].p_value == pytest.approx(4 * raw[0])
+    text = " ".join(one.statement for one in findings)
+    assert "Clients with more slant than nearly all of training: 20 % in serving, 5.0 % in training" in text
+    assert "Class rare is more in serving than in training: 10.0 % in serving, 0 % in training" in text
+
+
+def test_the_smallest_difference_is_what_would_just_be_seen():
+    (_, quiet) = (one for one in habits(50))
+    finding = next(one for one in conclude([quiet])[0])
+    assert finding.smallest is not None
+    random, seen = np.random.default_rng(0), 0
+    for _ in range(300):
+        past = random.beta(20, 381)
+        counted = random.binomial(1000, min(past + finding.smallest, 1)) + 5 * random.normal()
+        seen += habit_p_value(counted, 20, 400, 1000, 5.0) <= 0.05
+    assert 0.8 < seen / 300 < 0.99
