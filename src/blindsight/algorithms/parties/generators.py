@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -86,16 +87,18 @@ def class_sums(
     total = np.zeros((1, classes, 1 + features.dimension), np.float64 if grid is None else np.int64)
     for start in range(0, len(labels), _CHUNK):
         rows = slice(start, start + _CHUNK)
-        parts = np.asarray(_parts(features, {name: column[rows] for name, column in columns.items()}, grid))
+        chunk = {name: jnp.asarray(column[rows]) for name, column in columns.items()}
+        parts = np.asarray(_parts(features, chunk, grid))
         for one in range(classes):
             total[0, one] += parts[labels[rows] == one].sum(axis=0, dtype=total.dtype)
     value = total.astype(np.float32) if grid is None else total
     return BoundedSum(value, l2_bound=1.0, n_expected=1.0, grid=grid)
 
 
-def _parts(features: Features, columns: Columns, grid: float | None) -> jax.Array:
+@eqx.filter_jit
+def _parts(features: Features, columns: dict[str, jax.Array], grid: float | None) -> jax.Array:
     """(examples, 1 + dimension): each example's part, clipped, and on the grid if there is one."""
-    found = features({name: jnp.asarray(column) for name, column in columns.items()})
+    found = features(columns)
     parts = jnp.concatenate([jnp.full((found.shape[0], 1), _COUNT), found], axis=1) / _LENGTH
     if grid is None:
         return jax.vmap(lambda part: trees.clip(part, 1.0))(parts)
