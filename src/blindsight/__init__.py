@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         selection,
         service,
         students,
+        studio,
         training,
         trees,
     )
@@ -63,6 +64,7 @@ __all__ = [
     "selection",
     "service",
     "students",
+    "studio",
     "training",
     "trees",
 ]

@@ -15,6 +15,8 @@ from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import moments
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
+from blindsight.inspection.asking import Training
+from blindsight.inspection.report import Report
 from blindsight.inspection.synthetic_set import read_set
 from blindsight.models.primary import primary
 
@@ -111,6 +113,29 @@ def test_the_folder_has_what_people_and_label_studio_need_and_no_unprotected_num
     for path in run.rglob("*"):
         if path.is_file() and path.name != "run.json":  # which keeps a fingerprint of the data under that mark
             assert b"simulation_only" not in path.read_bytes(), path
+
+
+def test_the_report_keeps_its_answer(labelled):
+    report, *_, run = labelled
+    assert Report.from_dict(json.loads((run / "report.json").read_text())).verdict == report.verdict
+    assert report.next_steps[0].startswith("Label them: `blindsight label FOLDER`")
+
+
+def test_a_gan_is_trained_where_that_is_asked_for(monkeypatch, tmp_path):
+    asked: dict[str, Any] = {}
+
+    def remember(*_: Any, **settings: Any) -> None:
+        asked.update(settings)
+        raise InvalidInput("enough")
+
+    monkeypatch.setattr("blindsight.inspection.labelling_task.contrast", remember)
+    about: dict[str, Any] = {"epsilon": 8, "delta": 1e-5, "samples": 7, "out": tmp_path / "run"}
+    for train in (False, True):
+        with pytest.raises(InvalidInput, match="enough"):
+            inspect.labelling(pictures(), train=train, **about)
+        assert isinstance(asked["training"], Training) == train
+    assert asked["per_class"] == 3  # of three classes: seven at least
+    assert asked["shares"]["moments"] == 0.9
 
 
 def test_more_samples_are_free_until_somebody_has_labelled(labelled):
