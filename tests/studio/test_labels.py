@@ -29,9 +29,10 @@ def test_a_decision_is_one_line_of_the_fixed_format(make_set):
 
 def test_a_line_is_on_disk_before_add_returns(make_set, monkeypatch):
     labels, synced = Labels(make_set()), []
-    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.fstat(number).st_size))
     labels.add([said(3)])
-    assert synced[-1] == (labels.made.folder / "labels.jsonl").stat().st_size > 0
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.fstat(number).st_size))
+    labels.add([said(4)])
+    assert synced == [(labels.made.folder / "labels.jsonl").stat().st_size]
 
 
 def test_what_cannot_be_saved_does_not_count(make_set, monkeypatch):
@@ -44,7 +45,10 @@ def test_what_cannot_be_saved_does_not_count(make_set, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(BlindsightError, match="No space left"):
         labels.add([said(2)])
-    assert list(labels.standing("anna")) == ["everyone/00001"]
+    assert list(labels.standing("anna")) == list(Labels(labels.made).standing("anna")) == ["everyone/00001"]
+    monkeypatch.undo()
+    labels.add([said(3)])
+    assert list(Labels(labels.made).standing("anna")) == ["everyone/00001", "everyone/00003"]
 
 
 def test_undone_is_a_line_and_nothing_is_rewritten(make_set):
@@ -70,8 +74,10 @@ def test_a_line_that_a_crash_cut_off_is_gone_and_the_next_one_is_whole(make_set)
     labels.add([said(1), said(2)])
     path = labels.made.folder / "labels.jsonl"
     path.write_bytes(path.read_bytes()[:-9])
+    torn = path.read_bytes()
     again = Labels(labels.made)
     assert list(again.standing("anna")) == ["everyone/00001"]
+    assert path.read_bytes() == torn  # to look is not to write
     again.add([said(3)])
     assert list(Labels(labels.made).standing("anna")) == ["everyone/00001", "everyone/00003"]
 

@@ -7,11 +7,13 @@ line too. `labelling.json` beside it says which set the labels are of, which cla
 import contextlib
 import dataclasses
 import datetime
+import errno
 import fcntl
 import json
 import math
 import os
 from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from blindsight.errors import BlindsightError, InvalidInput
@@ -87,11 +89,7 @@ class Labels:
         self._save({})
         text = "".join(json.dumps(dataclasses.asdict(one), allow_nan=False) + "\n" for one in checked)
         try:
-            with open(self._path, "ab") as out:
-                fcntl.flock(out, fcntl.LOCK_EX)  # several raters may be at work, each with a process of their own
-                out.write(text.encode())
-                out.flush()
-                os.fsync(out.fileno())
+            _append(self._path, text.encode())
         except OSError as error:
             raise BlindsightError(
                 f"cannot write {self._path} ({error.strerror}): free some space or check whose it is"
@@ -114,7 +112,12 @@ class Labels:
     @contextlib.contextmanager
     def alone(self, rater: str) -> Generator[None]:
         """Nobody else labels as this rater until the block ends, or until this process dies."""
-        with open(self.made.folder / f".{file_name(rater)}.lock", "w", encoding="utf-8") as lock:
+        path = self.made.folder / f".{file_name(rater)}.lock"
+        try:
+            lock = open(path, "w", encoding="utf-8")  # noqa: SIM115
+        except OSError as error:
+            raise BlindsightError(f"cannot write {path} ({error.strerror}): check whose the folder is") from error
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -124,17 +127,11 @@ class Labels:
             yield
 
     def _rows(self) -> list[Any]:
-        """The lines; one that a crash cut off was never acknowledged, and is cut away before the next is appended."""
+        """The lines; one that a crash cut off was never acknowledged, and is no line."""
         if not self._path.exists():
             return []
-        with open(self._path, "r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            text = file.read()
-            whole = text.rfind(b"\n") + 1
-            if whole < len(text):
-                file.truncate(whole)
         try:
-            return [json.loads(line) for line in text[:whole].splitlines() if line]
+            return [json.loads(line) for line in self._path.read_bytes().split(b"\n")[:-1] if line]
         except ValueError as error:
             raise InvalidInput(f"{self._path} has a line that is not JSON: remove that line") from error
 
@@ -156,6 +153,29 @@ class Labels:
         stands.pop(one.sample_id, None)
         if not one.undone:
             stands[one.sample_id] = one
+
+
+def _append(path: Path, lines: bytes) -> None:
+    """Append whole lines: all of them are on disk when this returns, and none is there if it raises."""
+    with open(path, "ab+", buffering=0) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # several raters may be at work, each with a process of their own
+        file.seek(0)
+        before = file.read()
+        whole = before.rfind(b"\n") + 1
+        file.truncate(whole)  # what a crash cut off
+        try:
+            if file.write(lines) != len(lines):
+                raise OSError(errno.ENOSPC, "no space for the whole line")
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(whole)
+            raise
+    if not before:  # a new file is on disk when its folder is, too
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def _decision(row: Any, where: str) -> Decision:
