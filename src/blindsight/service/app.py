@@ -133,7 +133,7 @@ class Service:
         self.access(headers, pool.model)
         if pool.record.frozen:
             raise Refusal(423, "the model is frozen: there is nothing to train")
-        instance = await pool.draw()
+        instance = pool.draw_now() or await pool.draw()
         ticket = self.registry.tickets.issue(pool.about)
         await send({"type": "http.response.start", "status": 200, "headers": [*pool.headers, (_TICKET, ticket), *cors]})
         await send({"type": "http.response.body", "body": instance})
@@ -152,7 +152,8 @@ class Service:
         if pool.record.frozen:
             raise Refusal(423, "the model is frozen: there is nothing to train")
         update = await self._body(receive, pool.length)
-        await pool.offer(update, *ticket)
+        if not pool.offer_now(update, *ticket):
+            await pool.offer(update, *ticket)
         await send(dict(_NOTED, headers=[*_NOTED["headers"], *cors]) if cors else _NOTED)
         await send(_NOTHING_MORE)
 

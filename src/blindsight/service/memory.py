@@ -90,20 +90,20 @@ class MemoryStore:
             if self._folder is not None:
                 snapshots.forget(self._folder, model)
 
-    async def draw(self, record: Record) -> bytes | None:
-        """One of the instances, at random."""
+    def draw_now(self, record: Record) -> bytes | None:
+        """One of the instances, at random; what has `now` in its name waits for nothing."""
         instances = self._instances.get(record.life)
         return instances[random_index(len(instances))] if instances else None
 
-    async def instances(self, record: Record) -> tuple[list[bytes], int]:
-        """All instances, and how many updates have been taken."""
-        return list(self._instances.get(record.life, ())), self._counts.get(record.life, 0)
+    def count_now(self, record: Record) -> int:
+        """How many updates have been taken."""
+        return self._counts.get(record.life, 0)
 
-    async def spend(self, record: Record, nonce: bytes, ends: int) -> tuple[bool, int]:
-        """Use a ticket up."""
-        return self._spent.spend(nonce, ends), self._counts.get(record.life, 0)
+    def spend_now(self, nonce: bytes, ends: int) -> bool:
+        """Use a ticket up: whether it was unused."""
+        return self._spent.spend(nonce, ends)
 
-    async def replace(self, record: Record, update: bytes) -> bool:
+    def replace_now(self, record: Record, update: bytes) -> bool:
         """The body becomes one of the instances; what was there is gone."""
         instances = self._instances.get(record.life)
         if not instances:
@@ -111,6 +111,22 @@ class MemoryStore:
         instances[random_index(len(instances))] = update
         self._counts[record.life] += 1
         return True
+
+    async def draw(self, record: Record) -> bytes | None:
+        """One of the instances, at random."""
+        return self.draw_now(record)
+
+    async def instances(self, record: Record) -> tuple[list[bytes], int]:
+        """All instances, and how many updates have been taken."""
+        return list(self._instances.get(record.life, ())), self.count_now(record)
+
+    async def spend(self, record: Record, nonce: bytes, ends: int) -> tuple[bool, int]:
+        """Use a ticket up."""
+        return self.spend_now(nonce, ends), self.count_now(record)
+
+    async def replace(self, record: Record, update: bytes) -> bool:
+        """The body becomes one of the instances; what was there is gone."""
+        return self.replace_now(record, update)
 
     async def decline(self, record: Record) -> None:
         """Nothing here takes time."""

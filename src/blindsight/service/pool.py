@@ -1,4 +1,8 @@
-"""One model in service: Algorithm 2 of Draw and Discard over a store, with the check for spam before each update."""
+"""One model in service: Algorithm 2 of Draw and Discard over a store, with the check for spam before each update.
+
+`draw` and `offer` work over any store. Where the store is in this process nothing has to be waited for, and
+`draw_now` and `offer_now` do the same in fewer steps; where they cannot, they leave it to the former.
+"""
 
 import asyncio
 import contextlib
@@ -8,6 +12,7 @@ import numpy as np
 
 from blindsight.algorithms.draw_and_discard import average, initial_instances
 from blindsight.keys import root
+from blindsight.service.memory import MemoryStore
 from blindsight.service.protocol import OCTETS, VERSION, Refusal, decode, encode
 from blindsight.service.spam import REFRESH_EVERY, Window
 from blindsight.service.store import Record, Store
@@ -39,10 +44,31 @@ class Pool:
         self.task_body = json.dumps(record.task.to_dict(), allow_nan=False).encode()
         self.draws = self.taken = self.spam = self.replays = 0
         self._store = store
+        self._here = store if isinstance(store, MemoryStore) and not store.shared else None
         self._too_old = 20 * REFRESH_EVERY if store.shared else REFRESH_EVERY  # to take one more update first
         self._window: Window | None = None
         self._refreshing = asyncio.Lock()
         self._background: asyncio.Task[None] | None = None
+
+    def draw_now(self) -> bytes | None:
+        """One of the instances; None where that takes waiting, or where there is none."""
+        instance = self._here.draw_now(self.record) if self._here is not None else None
+        if instance is not None:
+            self.draws += 1
+        return instance
+
+    def offer_now(self, update: bytes, nonce: bytes, ends: int) -> bool:
+        """`offer`; False, with nothing done, where that takes waiting, or another look at the instances."""
+        here, window = self._here, self._window
+        if here is None or window is None or (count := here.count_now(self.record)) >= window.due:
+            return False
+        if not here.spend_now(nonce, ends):
+            raise self._replayed()
+        if not window.admits(update, count):
+            self.spam += 1
+        elif here.replace_now(self.record, update):
+            self.taken += 1
+        return True
 
     async def draw(self) -> bytes:
         """One of the instances."""
@@ -56,8 +82,7 @@ class Pool:
         """Take an update, unless its ticket was used before or it looks like spam; the sender learns of the former."""
         unused, count = await self._store.spend(self.record, nonce, ends)
         if not unused:
-            self.replays += 1
-            raise Refusal(410, "the ticket was used before: draw again")
+            raise self._replayed()
         window = self._window
         if window is None or count >= window.due:
             window = await self._renewed(window, count)
@@ -89,6 +114,10 @@ class Pool:
             self._background.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._background
+
+    def _replayed(self) -> Refusal:
+        self.replays += 1
+        return Refusal(410, "the ticket was used before: draw again")
 
     async def _renewed(self, window: Window | None, count: int) -> Window:
         """A window for an update that comes when the one at hand is due for another look at the instances."""
