@@ -1,7 +1,6 @@
 """A student from a labelled synthetic set: what `blindsight train student` does, without reading any client."""
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -57,10 +56,9 @@ def run_student(
     use_cores()
     made = read_set(folder)
     chosen, classes, about = _labelled(made, labels)
-    numbers = {name: number for number, name in enumerate(classes)}
     held = [place for place, sample in enumerate(made.samples) if sample.sample_id in about.labels]
-    y = np.array([numbers[about.labels[made.samples[place].sample_id]] for place in held], np.int32)
-    if len(np.unique(y)) < 2:
+    truth = [about.labels[made.samples[place].sample_id] for place in held]
+    if len(set(truth)) < 2:
         raise InvalidInput(f"{folder} has examples of fewer than two classes with a label: label some more first")
     columns = {name: column[held] for name, column in made.columns.items()}
     reading = _Reading.of(columns, model, classes)
@@ -71,7 +69,7 @@ def run_student(
     run = runs.begin(_place(made, out), "student", {"set": made.identity, **reading.settings, "labels": chosen})
     trained = train_student(
         reading.numbers(columns),
-        y,
+        np.array([classes.index(name) for name in truth], np.int32),
         model=reading.fresh(),
         steps=steps,
         key=keys.root(),
@@ -81,15 +79,14 @@ def run_student(
     )
     run.write("guarantee.json", made.guarantee.to_dict())
     checkpoints.write(run.path, 1, eqx.filter(trained.model, eqx.is_array), {})
-    run.write(FACTS, reading.to_dict())
+    run.write(FACTS, dataclasses.asdict(reading))
     judge = load_student(run.path)
     found = {name: _measure(judge, people, reading, label) for name, people in measured.items()}
-    counts = Counter(classes[number] for number in y.tolist())
     report = StudentReport(
         title=f"A student from {made.title[:1].lower()}{made.title[1:]}",
         model=reading.kind,
         labels=chosen,
-        counts={name: counts[name] for name in classes},
+        counts={name: truth.count(name) for name in classes},
         raters=about.raters,
         ties=about.ties,
         unlabelled=about.unlabelled,
@@ -98,11 +95,16 @@ def run_student(
         simulation_only=found.get("test"),
         path=run.path,
     )
+    _save(report, run)
+    return report
+
+
+def _save(report: StudentReport, run: runs.Run) -> None:
+    """The report without what is marked `simulation_only`, which lies in a file of that name."""
     report.save(run.path / "report.html")
     run.write("report.json", {name: value for name, value in report.to_dict().items() if name != "simulation_only"})
     if report.simulation_only is not None:
         run.write("simulation_only.json", dict(report.simulation_only))
-    return report
 
 
 def load_student(folder: str | Path) -> Primary:
@@ -172,9 +174,6 @@ class _Reading:
         """Rows with every number on the scale that it has in the set; what is missing lies in the middle."""
         rows = rows.reshape(len(rows), -1).astype(np.float64)
         return np.nan_to_num((rows - np.array(self.middle)) / np.array(self.spread)).astype(np.float32)
-
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "_Reading":
