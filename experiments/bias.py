@@ -54,6 +54,7 @@ from blindsight.models import features
 
 EPSILON, DELTA = 4.0, 1e-6
 RESULTS = Path("experiments/results")
+THICK = ("ink", "intensity", "contrast", "blur", "black", "white")  # cues in which a thick pen shows
 NAMES: dict[str, tuple[str, ...]] = {}
 """Of the cues of pictures and of texts."""
 
@@ -265,7 +266,7 @@ def embedded_writers() -> Pool:
     for name, strength in (("strong slant", style.slant), ("thick pen", style.pen)):
         pool.missing[name] = lambda public, number, s=strength: without(public, pool.place, s, 0.15)
     pool.missing = {"a digit": digit_missing, **pool.missing}
-    pool.answers = {"a digit": says_digit, "strong slant": habit("slant"), "thick pen": habit("ink", "intensity")}
+    pool.answers = {"a digit": says_digit, "strong slant": habit("slant"), "thick pen": habit(*THICK)}
     other = bs.data.embedded("handwriting", clients=100, seed=7, examples=(10, 14)).columns["image"]
     return with_moments(pool, other)
 
@@ -284,7 +285,7 @@ def real_writers() -> Pool:
     pool = Pool(clients, 480, clients.size - 480, "image", {"a digit": digit_missing}, {"a digit": says_digit})
     for name, cue, words in (
         ("strong slant", "edges: slant", ("slant", "vertical")),
-        ("thick pen", "intensity", ("ink", "intensity", "contrast", "blur", "black", "white")),
+        ("thick pen", "intensity", THICK),
     ):
         mean = np.bincount(owner, clients.columns["seen"][:, NAMES["image"].index(cue)]) / clients.sizes
         pool.missing[name] = lambda public, number, s=mean: without(public, pool.place, s, 0.25)
@@ -339,10 +340,11 @@ def measured(pools: dict[str, Callable[[], Pool]], detections: int, matched: int
             print(f"{name} is left out: {error}")
             continue
         row = study(pool, detections, matched) | {"seconds": round(time.time() - began)}
+        row = {key: value for key, value in row.items() if not isinstance(value, dict) or value["runs"]}
         kept = json.loads(path.read_text()) if path.exists() else {}
         kept |= {"epsilon": EPSILON, "delta": DELTA, "hardware": f"{platform.machine()}, two processor cores"}
         kept["command"] = "python experiments/bias.py pictures; python experiments/bias.py texts"
-        kept[name] = row
+        kept[name] = kept.get(name, {}) | row
         path.write_text(json.dumps(kept, indent=1) + "\n")
         print(json.dumps({name: row}, indent=1))
 

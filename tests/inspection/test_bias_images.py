@@ -1,5 +1,7 @@
 """Laws of the discriminator: it reads releases and public data alone, and finds where serving is denser."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,7 @@ def learnt() -> tuple[Discriminator, MomentsPart]:
     shape = part.read(np.full(part.coordinates, 60.0), 0.2)  # of 1,500 clients or so, with little noise
     released = bias_images.public_moments(part, serving, shape, KEY.derive("serving"))
     usual = bias_images.public_moments(part, public.select(np.arange(150)), released, KEY.derive("usual"))
-    about = {"steps": 0, "key": KEY, "progress": lambda done, total: None}
+    about: dict[str, Any] = {"steps": 0, "key": KEY, "progress": lambda done, total: None}
     return bias_images.learn(released, part, usual, public.select(np.arange(150, 300)), **about), part
 
 

@@ -105,9 +105,9 @@ def test_examples_that_only_fill_up_do_not_count():
         assert not sent(part, Batch(one.fields, jnp.zeros(12))).any()
 
 
-def crowd(sizes: tuple[int, ...] = tuple(range(0, 60, 2))) -> Population:
+def crowd(of: tuple[int, ...] = tuple(range(0, 60, 2))) -> Population:
     random = np.random.default_rng(0)
-    sizes = np.array(sizes)
+    sizes = np.array(of)
     columns = {"label": random.integers(0, 3, sizes.sum()), "kind": random.integers(0, 2, sizes.sum())}
     columns["cues"] = random.random((sizes.sum(), 7)).astype(np.float32)
     return look(Population(columns, sizes=sizes, name="crowd"))
@@ -149,7 +149,8 @@ def test_halves_are_drawn_without_a_look_at_the_data():
     assert not np.array_equal(halves(100, b"one"), halves(100, b"other"))
     population = crowd()
     other = population.replace({name: column[::-1] for name, column in population.columns.items()})
-    np.testing.assert_array_equal(*(with_halves(one, b"run").columns["half"] for one in (population, other)))
+    first, second = (with_halves(one, b"run").columns["half"] for one in (population, other))
+    np.testing.assert_array_equal(first, second)
 
 
 def test_clients_without_examples_of_a_kind_are_still_there():

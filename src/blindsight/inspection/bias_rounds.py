@@ -181,7 +181,8 @@ class Rounds:
         measured = self.measure(2, serving, [kinds, habits] if limits else [kinds])
         tested += _kinds_tested(kinds, measured["kinds"], training)
         if limits:
-            tested += bias_findings.compare_habits(measured["ratios"], habits, "habit")
+            both = bias_findings.compare_habits(measured["ratios"], habits, "habit")
+            tested += both[1:]  # who resembles serving less than public clients do has nothing that they lack
         return found
 
     def usual(self, part: MomentsPart, released: Moments) -> Moments:

@@ -6,20 +6,21 @@ half. Of texts, a model of public text says which sentences are unlikely (`bias_
 public data whose own draw counts too (`bias_findings`). All rounds together are (epsilon, delta)-DP for each client.
 """
 
+import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from blindsight import keys, runs
+from blindsight import checkpoints, keys, runs
 from blindsight.accounting.ledger import Ledger
 from blindsight.backends import Backend, Simulation
 from blindsight.data.population import Population
 from blindsight.data.text import Case
-from blindsight.errors import InvalidInput
+from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.inspection import bias_findings
 from blindsight.inspection.bias_asking import Prepared, prepare
 from blindsight.inspection.bias_images import KINDS, Discriminator
@@ -29,6 +30,7 @@ from blindsight.inspection.report import ArmView, Report
 from blindsight.inspection.unknown_models import WordTraining
 from blindsight.keys import Key
 from blindsight.models.primary import Primary, primary
+from blindsight.runs import Run
 
 __all__ = ["bias"]
 
@@ -92,7 +94,7 @@ def bias(
     settings |= {"discover": discover, "train": dataclasses.asdict(training) if training else None}
     settings |= {"simulation_only": {"data": clients.fingerprint}}
     run = runs.create("bias", settings) if out is None else runs.begin(out, "bias", settings)
-    with run.alone():
+    with run.alone(), _taken_back_if_refused(run):
         seed = hashlib.blake2b(run.read("run.json")["id"].encode(), digest_size=32).digest()  # public, and no data
         progress("looking at every client's examples", 0, 4)
         judge = model if model is None or isinstance(model, Primary) else primary(model)
@@ -132,6 +134,17 @@ def bias(
         if any(arm.samples is not None for arm in report.arms):
             report.save_samples(run.path / "samples")
         return report
+
+
+@contextlib.contextmanager
+def _taken_back_if_refused(run: Run) -> Generator[None]:
+    """A run that is refused before anything is released was never begun: what is asked there next may differ."""
+    try:
+        yield
+    except BlindsightError:
+        if checkpoints.newest(run.path / "round-1") is None:
+            (run.path / "run.json").unlink(missing_ok=True)
+        raise
 
 
 def _kinds(found: Discriminator | None, compared: Sequence[Compared], classes: tuple[str, ...]) -> tuple[Kind, ...]:

@@ -1,0 +1,83 @@
+"""`blindsight inspect bias` from the command line: it answers, refuses in one sentence, and takes no private data."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from blindsight.cli import app
+from blindsight.errors import InvalidInput, PrivacyError
+
+WORDS = np.array(["we", "have", "a", "cat", "and", "the", "dog", "is", "here", "now"])
+
+
+def table(path: Path, seed: int, odd: float = 0.0, clients: int = 120) -> Path:
+    """Authors of twelve sentences; some of them write of other things."""
+    random, lines = np.random.default_rng(seed), ["author,text,region"]
+    for author in range(clients):
+        own = ["zorg", "quux", "blip"] if random.random() < odd else []
+        for _ in range(12):
+            region = random.choice(["north", "south"])
+            lines.append(f"{path.stem}-{author},{' '.join(random.choice([*WORDS, *3 * own], 7))}.,{region}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def inspected(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BLINDSIGHT_LEDGER", str(tmp_path / "ledger.db"))
+    table(tmp_path / "private.csv", 0, odd=0.4)
+    table(tmp_path / "public.csv", 1)
+
+    def call(*options: str):
+        return CliRunner().invoke(app, ["inspect", "bias", "private.csv", "--client", "author", *options])
+
+    return call
+
+
+def test_it_says_what_public_text_lacks(inspected):
+    asked = ["--reference", "public.csv", "--input", "text", "--by", "region", "--value", "north", "--value", "south"]
+    result = inspected(*asked, "--epsilon", "8", "--json")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["task"] == "bias"
+    assert report["outcome"] == "difference"
+    assert report["guarantee"]["epsilon"] <= 8
+    lines = {(one["about"], one["name"]): one["verdict"] for one in report["bias"]["compared"]}
+    assert lines["likelihood", "unlikely"] == "more"
+    assert lines["region", "north"] == "alike"
+    assert list(Path("runs").glob("bias-*/report.html"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "--reference DATA"),
+        (["--reference", "nowhere.csv"], "nowhere.csv"),
+        (["--reference", "public.csv", "--input", "photo"], "there is no 'photo'"),
+        (["--reference", "public.csv", "--suspect", "invert"], "--suspect is for questions about faults"),
+        (["--reference", "public.csv", "--forming", "eligible"], "--forming is for arms"),
+        (["--reference", "public.csv", "--low", "0.5"], "--low is for blindsight inspect slices"),
+        (["--reference", "public.csv", "--case", "upper"], "case is lower or keep"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_in_one_sentence(inspected, options, words):
+    refused = inspected(*options).exception
+    assert isinstance(refused, InvalidInput)
+    assert words in str(refused)
+    assert not list(Path("runs").glob("*/run.json"))  # another question may be asked there
+
+
+def test_private_data_are_not_public(inspected):
+    refused = inspected("--reference", "./private.csv").exception
+    assert isinstance(refused, PrivacyError)
+    assert "are the clients that are protected" in str(refused)
+
+
+def test_options_of_bias_are_refused_elsewhere():
+    refused = CliRunner().invoke(app, ["inspect", "sanity", "handwriting", "--class", "3"]).exception
+    assert isinstance(refused, InvalidInput)
+    assert "--class is for blindsight inspect bias" in str(refused)
