@@ -4,14 +4,24 @@ import dataclasses
 import json
 from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pyarrow.parquet as pq
 import pytest
 
 from blindsight import config, runs, trees
 from blindsight.accounting.bayesian import BayesianAccountant
+from blindsight.backends import Batch
 from blindsight.backends.paired import bayesian_config
 from blindsight.data import embedded
 from blindsight.errors import InvalidInput
+from blindsight.inspection.synthetic_set import read_set
 from blindsight.jobs import train as jobs
+from blindsight.jobs.gan import gan_metrics, save_made
+from blindsight.models.coding import Images
+from blindsight.models.gan import GAN
+from blindsight.training import Trained
 
 TABLE: dict[str, Any] = {
     "name": "made",
@@ -72,6 +82,32 @@ def test_both_accountants_stand_side_by_side_and_a_run_that_goes_on_is_accounted
     (out / "bayesian.jsonl").write_text("".join(whole[1:]))
     with pytest.raises(InvalidInput, match="has no pairs of some of the 4 rounds"):
         jobs.run_training(longer, out=out, population=digits)
+
+
+class Bright(eqx.Module):
+    """A critic that adds up the pixels."""
+
+    def __call__(self, x, labels, weight):
+        return jnp.sum(x, axis=(1, 2, 3))
+
+
+class Grey(eqx.Module):
+    """A generator of images in one grey for each class."""
+
+    def __call__(self, latents, labels):
+        return jnp.broadcast_to(labels.astype(jnp.float32)[:, None, None, None] / 10, (len(labels), 8, 8, 1))
+
+
+def test_samples_are_of_every_class_in_turn_and_under_the_runs_guarantee(digits, tmp_path):
+    gan = GAN(Grey(), Bright(), Images(8, 8), 2, 10)
+    guarantee = jobs.asked_privacy(changed(), 1797).guarantee(delta=1e-5)
+    trained = Trained(gan, guarantee, 3, "finished", {}, tmp_path)
+    save_made(changed(gan={"samples": 20}), trained, digits.classes["label"])
+    assert read_set(tmp_path / "samples").guarantee == guarantee
+    assert pq.read_table(tmp_path / "samples" / "samples.parquet")["class"].to_pylist() == [*range(10)] * 2
+    assert (tmp_path / "samples.png").stat().st_size > 100
+    batch = Batch({"image": jnp.full((2, 8, 8), 255, jnp.uint8), "label": jnp.array([0, 5])}, jnp.ones(2))
+    assert float(gan_metrics()["margin"](gan, batch, jax.random.key(0))) == pytest.approx(64 * 0.75)
 
 
 def test_noise_is_solved_for_the_critic_alone_and_the_pair_is_as_asked(digits):
