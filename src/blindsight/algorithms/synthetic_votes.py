@@ -36,6 +36,7 @@ from blindsight.mechanisms.release import marked
 __all__ = ["Aggregated", "NoisyVotes", "aggregate", "majority", "share_noise"]
 
 _APART = "no example lies with two parties"
+_STEADY = "whether and when a party answers does not depend on its examples"
 _COUNTED = "whoever adds up the votes keeps each party's to themselves: a trusted counter, or secure aggregation"
 
 
@@ -152,7 +153,7 @@ def aggregate(
         )
     progress(f"training on {int(clear.sum()):,} samples")
     model = _trained(train, questions[clear], labels[clear])
-    assumed = (_APART, _COUNTED) if isinstance(votes, NoisyVotes) else (_APART,)
+    assumed = (_APART, _STEADY, _COUNTED) if isinstance(votes, NoisyVotes) else (_APART, _STEADY)
     guarantee = _worst(list(table.spent.values()), assumed)
     return Aggregated(model, guarantee, questions[clear], labels[clear], len(questions), table.spent, table.failures)
 

@@ -7,6 +7,7 @@ and answers requests over one pipe with the bytes of `wire`. `Here` does the sam
 import contextlib
 import dataclasses
 import multiprocessing
+import threading
 import time
 import traceback
 from multiprocessing.connection import Connection
@@ -61,9 +62,9 @@ class Process:
         return self._process.pid
 
     def ask(self, header: dict[str, Any], array: np.ndarray | None = None) -> None:
-        """Send a request; a process that is gone is found when its answer is waited for."""
-        with contextlib.suppress(OSError):
-            self._pipe.send_bytes(wire.encode(header, array))
+        """Send a request; a process that is gone, or does not listen, is found when its answer is waited for."""
+        message = wire.encode(header, array)
+        threading.Thread(target=self._send, args=(message,), daemon=True).start()
 
     def reply(self, until: float) -> Reply:
         """The answer; a process that does not give one in time is ended."""
@@ -78,12 +79,14 @@ class Process:
         return _read(message)
 
     def close(self) -> None:
-        """End the process, by force if it does not go."""
+        """End the process; whatever it was at, its ledger is whole."""
+        self._process.kill()
+        self._process.join()
         self._pipe.close()
-        self._process.join(1)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+
+    def _send(self, message: bytes) -> None:
+        with contextlib.suppress(OSError):
+            self._pipe.send_bytes(message)
 
 
 class Here:
