@@ -1,0 +1,192 @@
+"""What the service's own code costs for a draw and its update: processor time in one process, without sockets.
+
+    python benchmarks/service_steps.py [--weights 387] [--pairs 20000] [--out RESULTS.json]
+
+`benchmarks/service.py` measures whole servers and wants a quiet machine. Here the bare handler of that benchmark and
+the service take turns, a few hundred pairs each, in one process: first called as functions (`handler`), then through
+uvicorn's HTTP protocol with 16 connections whose transport only keeps what is written (`protocol`). Other work on the
+machine slows both alike, so medians over turns of the difference and of the ratio can be read on a busy one too. What
+is missing is the kernel's part, which is the same for both and makes the ratio of whole servers better than this one.
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from service import ADMIN, TOKEN, bare, write
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from blindsight.algorithms.draw_and_discard import Task
+from blindsight.service import Settings
+from blindsight.service.app import Service
+from blindsight.service.registry import Registry
+
+TURN = 320  # pairs
+CONNECTIONS = 16
+DRAW, UPDATE = "/v1/models/load/draw", "/v1/models/load/update"
+
+
+class Handler:
+    """An application, called as a function: what it is sent is made beforehand, what it answers is kept."""
+
+    def __init__(self, app: Any, task: Task) -> None:
+        self._app = app
+        self._start: dict[str, Any] = {}
+        self._body = b""
+        self._token = [(b"host", b"127.0.0.1:8752"), (b"authorization", f"Bearer {TOKEN}".encode())]
+        self._about = [
+            (b"content-type", b"application/octet-stream"),
+            (b"blindsight-version", task.version.encode()),
+            (b"content-length", b"%d" % (4 * task.weights)),
+        ]
+
+    async def turn(self) -> float:
+        """Seconds of processor time for `TURN` pairs."""
+        began = time.process_time()
+        for _ in range(TURN):
+            await self._app({"type": "http", "method": "GET", "path": DRAW, "headers": self._token}, None, self._send)
+            ticket = (b"blindsight-ticket", dict(self._start["headers"])[b"blindsight-ticket"])
+            headers = [*self._token, *self._about, ticket]
+            await self._app(
+                {"type": "http", "method": "POST", "path": UPDATE, "headers": headers}, self._receive, self._send
+            )
+        return time.process_time() - began
+
+    async def _receive(self) -> dict[str, Any]:
+        return {"type": "http.request", "body": self._body, "more_body": False}
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self._start = message
+        elif self._start["status"] == 200:
+            self._body = message["body"]
+
+
+class Transport(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+
+    def write(self, data: Any) -> None:
+        """Keep `data`."""
+        self.written.append(data)
+
+    def is_closing(self) -> bool:
+        """Never."""
+        return False
+
+    def pause_reading(self) -> None:
+        """Nothing is read."""
+
+    resume_reading = close = pause_reading
+
+
+class Protocol:
+    """An application behind uvicorn's protocol, set up as the service sets it up, on connections without sockets."""
+
+    def __init__(self, app: Any, task: Task) -> None:
+        config = uvicorn.Config(app, ws="none", lifespan="off", access_log=False, log_config=None, proxy_headers=False)
+        config.load()
+        state = ServerState()
+        state.default_headers = [(b"date", b"Sun, 15 Nov 2026 12:00:00 GMT")]
+        self._all = [HttpToolsProtocol(config, state, {}) for _ in range(CONNECTIONS)]
+        for one in self._all:
+            one.connection_made(Transport())
+        token = f"Host: 127.0.0.1:8752\r\nAuthorization: Bearer {TOKEN}\r\n"
+        self._draw = f"GET {DRAW} HTTP/1.1\r\n{token}\r\n".encode()
+        self._update = (
+            f"POST {UPDATE} HTTP/1.1\r\n{token}Content-Type: application/octet-stream\r\n"
+            f"Blindsight-Version: {task.version}\r\nContent-Length: {4 * task.weights}\r\nBlindsight-Ticket: "
+        ).encode()
+
+    async def turn(self) -> float:
+        """Seconds of processor time for `TURN` pairs."""
+        used = 0.0
+        for _ in range(TURN // CONNECTIONS):
+            used += await self._ask([self._draw] * CONNECTIONS)
+            used += await self._ask([self._with_ticket(one.transport.written) for one in self._all])  # pyright: ignore
+        return used
+
+    async def _ask(self, requests: list[bytes]) -> float:
+        for one in self._all:
+            one.transport.written.clear()  # pyright: ignore
+        began = time.process_time()
+        for one, request in zip(self._all, requests, strict=True):
+            one.data_received(request)
+        while not all(one.cycle.response_complete for one in self._all):
+            await asyncio.sleep(0)
+        return time.process_time() - began
+
+    def _with_ticket(self, written: list[bytes]) -> bytes:
+        head, body = written
+        ticket = head.partition(b"blindsight-ticket: ")[2][:64]
+        return self._update + ticket + b"\r\n\r\n" + body
+
+
+async def measure(weights: int, pairs: int) -> dict[str, Any]:
+    """Both ways of asking, both applications by turns."""
+    task = Task(model="load", family="custom", weights=weights, unit="feature", epsilon=1.0)
+    with tempfile.TemporaryDirectory() as folder:
+        task_file, tokens = Path(folder) / "load.json", Path(folder) / "tokens.toml"
+        task_file.write_text(json.dumps(task.to_dict()), encoding="utf-8")
+        tokens.write_text(f'admin = ["{ADMIN}"]\n[models]\nload = ["{TOKEN}"]\n', encoding="utf-8")
+        registry = Registry(Settings(port=0, data=None, tasks=(task_file,), tokens=tokens, rate_per_s=0.0))
+        await registry.open()
+    service = Service(registry)
+    gc.freeze()
+    found: dict[str, Any] = {"weights": weights}
+    for asked in (Handler, Protocol):
+        both = asked(bare(weights), task), asked(service, task)
+        turns = [[1e6 / TURN * await one.turn() for one in both] for _ in range(pairs // TURN + 3)][3:]
+        found[asked.__name__.lower()] = {
+            "bare_us": statistics.median(one for one, _ in turns),
+            "memory_us": statistics.median(other for _, other in turns),
+            "more_us": statistics.median(other - one for one, other in turns),
+            "memory_to_bare": statistics.median(one / other for one, other in turns),
+        }
+    pool = registry.pools["load"]
+    found |= {"taken": pool.taken, "spam": pool.spam, "replayed": pool.replays}
+    await registry.close()
+    return found
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weights", type=int, nargs="+", default=[387])
+    parser.add_argument("--pairs", type=int, default=20_000)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    loop: Any = None
+    try:
+        import uvloop
+
+        loop = uvloop.new_event_loop
+    except ImportError:
+        print("without uvloop")
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; microseconds of processor time for a pair")
+    print("weights             bare    memory   more   ratio")
+    results: list[dict[str, Any]] = []
+    for weights in asked.weights:
+        with asyncio.Runner(loop_factory=loop) as runner:
+            results.append(runner.run(measure(weights, asked.pairs)))
+        for name in ("handler", "protocol"):
+            row = results[-1][name]
+            print(f"{weights:7,} {name:9} {row['bare_us']:7.1f} {row['memory_us']:9.1f} {row['more_us']:6.1f}", end="")
+            print(f"   {row['memory_to_bare']:.3f}", flush=True)
+    write(asked.out, {"results": results})
+
+
+if __name__ == "__main__":
+    main()
