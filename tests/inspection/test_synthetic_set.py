@@ -37,6 +37,12 @@ def test_a_set_is_found_in_the_folder_of_its_run_and_told_from_others(make_set, 
     assert make_set(folder=tmp_path / "again").identity != ""
 
 
+def test_where_nobody_proposed_a_label_the_generator_did(make_set):
+    made = make_set(proposed=False)
+    assert made.proposer == "the generator"
+    assert all(sample.proposed == sample.own is not None for sample in made.samples)
+
+
 def test_a_set_without_classes_has_none(make_set):
     made = make_set(classes=(), proposed=False)
     assert made.classes == ()

@@ -36,8 +36,8 @@ class Sample:
 class SyntheticSet:
     """Synthetic samples, and the guarantee that covers them and whatever is made of them.
 
-    `identity` tells one set from any other; `proposer` is who proposed labels, `names` what the numbers in a column of
-    the rows stand for.
+    `identity` tells one set from any other; `proposer` is who proposed labels (the generator, by the class it was asked
+    for, where nobody else did), `names` what the numbers in a column of the rows stand for.
     """
 
     folder: Path
@@ -46,7 +46,7 @@ class SyntheticSet:
     classes: tuple[str, ...]
     identity: str
     samples: tuple[Sample, ...]
-    proposer: str = ""
+    proposer: str = BY_GENERATOR
     names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict[str, tuple[str, ...]])
 
     @functools.cached_property
@@ -106,7 +106,7 @@ def read_set(folder: str | Path) -> SyntheticSet:
         classes=classes,
         identity=hashlib.sha256(path.read_bytes()).hexdigest()[:32],
         samples=_samples(table, classes, about),
-        proposer=str(about.get("proposer", "")),
+        proposer=str(about.get("proposer") or BY_GENERATOR),
         names={field: tuple(names) for field, names in about.get("names", {}).items()},
     )
 
@@ -123,7 +123,7 @@ def _samples(table: Any, classes: tuple[str, ...], about: Mapping[str, Any]) -> 
             picture=(row.get("image") or {}).get("bytes"),
             row={field: row[field] for field in fields} or None,
             own=name(row["class"]),
-            proposed=name(row.get("pred")),
+            proposed=name(row.get("pred", row["class"])),
             score=row.get("score"),
         )
         for row in table.to_pylist()
