@@ -7,6 +7,7 @@ import numpy as np
 
 from blindsight.models.encodings import Spectrum
 from blindsight.models.features import Features
+from blindsight.models.wavelets import Wavelets
 
 __all__ = ["denoised"]
 
@@ -21,7 +22,9 @@ def denoised(
     `noise` is the standard deviation in every mean feature of each arm and class, `counts` how much there is of each.
     """
     parts = features.unpack(means)
-    if not isinstance(features.encoding, Spectrum):  # a generator of shares cannot follow noise below 0 or above 1
+    if not isinstance(
+        features.encoding, Spectrum | Wavelets
+    ):  # a generator of shares cannot follow noise below 0 or above 1
         return parts, parts["mean"], None
     scales = features.scales
     mean = _shrunk_means(parts["mean"], noise / scales["mean"], counts)

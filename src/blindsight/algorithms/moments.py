@@ -20,6 +20,7 @@ import numpy as np
 import optax
 
 from blindsight import trees
+from blindsight.accounting.events import Event
 from blindsight.accounting.guarantee import Guarantee, certify
 from blindsight.accounting.ledger import Ledger
 from blindsight.accounting.planning import solve_noise
@@ -35,7 +36,7 @@ from blindsight.models.generators import ImageGenerator, RowGenerator, generator
 from blindsight.participation import full
 from blindsight.selection import Arms, everything
 
-__all__ = ["Moments", "MomentsPart", "fit", "frequencies_for", "measure", "moments_part"]
+__all__ = ["Moments", "MomentsPart", "fit", "frequencies_for", "measure", "moments_part", "release"]
 
 _COUNT = 0.4  # the weight of an example's share beside its features, whose typical length is 1
 _TYPICAL_EXAMPLES = 16  # clients with fewer have longer vectors and are clipped a little
@@ -167,16 +168,30 @@ def measure(
     """
     arms = Arms({"all": everything()}) if arms is None else arms.fit(population)
     part = MomentsPart.of(features, arms, population, label=label)
-    participation = full(population.size)
     if math.isinf(epsilon):
         mechanism = without_noise()
     else:
-        noise = solve_noise(
-            lambda z: participation.event(gaussian(z, sampler=sampler).event_for(part.coordinates)),
-            epsilon=epsilon,
-            delta=delta,
-        )
-        mechanism = gaussian(noise, sampler=sampler)
+        event = lambda z: gaussian(z, sampler=sampler).event_for(part.coordinates)  # noqa: E731
+        mechanism = gaussian(solve_noise(event, epsilon=epsilon, delta=delta), sampler=sampler)
+    moments, event = release(population, part, arms, mechanism, key=key, ledger=ledger, backend=backend)
+    guarantee = certify(event, delta=delta, participation=f"full: all {population.size:,}")
+    return dataclasses.replace(moments, guarantee=guarantee)
+
+
+def release(
+    population: Population,
+    part: MomentsPart,
+    arms: Arms,
+    mechanism: Any,
+    *,
+    key: Key,
+    ledger: Ledger,
+    backend: Backend | None = None,
+) -> tuple[Moments, Event]:
+    """Moments through this mechanism, and the event of it, for callers that account for several releases together.
+
+    The ledger has the event before any noise is drawn; `key` must never be used for another release.
+    """
 
     def client_update(broadcast: Any, examples: Examples, key: jax.Array) -> jax.Array:
         del broadcast
@@ -184,12 +199,12 @@ def measure(
         batch = examples.batch(examples.order(size, key=None), 0, size)
         return part.client_part(batch, arms.masks(batch), key)
 
-    everyone = np.arange(population.size)
+    participation, everyone = full(population.size), np.arange(population.size)
     cohort = (backend or Simulation(population)).cohort(
         everyone, n_expected=participation.n_expected, key=key.derive("clients")
     )
     total = cohort.sum(client_update, (), l2_bound=part.bound, grid=mechanism.grid(part.bound))
-    release = publish(
+    found = publish(
         mechanism,
         total,
         key=key.derive("noise"),
@@ -198,8 +213,8 @@ def measure(
         participation=participation,
         note=f"moments of {len(arms)} arms and {len(part.classes)} classes",
     )
-    guarantee = certify(release.event, delta=delta, participation=f"full: all {population.size:,}")
-    return part.read(np.asarray(release.value) * total.n_expected, release.noise_std * total.n_expected, guarantee)
+    moments = part.read(np.asarray(found.value) * total.n_expected, found.noise_std * total.n_expected)
+    return moments, found.event
 
 
 def frequencies_for(

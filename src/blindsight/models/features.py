@@ -9,6 +9,7 @@ reference images are public. No example's features are longer than `bound`, what
 examples        c                                        products
 ==============  =======================================  ==================================================
 images          low frequencies, evenly spread           all: the covariance of the picture
+images          strokes, where some images differ most   all: the covariance of strokes
 tables          categories and bins as 0 and 1           of different columns: all two-way tables
 text            hashed runs of characters                none
 ==============  =======================================  ==================================================
@@ -27,8 +28,9 @@ from scipy import fft
 from blindsight.errors import InvalidInput
 from blindsight.models.coding import Category, Number, Rows
 from blindsight.models.encodings import Encoding, Marginals, Ngrams, Spectrum, channels_of
+from blindsight.models.wavelets import Wavelets
 
-__all__ = ["Features", "images", "rows", "text"]
+__all__ = ["Features", "images", "rows", "strokes", "text"]
 
 _WAVELENGTHS = (1.0, 2.0)  # of random waves, in typical distances between two examples
 
@@ -156,6 +158,15 @@ def images(
         "1/f" if reference is None else "of public images",
     )
     return _features(encoding, waves, seed)
+
+
+def strokes(reference: np.ndarray, *, size: int = 100, field: str = "image") -> Features:
+    """Features of images by the strokes and edges in them: what tells classes apart, where frequencies do not.
+
+    `reference` are images, (n, *shape), that are public or were generated from what has been released: strokes are kept
+    along the `size` directions in which these differ most.
+    """
+    return _features(Wavelets.of_images(np.asarray(reference), size, field=field), 0, 0)
 
 
 def rows(columns: Rows | Sequence[Number | Category], *, bins: int = 12, waves: int = 0, seed: int = 0) -> Features:

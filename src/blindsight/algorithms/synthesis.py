@@ -1,0 +1,178 @@
+"""Images and their labels from two private sums: what a class looks like, then which strokes it is made of.
+
+The first release holds the moments of every class in low frequencies (`moments`), and gives a generator whose images
+are blurred, because no normal distribution of pixels is sharp. What differs most between *those* images says which
+strokes to ask about; asking so costs nothing. The second release holds the moments of every class in these strokes, and
+gives a classifier at once (`annotator`). Then images are drawn and redrawn until their strokes are a draw from the
+second release and their frequencies likely under the first. All of it but the two sums is post-processing.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from blindsight.accounting.events import Composed, Event
+from blindsight.accounting.guarantee import Guarantee, certify
+from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.planning import solve_noise
+from blindsight.algorithms.annotator import Annotator, annotator
+from blindsight.algorithms.moments import MomentsPart, fit, release
+from blindsight.backends import Backend
+from blindsight.data.population import Population
+from blindsight.errors import InvalidInput
+from blindsight.keys import Key
+from blindsight.mechanisms import gaussian, without_noise
+from blindsight.mechanisms.noise import Sampler
+from blindsight.models.features import Features, strokes
+from blindsight.models.generators import ImageGenerator, draw
+from blindsight.selection import Arms, everything
+
+__all__ = ["Synthesis", "plan", "synthesise"]
+
+_SHOWN = 200  # images of each class that say which strokes to ask about
+_RATE, _PIXELS = 0.3, 0.05  # of redrawing: how fast, and how much frequencies count beside strokes
+_BATCH = 250
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Synthesis:
+    """A generator and an annotator, under one guarantee for both: draw from it as often as you like."""
+
+    generator: ImageGenerator
+    annotator: Annotator
+    guarantee: Guarantee
+
+    def blurred(self, per_class: int, *, key: Key, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        """Images of the first release alone, and the classes that they were asked for; class after class."""
+        (drawn,), labels = draw(self.generator, per_class, key=key, spread=spread)
+        return drawn[self.generator.spectrum.field], labels
+
+    def samples(
+        self,
+        per_class: int,
+        *,
+        key: Key,
+        spread: float = 1.0,
+        steps: int = 30,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Images, as bytes, redrawn for so many steps towards strokes of their class, and these classes.
+
+        A `spread` above 1 draws strokes that are rarer than in truth.
+        """
+        if steps < 1:
+            raise InvalidInput(
+                f"images are redrawn for one step at least, got {steps}: `blurred` has them as they were"
+            )
+        images, labels = self.blurred(per_class, key=key.derive("blurred"))
+        wanted = self.annotator.draw(labels, key=key.derive("strokes"), spread=spread)
+        whiten = np.linalg.inv(np.asarray(self.generator.factor[0], np.float64)).astype(np.float32)
+        made: list[np.ndarray] = []
+        for first in range(0, len(images), _BATCH):
+            progress(first, len(images))
+            part = slice(first, first + _BATCH)
+            of_class = jnp.asarray(labels[part])
+            likely = self.generator.mean[0][of_class], jnp.asarray(whiten)[of_class]
+            towards = jnp.asarray(wanted[part])
+            made.append(np.asarray(_redrawn(self._encodings, jnp.asarray(images[part]), towards, likely, steps)))
+        progress(len(images), len(images))
+        return np.round(255 * np.concatenate(made)).astype(np.uint8), labels
+
+    @property
+    def _encodings(self) -> tuple[Any, Any]:
+        return self.annotator.encoding, self.generator.spectrum
+
+
+def plan(
+    first: int, second: int, *, epsilon: float, delta: float, share: float, sampler: Sampler = "exact"
+) -> tuple[Any, Any]:
+    """The two mechanisms for sums of so many coordinates: together (epsilon, delta), the first with its `share`.
+
+    Gaussian releases compose by the sum of their squared inverse noise multipliers, of which each gets its share; an
+    infinite epsilon is a run without noise.
+    """
+    if not 0 < share < 1:
+        raise InvalidInput(f"each release needs a share of the budget, between 0 and 1, got {share}")
+    if math.isinf(epsilon):
+        return without_noise(), without_noise()
+    both = lambda z: [gaussian(z / math.sqrt(part), sampler=sampler) for part in (share, 1 - share)]  # noqa: E731
+
+    def event(z: float) -> Event:
+        return Composed(tuple(one.event_for(size) for one, size in zip(both(z), (first, second), strict=True)))
+
+    one, other = both(solve_noise(event, epsilon=epsilon, delta=delta))
+    return one, other
+
+
+def synthesise(
+    population: Population,
+    features: Features,
+    *,
+    epsilon: float,
+    delta: float,
+    key: Key,
+    ledger: Ledger,
+    size: int = 100,
+    share: float = 0.4,
+    label: str = "label",
+    backend: Backend | None = None,
+    sampler: Sampler = "exact",
+) -> Synthesis:
+    """A generator and an annotator of the images of `population`, whose classes are public, from two releases.
+
+    `features` are those of the first (`models.features.images`), `size` the number of strokes in the second. With one
+    image for each client this is privacy for every image; with more, for all that a client has.
+
+    **Guarantee**: (epsilon, delta) for each client, both releases together; each is in the ledger before its noise is
+    drawn.
+    """
+    arms = Arms({"all": everything()})
+    looks = MomentsPart.of(features, arms, population, label=label)
+    second = len(looks.classes) * (1 + size + size * (size + 1) // 2)
+    mechanisms = plan(looks.coordinates, second, epsilon=epsilon, delta=delta, share=share, sampler=sampler)
+    ask = functools.partial(release, population, arms=arms, ledger=ledger, backend=backend)
+    moments, looked = ask(looks, mechanism=mechanisms[0], key=key.derive("looks"))
+    generator = fit(moments, key=key, steps=0)
+    if not isinstance(generator, ImageGenerator):
+        raise InvalidInput("only images are made of strokes: use algorithms.moments for rows")
+    (shown,), _ = draw(generator, _SHOWN, key=key.derive("shown"))
+    seen = strokes(shown[generator.spectrum.field], size=size, field=generator.spectrum.field)
+    parts = dataclasses.replace(looks, features=seen)
+    moments, stroked = ask(parts, mechanism=mechanisms[1], key=key.derive("strokes"))
+    together = certify(
+        Composed((looked, stroked)), delta=delta, participation=f"full: all {population.size:,}, in both releases"
+    )
+    return Synthesis(generator, dataclasses.replace(annotator(moments), guarantee=together), together)
+
+
+@functools.partial(jax.jit, static_argnames="steps")
+def _redrawn(encodings: Any, images: jax.Array, towards: jax.Array, likely: Any, steps: int) -> jax.Array:
+    """The images, from 0 to 1, after so many steps of Adam on the logits of their pixels."""
+    look, spectrum = encodings
+    mean, whiten = likely
+
+    def distance(logits: jax.Array) -> jax.Array:
+        pixels = jax.nn.sigmoid(logits)
+        strokes_off = jnp.sum(jnp.square(look.of(pixels) - towards), axis=1)
+        unlikely = jnp.mean(jnp.square(jnp.einsum("nij,nj->ni", whiten, spectrum.of(pixels) - mean)), axis=1)
+        return jnp.sum(strokes_off + _PIXELS * unlikely)
+
+    optimizer = optax.adam(optax.cosine_decay_schedule(_RATE, steps))
+
+    def step(state: Any, _: None) -> tuple[Any, None]:
+        logits, moments = state
+        updates, moments = optimizer.update(jax.grad(distance)(logits), moments)
+        return (optax.apply_updates(logits, updates), moments), None
+
+    with jax.numpy_dtype_promotion("standard"):  # which Optax needs
+        grey = 0.02 + 0.9 * images.astype(jnp.float32) / 255  # black and white lie infinitely far off
+        logits = jnp.log(grey / (1 - grey))
+        (logits, _), _ = jax.lax.scan(step, (logits, optimizer.init(logits)), None, length=steps)
+    return jax.nn.sigmoid(logits)
