@@ -3,12 +3,13 @@
 import json
 import socket
 import sys
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from blindsight import cli
-from blindsight.errors import BlindsightError
+from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.studio.labels import Decision, Labels
 
 
@@ -56,6 +57,20 @@ def test_without_its_extra_it_says_what_to_install(make_set, monkeypatch):
     code, _, refusal = run("label", str(make_set().folder))
     assert code == 2
     assert "pip install 'blindsight[studio]'" in refusal
+
+
+def test_inspect_labelling_asks_for_what_was_asked(monkeypatch, tmp_path):
+    asked: dict[str, Any] = {}
+
+    def remember(clients: Any, **settings: Any) -> None:
+        asked.update(settings, clients=clients)
+        raise InvalidInput("enough")
+
+    monkeypatch.setattr("blindsight.jobs.inspect.labelling", remember)
+    words = ["--samples", "70", "--train", "--epsilon", "2", "--out", str(tmp_path / "run")]
+    assert run("inspect", "labelling", "digits", *words)[2] == "enough"
+    assert (asked["samples"], asked["train"], asked["epsilon"]) == (70, True, 2.0)
+    assert (asked["clients"].name, asked["inputs"], asked["out"]) == ("digits", "image", tmp_path / "run")
 
 
 def test_bad_requests_are_one_sentence(make_set, tmp_path):
