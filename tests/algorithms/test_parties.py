@@ -61,16 +61,19 @@ FEATURES = features.images((8, 8), frequencies=9)
 @pytest.mark.parametrize("grid", [None, 2.0**-20])
 def test_an_example_adds_at_most_one_to_its_class_and_nothing_to_another(grid):
     images, labels = bars(count=6)
-    images[0] = 255  # longer than features are meant to be
+    images[0] = [[255] * 4 + [0] * 4] * 8  # as long as an image can be: a third longer than one part may
     images[1] = 0
     labels[:2] = 0, 1
+    lengths: list[float] = []
     whole = class_sums(FEATURES, {"image": images}, labels, 2, grid=grid)
     for row in range(6):
         rest = np.arange(6) != row
         less = class_sums(FEATURES, {"image": images[rest]}, labels[rest], 2, grid=grid)
         moved = (np.asarray(whole.value, np.float64) - np.asarray(less.value, np.float64)) * (grid or 1.0)
-        assert np.linalg.norm(moved) <= 1 + (2e-6 if grid is None else 1e-12)
+        lengths.append(float(np.linalg.norm(moved)))
+        assert lengths[-1] <= 1 + (2e-6 if grid is None else 1e-12)
         assert not moved[0, 1 - labels[row]].any()
+    assert lengths[0] > 0.99
     assert (whole.l2_bound, whole.n_expected) == (1.0, 1.0)
 
 

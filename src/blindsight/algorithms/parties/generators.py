@@ -1,7 +1,7 @@
 """Ways in which a party makes examples that may leave: one noisy sum, or training under privacy.
 
-`OneShot` is the default and the best: one release, from which everything else is post-processing. `TrainedPrivately`
-takes any generative model that trains by rounds (a GAN, a DCGAN, an autoencoder), one example a client of its own.
+`OneShot` is the one to begin with: one release, from which everything else is post-processing. `TrainedPrivately` takes
+any generative model that trains by rounds (a GAN, a DCGAN, an autoencoder), one example a client of its own.
 """
 
 import dataclasses
