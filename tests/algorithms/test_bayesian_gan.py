@@ -125,8 +125,8 @@ def by_hand(data, start, made, penalty, clip) -> np.ndarray:
 @pytest.mark.parametrize("clip", [0.5, 4.0])
 def test_a_step_is_the_clipped_real_half_and_the_clipped_made_half(penalty, clip):
     """With a clip of 0.5 the penalty and the score are clipped together: apart, or outside, they add up otherwise."""
-    data, start, made = population(), np.array([0.6, 1.2]), np.array([0.3, -0.1])
-    algorithm = trained(plane(), protected(clip=clip), penalty=penalty)
+    data, start, made = population(), np.array([0.6, 1.2]), np.array([0.9, -0.5])
+    algorithm = trained(plane(start, made), protected(clip=clip), penalty=penalty)
     state = run(algorithm, Simulation(data))
     expected = by_hand(data, start, made, penalty, clip)
     np.testing.assert_allclose(state.params.weight, expected, atol=2e-4)
