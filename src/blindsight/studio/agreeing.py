@@ -126,7 +126,7 @@ def _rater(labels: Labels, name: str) -> Rater:
         len(labelled),
         len(stands) - len(labelled),
         statistics.median(one.seconds for one in stands) if stands else None,
-        statistics.mean(proposed) if known and proposed else None,
+        statistics.fmean(proposed) if known and proposed else None,
     )
 
 
@@ -134,7 +134,7 @@ def _pairs(said: Mapping[str, Mapping[str, str]]) -> Iterator[Pair]:
     for one, other in itertools.combinations(said, 2):
         both = [(said[one][sample], said[other][sample]) for sample in said[one] if sample in said[other]]
         if both:
-            yield Pair((one, other), len(both), statistics.mean(a == b for a, b in both), _cohen(both))
+            yield Pair((one, other), len(both), statistics.fmean(a == b for a, b in both), _cohen(both))
 
 
 def _cohen(both: list[tuple[str, str]]) -> float | None:
@@ -151,7 +151,7 @@ def _fleiss(rows: list[Counter[str]]) -> float | None:
     raters = rows[0].total() if rows else 0
     if len(used) < 2 or raters < 2:
         return None
-    agreed = statistics.mean(sum(n * (n - 1) for n in row.values()) / (raters * (raters - 1)) for row in rows)
+    agreed = statistics.fmean(sum(n * (n - 1) for n in row.values()) / (raters * (raters - 1)) for row in rows)
     by_chance = sum((n / used.total()) ** 2 for n in used.values())
     return (agreed - by_chance) / (1 - by_chance)
 
