@@ -43,7 +43,8 @@ KINDS = 4
 TOP = 0.1
 """The part of public pictures that are denser in serving than all others: where serving has more, it has more there."""
 
-_SYNTHETIC = 4000  # samples of either side
+_SYNTHETIC, _MOST = 4000, 1200  # samples of either side, and of a class at most
+_SPREAD = 0.75  # of latents on both sides: nearer to what is typical, where noise has made fewer pictures
 _BATCH = 4096
 _SHOWN = 12  # samples of each kind
 _LEARNING: dict[str, Any] = {"epochs": 12, "batch_size": 250, "learning_rate": 3e-3}
@@ -80,7 +81,7 @@ class Discriminator:
     """What was learnt: the logarithm of the ratio of densities, a threshold, and kinds beyond it.
 
     `samples` are synthetic pictures of serving with their `log_ratios`; `kind` is the kind of each, `KINDS` for those
-    that are as in training. `labels` are their classes.
+    that are as in training. `codes` are their low frequencies and `labels` their classes.
     """
 
     network: Any
@@ -88,6 +89,7 @@ class Discriminator:
     heat: float  # calibrates the logits
     threshold: float
     centres: np.ndarray
+    codes: np.ndarray
     samples: np.ndarray
     labels: np.ndarray
     log_ratios: np.ndarray
@@ -101,9 +103,14 @@ class Discriminator:
         return kinds, 1 / (1 + np.exp(-np.clip(self.heat * logits, -30, 30)))
 
     def shown(self, kind: int) -> np.ndarray:
-        """Some samples of a kind, those with the largest ratio first."""
-        order = np.argsort(-self.log_ratios, kind="stable")
-        return self.samples[order[self.kind[order] == kind][:_SHOWN]]
+        """The most typical samples of a kind, of these the ones with the largest ratio first.
+
+        The largest ratios of all are where both generators know nothing, and show that.
+        """
+        own = np.flatnonzero(self.kind == kind)
+        apart = np.square(self.codes[own] - self.centres[kind]).sum(axis=1)
+        typical = own[np.argsort(apart, kind="stable")[:_SHOWN]]
+        return self.samples[typical[np.argsort(-self.log_ratios[typical], kind="stable")]]
 
     def ratio(self, kind: int) -> float:
         """The median ratio of densities among samples of a kind; 1 if there are none."""
@@ -145,7 +152,7 @@ def learn(
     centres = _centres(codes[0][beyond])
     nearest = np.square(codes[0][:, None] - centres[None]).sum(axis=2).argmin(axis=1)
     kind = np.where(beyond, nearest, KINDS)
-    return Discriminator(network, spectrum, heat, threshold, centres, images, labels, heat * logits, kind)
+    return Discriminator(network, spectrum, heat, threshold, centres, codes[0], images, labels, heat * logits, kind)
 
 
 def public_moments(part: MomentsPart, public: Population, released: Moments, key: Key) -> Moments:
@@ -177,14 +184,12 @@ def like_released(sums: np.ndarray, released: Moments, key: Key) -> Moments:
 def _drawn(known: Moments, steps: int, key: Key, progress: Callable[[int, int], None]) -> tuple[np.ndarray, np.ndarray]:
     """Synthetic pictures and their classes, as many of each class as there are."""
     generator = moments.fit(known, key=key, steps=steps, progress=progress)
-    classes = len(known.classes)
-    made, labels = generators.draw(generator, max(_SYNTHETIC // classes, 50), key=key.derive("samples"))
-    (images,) = made[0].values()
     share = np.where(known.is_seen[0], known.counts[0], 0.0)
-    share = share / share.sum() if share.sum() > 0 else np.full(classes, 1 / classes)
-    random = np.random.default_rng(np.frombuffer(key.derive("chosen").secret, np.uint32))
-    weight = share[labels] / np.bincount(labels, minlength=classes)[labels]
-    chosen = random.choice(len(labels), _SYNTHETIC, p=weight / weight.sum())
+    share = share / share.sum() if share.sum() > 0 else np.full(len(share), 1 / len(share))
+    wanted = np.minimum(np.ceil(share * _SYNTHETIC).astype(int), _MOST)
+    made, labels = generators.draw(generator, int(wanted.max()), key=key.derive("samples"), spread=_SPREAD)
+    (images,) = made[0].values()
+    chosen = np.tile(np.arange(wanted.max()), len(share)) < wanted[labels]
     return images[chosen], labels[chosen]
 
 

@@ -166,15 +166,15 @@ def _views(found: Discriminator | None) -> tuple[ArmView, ...]:
     """Samples of both sides, equally many; without pictures the two are only named."""
     if found is None:
         return (ArmView("training"), ArmView("serving"))
-    more, usual = (np.flatnonzero((found.kind == KINDS) == is_usual) for is_usual in (False, True))
-    more = more[np.argsort(-found.log_ratios[more], kind="stable")]
+    more = np.concatenate([found.shown(kind) for kind in range(KINDS)])
+    usual = np.flatnonzero(found.kind == KINDS)
     usual = usual[np.argsort(np.abs(found.log_ratios[usual]), kind="stable")]
-    count = min(len(more), len(usual), 48)
+    count = min(len(more), len(usual))
     if not count:
         return (ArmView("training"), ArmView("serving"))
     return (
         ArmView("as in training", samples=found.samples[usual[:count]]),
-        ArmView("more in serving", samples=found.samples[more[:count]]),
+        ArmView("more in serving", samples=more[:count]),
     )
 
 

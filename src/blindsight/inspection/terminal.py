@@ -76,7 +76,9 @@ def _findings(report: "Report", *, wide: bool) -> RenderableType:
 
 def _cells(one: "Finding", wide: bool) -> list[str]:
     verdict = "[red]found[/]" if one.verdict == "found" else "not found"
-    smallest = "-" if one.smallest is None else f"{100 * one.smallest:.2g} % of clients"
+    smallest = (
+        "-" if one.smallest is None else f"{100 * one.smallest:.2g} %{'' if one.kind == 'share' else ' of clients'}"
+    )
     numbers = [f"{one.effect:+.3g}", f"{one.low:+.3g} to {one.high:+.3g}", smallest] if wide else []
     return [verdict, escape(one.statement), round_up(one.epsilon), *numbers]
 

@@ -24,8 +24,9 @@ def kinds(report: "Report") -> str:
     figures = "".join(_kind(number, kind) for number, kind in enumerate(report.bias.kinds))
     return (
         '<section aria-labelledby="kinds"><h2 id="kinds">Kinds that are denser in serving, by the discriminator</h2>'
-        "<p>Synthetic samples, those with the largest ratio of densities first. Beside them the share of real pictures "
-        "of each kind as the other half of the clients reported it, against public pictures; only that is tested.</p>"
+        "<p>Typical synthetic samples of each kind, those with the largest ratio of densities first. Above them the "
+        "share of real pictures of that kind as the other half of the clients reported it, against public pictures; "
+        "only that is tested. A kind that was not confirmed may be noise.</p>"
         f'<p>{KEYS}</p><div class="panels">{figures}</div></section>'
     )
 
@@ -37,7 +38,7 @@ def _kind(number: int, kind: "Kind") -> str:
     found = _CHIPS[kind.compared.verdict]
     return (
         f'<figure class="column"><figcaption><span class=name>Kind {escape(kind.compared.name)}</span> '
-        f"<small>some {words.number(kind.ratio, 2)} times as dense as in training; {found}</small>"
+        f"<small>{found}</small>"
         f"</figcaption>{_table([kind.compared])}<ol class=tiles>{tiles}</ol></figure>"
     )
 

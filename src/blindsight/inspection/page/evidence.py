@@ -115,7 +115,8 @@ def _table(rows: str) -> str:
 def _row(one: "Finding", limit: float) -> str:
     found = one.verdict == "found"
     p_value = "" if one.p_value is None else f"<small>p {_p(one.p_value)}</small>"
-    smallest = "–" if one.smallest is None else f"{words.percent(one.smallest)} of clients"
+    smallest = "–" if one.smallest is None else words.percent(one.smallest)
+    smallest += " of clients" if one.smallest is not None and one.kind != "share" else ""
     about = ", ".join([one.kind, " – ".join(dict.fromkeys(one.arms))])
     return (
         f'<tr class="{"found" if found else "quiet"}"><td><b>{escape(one.name)}</b> <small>{escape(about)}</small><br>'

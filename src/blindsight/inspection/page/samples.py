@@ -44,13 +44,11 @@ def pictures(report: "Report") -> str:
     about = "Drawn from the same latents in the same order of classes: what differs between neighbours is what differs "
     about = f"{about}between the arms." if len(arms) > 1 else "Drawn from a generator fitted to what was released."
     if report.bias is not None:
-        about = (
-            "Drawn from a generator of the private half: the largest ratios of densities first, beside the usual ones."
-        )
+        about = "From a generator of what was released: what is denser in serving, kind by kind, beside what is usual."
     title = "Samples, side by side" if len(arms) > 1 else "Samples"
     return (
         f'<section aria-labelledby="samples"><h2 id="samples">{title}</h2><p>{about}{left_out}</p>'
-        f"{_controls(report, labels, shown, len(arms))}"
+        f"{_controls(report, labels, shown, 1 if report.bias is not None else len(arms))}"
         f'<div class="columns columns-{min(len(arms), 4)}">{grids}</div></section>'
     )
 
