@@ -99,7 +99,7 @@ def run(
     blurred, drawn = made.blurred(per_class, key=key), made.samples(per_class, key=key)
     redrawn = time.monotonic()
     network = MLP((SIZES[int(epsilon)],), 10, hidden=(256,), key=jax.random.key(seed))
-    models: dict[str, Any] = {"strokes": OnStrokes(made.annotator.encoding, network)}  # type: ignore[arg-type]
+    models: dict[str, Any] = {"strokes": OnStrokes(made.annotator.encoding, network)}
     if not small:
         models["cnn"] = CNN((28, 28), 10, hidden=64, key=jax.random.key(seed))
     for kind, model in models.items():

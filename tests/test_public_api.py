@@ -18,6 +18,7 @@ PINNED = {
     "blindsight.algorithms.parties": "GivenGenerator GivenModel OnMade OnRawData OneShot Party PrivateLinear "
     "PrivateNetwork TrainedPrivately",
     "blindsight.algorithms.synthetic_votes": "Aggregated NoisyVotes aggregate majority share_noise",
+    "blindsight.algorithms.synthesis": "Synthesis plan synthesise",
     "blindsight.audit": "AuditReport Canaries LowerBound Planted client_scores direction_clients direction_scores "
     "exposures extracted joined lower_bound ranks references secret_sharer",
     "blindsight.backends": "Backend Batch ClientUpdate Cohort Debug Examples Simulation use_cores",

@@ -3,6 +3,7 @@
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -10,13 +11,15 @@ from blindsight import keys
 from blindsight.accounting.accountants import epsilon as epsilon_of
 from blindsight.accounting.events import Composed, Gaussian, flatten
 from blindsight.accounting.ledger import Ledger
+from blindsight.algorithms.moments import MomentsPart
 from blindsight.algorithms.synthesis import Synthesis, plan, synthesise
+from blindsight.backends import Batch
 from blindsight.data.population import Population
 from blindsight.errors import BudgetExceeded, InvalidInput
 from blindsight.mechanisms import GaussianMechanism
 from blindsight.mechanisms.noise import Sampler
 from blindsight.models.coding import Category
-from blindsight.models.features import images, rows
+from blindsight.models.features import images, rows, strokes
 
 KEY = keys.reproducible(4)
 FEATURES = images((12, 12), frequencies=8)
@@ -99,6 +102,20 @@ def test_a_budget_that_allows_the_first_release_alone_stops_the_second(ledger_pa
     with pytest.raises(BudgetExceeded):
         made(3.0, ledger=ledger)
     assert len(ledger.entries("bars")) == 2  # the budget, and what was paid for
+
+
+@pytest.mark.parametrize("size", [1, 30])
+def test_no_client_adds_more_strokes_than_its_bound(size):
+    """Whatever its images hold, noise of ten times white among it, and however many there are of one class."""
+    reference = population(40).columns["image"]
+    random = np.random.default_rng(size)
+    wild = {"white": np.full((size, 12, 12), 255, np.uint8), "noise": 1e4 * random.normal(size=(size, 12, 12))}
+    for image in (*wild.values(), reference[:size]):
+        fields = {"image": jnp.asarray(image, jnp.uint8 if image.dtype == np.uint8 else jnp.float32)}
+        batch = Batch({**fields, "label": jnp.zeros(size, jnp.int32)}, jnp.ones(size))
+        part = MomentsPart(strokes(reference, size=6), ("all",), ("level", "upright"))
+        vector = np.asarray(part.client_part(batch, jnp.ones((1, size)), jax.random.key(0)), np.float64)
+        assert 0.1 < np.linalg.norm(vector) <= part.bound == 1
 
 
 def test_samples_have_the_strokes_of_their_class():
