@@ -178,17 +178,23 @@ def study(pool: Pool, detections: int, matched: int) -> dict[str, Any]:
     found: dict[str, Any] = {"private": pool.private, "public": pool.public, "clients": pool.clients.size}
     for missing in [*pool.missing, None]:
         count, began = matched if missing is None else detections, time.time()
-        alarms, right, seen = 0, 0, dict[str, int]()
+        alarms, right, confirmed, seen = 0, 0, 0, dict[str, int]()
         for number in range(count):
             named = [one for one in ask(pool, missing, number) if one.verdict == "found"]
             alarms += bool(named)
             right += missing is not None and any(pool.answers[missing](one, number) for one in named)
+            confirmed += any(one.name.startswith(("kind", "region", "habit: much resemblance")) for one in named)
             for one in named:
                 name = one.name.split(",")[0] if one.name.startswith("kind") else one.name
                 seen[name] = seen.get(name, 0) + 1
             if number % 10 == 9:
                 print(missing, number + 1, alarms, right, f"{time.time() - began:.0f} s", flush=True)
-        row = {"runs": count, "alarms": alarms, "found": dict(sorted(seen.items(), key=lambda pair: -pair[1])[:12])}
+        row = {
+            "runs": count,
+            "alarms": alarms,
+            "confirmed": confirmed,
+            "found": dict(sorted(seen.items(), key=lambda pair: -pair[1])[:12]),
+        }
         found[missing or "nothing"] = row if missing is None else row | {"right": right}
     return found
 

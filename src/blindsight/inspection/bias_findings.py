@@ -199,10 +199,17 @@ def _words(line: Compared, low: float, high: float) -> str:
     if line.about == "region":
         found = "more" if line.verdict == "more" else "fewer" if line.verdict == "less" else "about as many"
         return f"Of pictures that the discriminator finds {line.name} there are {found}: {both}."
+    what = _SUBJECTS.get((line.about, line.name), f"{line.about} {line.name}")
     if line.verdict == "alike":
-        return f"No difference was found in the share of {line.about} {line.name}: {both}."
-    way = "more" if line.verdict == "more" else "less"
-    return f"{line.about.capitalize()} {line.name} is {way} in serving than in training: {both}."
+        return f"No difference was found in the share of {what}: {both}."
+    verb = "are" if (line.about, line.name) in _SUBJECTS else "is"
+    return f"{what[0].upper()}{what[1:]} {verb} {line.verdict} in serving than in training: {both}."
+
+
+_SUBJECTS = {
+    ("likelihood", "unlikely"): "sentences that a model of public text finds unlikely",
+    ("model", "unsure"): "examples that the model is unsure of",
+}
 
 
 def _rate(value: float, error: float) -> Rate:

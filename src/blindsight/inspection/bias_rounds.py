@@ -222,11 +222,11 @@ class Rounds:
         about |= {"case": self._likely.case, "backend": self.backend, "key": self.root.derive("training")}
         about |= {"ledger": self.ledger, "population": self.population}
         sentences = bias_text.unlikely(self.asked.clients)
-        model, cost = bias_text.train_words(sentences, self.asked.learning, known, training, **about)
+        model, first, cost = bias_text.train_words(sentences, self.asked.learning, known, training, **about)
         self.spent.append(cost)
         price = certify(cost, delta=self.delta).epsilon
         self.releases.append({"what": f"model of unlikely sentences, {training.rounds} rounds", "epsilon": price})
-        return bias_text.phrases(model, known, self._likely, training)
+        return bias_text.phrases(model, first, known, training)
 
     @property
     def _likely(self) -> bias_text.Filter:

@@ -121,8 +121,8 @@ def train_words(
     key: Key,
     ledger: Ledger,
     population: str,
-) -> tuple[LanguageModel, Event]:
-    """The second model, trained on clients' unlikely `sentences` after public ones, and what that cost.
+) -> tuple[LanguageModel, LanguageModel, Event]:
+    """The second model, trained on clients' unlikely `sentences`, the public one that it began as, and the cost.
 
     **Guarantee**: `spent` and what is returned together are (epsilon, delta)-DP for each client. Rounds are in the
     ledger before they begin, and a run that was stopped goes on.
@@ -163,7 +163,7 @@ def train_words(
             f"the budget of {population!r} ended after {trained.rounds} of {training.rounds} rounds of training: raise "
             f"it with blindsight ledger budget set, and run again to go on"
         )
-    return trained.model, cost(noise)
+    return trained.model, start, cost(noise)
 
 
 def _pretrained(model: LanguageModel, tokens: np.ndarray) -> LanguageModel:
@@ -188,12 +188,13 @@ def _pretrained(model: LanguageModel, tokens: np.ndarray) -> LanguageModel:
     return eqx.combine(params, static)
 
 
-def phrases(model: LanguageModel, vocabulary: Vocabulary, likely: Filter, training: WordTraining) -> tuple[str, ...]:
-    """Sentences as the second model says them, those that the public model finds least likely first."""
-    rows = np.asarray(generation.sample(model, 10 * _PHRASES, key=jax.random.key(0), length=training.length))
-    said = list(dict.fromkeys(" ".join(vocabulary.decode(row)) for row in rows))
-    said = [one for one in said if one]
-    tokens = likely.vocabulary.encode((text.tokens(one, case=likely.case) for one in said), length=_LENGTH)
-    each = likely.model.log_probability(tokens) / np.maximum((tokens[:, 1:] != text.PAD).sum(axis=1), 1)
-    order = np.argsort(each, kind="stable")[:_PHRASES]
-    return tuple(" ".join(said[j].split()[:_PHRASE]) for j in order)
+def phrases(
+    model: LanguageModel, public: LanguageModel, vocabulary: Vocabulary, training: WordTraining
+) -> tuple[str, ...]:
+    """Sentences as the second model says them, first those that it finds likelier than the public one does."""
+    rows = generation.sample(model, 10 * _PHRASES, key=jax.random.key(0), length=training.length)
+    own, other = (np.asarray(generation.log_probability(one, rows), np.float64) for one in (model, public))
+    rows = np.asarray(rows)
+    order = np.argsort((other - own) / (rows[:, 1:] != text.PAD).sum(axis=1), kind="stable")
+    said = dict.fromkeys(" ".join(vocabulary.decode(rows[j])[:_PHRASE]) for j in order)
+    return tuple(one for one in said if one)[:_PHRASES]
