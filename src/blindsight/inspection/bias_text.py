@@ -85,9 +85,15 @@ def _tokens(vocabulary: Vocabulary, sentences: Population, case: Case) -> np.nda
 
 
 def _log_probabilities(model: NGram, vocabulary: Vocabulary, sentences: Population, case: Case) -> np.ndarray:
-    """The mean log-probability of the tokens of each sentence."""
+    """The mean log-probability of the tokens of each sentence.
+
+    A model knows how likely an unknown word is and not which: it is one of as many as are known, or text full of words
+    that public text lacks would be likely.
+    """
     rows = _tokens(vocabulary, sentences, case)
-    return model.log_probability(rows) / np.maximum((rows[:, 1:] != text.PAD).sum(axis=1), 1)
+    unknown = (rows[:, 1:] == text.UNKNOWN).sum(axis=1)
+    whole = model.log_probability(rows) - unknown * np.log(len(vocabulary.words))
+    return whole / np.maximum((rows[:, 1:] != text.PAD).sum(axis=1), 1)
 
 
 def unlikely(sentences: Population) -> Population:
