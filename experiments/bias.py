@@ -31,6 +31,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from scipy import stats
 
 import blindsight as bs
 from blindsight import keys, runs
@@ -372,14 +373,15 @@ def draw() -> None:
     left.invert_yaxis()
     for place, pool in enumerate(pools):
         row = found[pool]["nothing"]
-        share = row["alarms"] / row["runs"]
-        wide = 1.96 * np.sqrt(max(share * (1 - share), 1 / row["runs"] ** 2) / row["runs"])
-        right.errorbar(100 * share, place, xerr=100 * wide, fmt="o", color="#c2410c", capsize=3)
+        found_in = stats.binomtest(row["alarms"], row["runs"])
+        share, ends = row["alarms"] / row["runs"], found_in.proportion_ci()
+        wide = [[100 * (share - ends.low)], [100 * (ends.high - share)]]
+        right.errorbar(100 * share, place, xerr=wide, fmt="o", color="#c2410c", capsize=3)
     right.axvline(5, color="#565d68", linestyle=":")
     right.set_yticks(
         range(len(pools)), [f"{pool} ({found[pool]['nothing']['runs']} runs)" for pool in pools], fontsize=8
     )
-    right.set(xlim=(0, 10), xlabel="% of runs with any finding, nothing missing")
+    right.set(xlim=(0, 18), xlabel="% of runs with any finding, nothing missing")
     right.set_title("False alarms (at most 5 % promised)", fontsize=10)
     right.invert_yaxis()
     figure.tight_layout()
