@@ -165,7 +165,7 @@ def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def write(runs: list[dict[str, Any]], path: Path) -> None:
     """The results with what made them."""
     result = {
-        "command": "python experiments/plain_dp_generator.py --seeds 2",
+        "command": "python experiments/plain_dp_generator.py --seeds 2 (--small where 150 images of each class)",
         "hardware": f"{jax.devices()[0].device_kind}, two cores that others used too (see load)",
         "versions": {"jax": jax.__version__, "python": platform.python_version()},
         "unit": "one client with one image: example level",
