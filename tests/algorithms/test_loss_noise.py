@@ -18,11 +18,11 @@ def trained() -> dict[float, loss_noise.Pair]:
     real = np.random.default_rng(0).uniform(-1, 1, (50, 6))
     return {
         sigma: loss_noise.train(start, real, sigma=sigma, steps=30, batch=16, key=jax.random.key(1))
-        for sigma in (0.0, 1.0, 5.0, 1e6)
+        for sigma in (0.0, 5.0, 1e6)
     }
 
 
-@pytest.mark.parametrize("sigma", [1.0, 5.0, 1e6])
+@pytest.mark.parametrize("sigma", [5.0, 1e6])
 def test_the_parameters_are_the_same_bit_for_bit_whatever_sigma_is(trained, sigma):
     for without, with_noise in zip(leaves(trained[0.0]), leaves(trained[sigma]), strict=True):
         assert without.tobytes() == with_noise.tobytes()
@@ -36,7 +36,9 @@ def test_training_did_something(trained):
 def test_the_noise_is_in_the_loss_as_the_paper_says():
     pair = loss_noise.pair(6, hidden=8, latents=3, key=jax.random.key(0))
     real, draws = jnp.ones((10, 6)), jax.random.normal(jax.random.key(2), (2000,))
-    losses = np.array([loss_noise.real_loss(pair.discriminator, real, n, clip=0.5, sigma=3.0) for n in draws[:300]])
+    losses = np.asarray(
+        jax.vmap(lambda noise: loss_noise.real_loss(pair.discriminator, real, noise, clip=0.5, sigma=3.0))(draws)
+    )
     assert losses.std() == pytest.approx(0.5 * 3.0 / 10, rel=0.15)
     quiet = loss_noise.real_loss(pair.discriminator, real, jnp.zeros(()), clip=0.5, sigma=3.0)
     assert float(quiet) == pytest.approx(0.5, abs=1e-6)  # every loss is longer than the clip here

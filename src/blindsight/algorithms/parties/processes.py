@@ -54,6 +54,7 @@ class Process:
         self._pipe, far = context.Pipe()
         self._process = context.Process(target=_serve, args=(party, far), name=f"party {party.name}", daemon=True)
         self._process.start()
+        self._sender: threading.Thread | None = None
         far.close()  # or the end of the process would go unnoticed
 
     @property
@@ -64,7 +65,8 @@ class Process:
     def ask(self, header: dict[str, Any], array: np.ndarray | None = None) -> None:
         """Send a request; a process that is gone, or does not listen, is found when its answer is waited for."""
         message = wire.encode(header, array)
-        threading.Thread(target=self._send, args=(message,), daemon=True).start()
+        self._sender = threading.Thread(target=self._send, args=(message,), daemon=True)
+        self._sender.start()
 
     def reply(self, until: float) -> Reply:
         """The answer; a process that does not give one in time is ended."""
@@ -82,6 +84,8 @@ class Process:
         """End the process; whatever it was at, its ledger is whole."""
         self._process.kill()
         self._process.join()
+        if self._sender is not None:
+            self._sender.join(5)  # nobody reads any more, so it ends
         self._pipe.close()
 
     def _send(self, message: bytes) -> None:
