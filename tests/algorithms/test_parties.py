@@ -1,5 +1,7 @@
 """What parties do with their own data: every release is in the ledger first, and no example weighs more than it may."""
 
+import dataclasses
+import functools
 import importlib
 import math
 import sys
@@ -75,6 +77,16 @@ def test_an_example_adds_at_most_one_to_its_class_and_nothing_to_another(grid):
         assert not moved[0, 1 - labels[row]].any()
     assert lengths[0] > 0.99
     assert (whole.l2_bound, whole.n_expected) == (1.0, 1.0)
+
+
+def test_an_example_less_leaves_the_rounding_of_the_others_as_it_was():
+    """The last chunk has one example instead of two: alone it must come out as beside another."""
+    images = np.random.default_rng(0).integers(0, 256, (502, 8, 8)).astype(np.uint8)
+    labels = np.r_[1, np.zeros(501, int)]
+    whole, less = (
+        class_sums(FEATURES, {"image": images[first:]}, labels[first:], 2, grid=2.0**-24).value for first in (0, 1)
+    )
+    assert np.array_equal(whole[0, 0], less[0, 0])
 
 
 def test_without_noise_the_moments_are_those_of_the_classes():
@@ -165,6 +177,21 @@ def test_one_example_moves_the_sum_of_gradients_by_at_most_the_clip(scale, tmp_p
         assert 0.01 < np.linalg.norm(moved) <= 0.25 * (1 + 1e-4)
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 3e38])
+def test_an_example_that_is_no_number_adds_nothing_and_ends_nothing(bad, tmp_path: Path):
+    """If it ended the party's training, whether the party votes would tell that the example is there."""
+    rows, labels = some.blobs(1, 50)
+    more = np.concatenate([rows, np.full((1, 4), bad, np.float32)]), np.append(labels, 1)
+    made = Made(*some.draw(200, KEY))
+    voter = PrivateLinear(noise_multiplier=1.0, steps=3)
+    one, two = (
+        voter(shard(tmp_path / str(number), data=lambda held=held: held), made, key=KEY)
+        for number, held in enumerate([(rows, labels), more])
+    )
+    questions, _ = some.draw(500, KEY.derive("questions"))
+    assert np.array_equal(one(questions), two(questions))
+
+
 def test_a_voter_on_made_examples_does_not_look_at_the_shard(tmp_path: Path):
     made = Made(*some.draw(200, KEY))
     nothing = shard(tmp_path, data=lambda: (np.zeros((0, 4), np.float32), np.zeros(0, int)))
@@ -238,9 +265,16 @@ def test_the_number_of_examples_that_rounds_draw_from_is_the_public_one(tmp_path
     of = shard(tmp_path, expected=200)
     assert of.population().size == 200
     assert of.population().n_examples == 120
-    assert shard(tmp_path, expected=100).population().n_examples == 100
     with pytest.raises(InvalidInput, match=r"drawn from the 200 that party silo is said to hold"):
         PrivateNetwork(make=network, privacy=PRIVACY)(of, Made(*bars()), key=KEY)
+    assert recorded(of) == []
+
+
+def test_more_examples_than_were_said_are_refused_before_anything_is_paid(tmp_path: Path):
+    """Cut off after the hundredth, one that is removed would let another in: two changes, paid for as one."""
+    of = shard(tmp_path, expected=119)
+    with pytest.raises(PartyFailed, match="more examples than the 119 that it said"):
+        PrivateNetwork(make=network, privacy=dataclasses.replace(PRIVACY, population=119))(of, Made(*bars()), key=KEY)
     assert recorded(of) == []
 
 
@@ -251,6 +285,16 @@ def test_a_party_votes_after_it_has_made_its_examples(tmp_path: Path):
     session = Session(some.party(0, tmp_path))
     with pytest.raises(PartyFailed, match="ask for samples first"):
         session.votes(np.zeros((1, 4)), cost=None, unprotected=False)
+
+
+def test_a_seed_never_gives_the_same_noise_for_two_sums(tmp_path: Path):
+    """The difference of two releases would be without any; a fresh ledger on the same data is the same run again."""
+    shorter = functools.partial(some.blobs, 0, 199)
+    first = Session(some.party(0, tmp_path)).key
+    assert Session(some.party(0, tmp_path / "elsewhere")).key == first
+    assert Session(some.party(0, tmp_path, data=shorter)).key != first
+    Session(some.party(0, tmp_path)).samples(3)
+    assert Session(some.party(0, tmp_path)).key != first
 
 
 def test_a_party_without_a_seed_draws_from_the_system(tmp_path: Path):

@@ -87,12 +87,17 @@ def class_sums(
     total = np.zeros((1, classes, 1 + features.dimension), np.float64 if grid is None else np.int64)
     for start in range(0, len(labels), _CHUNK):
         rows = slice(start, start + _CHUNK)
-        chunk = {name: jnp.asarray(column[rows]) for name, column in columns.items()}
-        parts = np.asarray(_parts(features, chunk, grid))
+        chunk = {name: jnp.asarray(_filled(column[rows])) for name, column in columns.items()}
+        parts = np.asarray(_parts(features, chunk, grid))[: len(labels[rows])]
         for one in range(classes):
             total[0, one] += parts[labels[rows] == one].sum(axis=0, dtype=total.dtype)
     value = total.astype(np.float32) if grid is None else total
     return BoundedSum(value, l2_bound=1.0, n_expected=1.0, grid=grid)
+
+
+def _filled(some: np.ndarray) -> np.ndarray:
+    """A chunk of always one shape: in another, the same example's features may be rounded otherwise."""
+    return np.concatenate([some, np.zeros((_CHUNK - len(some), *some.shape[1:]), some.dtype)])
 
 
 @eqx.filter_jit
@@ -153,11 +158,11 @@ def train_privately(shard: Shard, algorithm: Algorithm, privacy: Privacy, *, key
             f"can be proved: got population={privacy.population:,} and participation={privacy.participation!r}"
         )
     sampling: Any = privacy.sampling
-    event = marked(algorithm.event, key)
+    population, event = shard.population(field), marked(algorithm.event, key)
     shard.record(
         sampling.event(event, privacy.rounds), key=key, relation=privacy.relation, note=f"{privacy.rounds} rounds"
     )
-    backend, state = Simulation(shard.population(field)), algorithm.init()
+    backend, state = Simulation(population), algorithm.init()
     for number in range(privacy.rounds):
         examples = sampling.draw(key=key.derive("cohort", number))
         cohort = backend.cohort(examples, n_expected=sampling.n_expected, key=key.derive("clients", number))

@@ -5,6 +5,7 @@ different examples, so one example is exposed to what its own party releases and
 """
 
 import dataclasses
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -57,13 +58,18 @@ class Shard:
         self.ledger.record(marked(event, key), population=self.name, unit=Unit.EXAMPLE, relation=relation, note=note)
 
     def population(self, field: str = "image") -> Population:
-        """The examples as clients of their own: as many as are expected, of which some may have nothing."""
-        sizes = np.zeros(self.expected, np.int64)
-        held = min(len(self.labels), self.expected)
-        sizes[:held] = 1
+        """The examples as clients of their own: as many as are expected, of which some may have nothing.
+
+        More are refused and not cut off: without one of them another would move up, which are two changes and not one.
+        """
+        if len(self.labels) > self.expected:
+            raise PartyFailed(
+                f"it holds more examples than the {self.expected:,} that it said, from which rounds are drawn: say a "
+                f"number that it will not exceed"
+            )
         return Population(
-            {field: self.inputs[:held], "label": self.labels[:held]},
-            sizes=sizes,
+            {field: self.inputs, "label": self.labels},
+            sizes=(np.arange(self.expected) < len(self.labels)).astype(np.int64),
             name=self.name,
             classes={"label": tuple(map(str, range(self.classes)))},
         )
@@ -101,7 +107,8 @@ class Party:
 
     All fields must be importable by name (functions of a module, `functools.partial` of them, the classes of
     `generators` and `voters`), since a party runs in a process of its own. About how many `examples` it holds is
-    public. Its key comes from the operating system; a `seed` makes it reproducible, and the guarantee says so.
+    public, and where something is trained by rounds it holds no more. Its key comes from the operating system; a `seed`
+    makes it reproducible, and the guarantee says so.
     """
 
     name: str
@@ -120,13 +127,17 @@ class Party:
         if self.examples < 1:
             raise InvalidInput(f"party {self.name} holds one example at least, got {self.examples}")
 
+    @property
+    def ledger_path(self) -> Path:
+        """Where what it spends is written down."""
+        return Path(self.ledger or Path(".blindsight", "parties", f"{self.name}.db"))
+
 
 class Session:
     """A party at work: it opens its data once, makes its examples once, and then votes."""
 
     def __init__(self, party: Party) -> None:
         self.party = party
-        self.key = keys.root() if party.seed is None else keys.reproducible(party.seed).derive(party.name)
         inputs, labels = (np.asarray(column) for column in party.data())
         if inputs.shape != (len(labels), *party.shape) or labels.ndim != 1:
             raise PartyFailed(f"its examples do not have the shape {list(party.shape)} that it said, one label each")
@@ -138,8 +149,9 @@ class Session:
             labels.astype(np.int32),
             len(party.classes),
             party.examples,
-            Ledger(party.ledger or Path(".blindsight", "parties", f"{party.name}.db")),
+            Ledger(party.ledger_path),
         )
+        self.key = keys.root() if party.seed is None else _reproducible(party.seed, self.shard)
         self._made: Made | None = None
         self._predict: Predict | None = None
 
@@ -173,6 +185,15 @@ class Session:
     def guarantee(self, delta: float) -> Guarantee:
         """What everything in the party's ledger amounts to, earlier runs on the same examples included."""
         return self.shard.ledger.spent(self.party.name, delta)
+
+
+def _reproducible(seed: int, shard: Shard) -> Key:
+    """A key for these examples after what they have been asked before: the same noise on two sums would cancel out."""
+    found = hashlib.blake2b(digest_size=16)
+    for column in (shard.inputs, shard.labels):
+        found.update(f"{column.dtype} {column.shape} ".encode() + np.ascontiguousarray(column).tobytes())
+    asked = len(shard.ledger.entries(shard.name))
+    return keys.reproducible(seed).derive(f"{shard.name} {found.hexdigest()}", asked)
 
 
 def predictor(model: Any) -> Predict:

@@ -33,6 +33,7 @@ from blindsight.trees import BoundedSum
 __all__ = ["GivenModel", "OnMade", "OnRawData", "PrivateLinear", "PrivateNetwork", "flat"]
 
 _BIAS = 0.3  # the constant feature, small beside features of length 1
+_LONGEST = 1e15  # a number beyond it is no feature: scores must stay numbers
 _ROOM = 1 - 1e-5  # more than float32 can be wrong in the length of a gradient
 
 
@@ -70,7 +71,9 @@ class PrivateLinear:
             found = (self.features(inputs) - middle) / np.float32(longest)
             return np.concatenate([found, np.full((len(found), 1), _BIAS)], axis=1, dtype=np.float32)
 
-        x, truth = rows(shard.inputs), np.eye(shard.classes, dtype=np.float32)[shard.labels]
+        with np.errstate(over="ignore", invalid="ignore"):  # one example must not end it, whatever it holds
+            x = _usable(rows(shard.inputs))
+        truth = np.eye(shard.classes, dtype=np.float32)[shard.labels]
         lengths = np.linalg.norm(x.astype(np.float64), axis=1)
         weights = np.zeros((x.shape[1], shard.classes), np.float32)
         velocity, average = np.zeros_like(weights), np.zeros_like(weights)
@@ -158,6 +161,12 @@ def _fitted(estimator: Any, inputs: np.ndarray, labels: np.ndarray) -> Predict:
     if not callable(estimator):
         raise InvalidInput(f"give an estimator or a function of inputs and labels, got {type(estimator).__name__}")
     return predictor(estimator(inputs, labels))
+
+
+def _usable(rows: np.ndarray) -> np.ndarray:
+    """The rows, and zeros for those with which nothing can be computed: such an example adds nothing to any sum."""
+    is_usable = np.abs(rows).max(axis=1, initial=0.0) < _LONGEST  # not a number never is
+    return np.where(is_usable[:, None], rows, np.float32(0))
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
