@@ -1,5 +1,6 @@
 """Aggregation by synthetic examples and votes: who fails is named, what is private is paid for, no raw row leaves."""
 
+import dataclasses
 import importlib
 import math
 import os
@@ -15,12 +16,14 @@ import pytest
 
 from blindsight import keys
 from blindsight.accounting import accountants
-from blindsight.accounting.events import Composed, Gaussian, NonPrivate, Unit, from_json
+from blindsight.accounting.events import Composed, Gaussian, NonPrivate, Relation, Unit, from_json
+from blindsight.accounting.guarantee import Guarantee
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.parties import processes, wire
+from blindsight.algorithms.parties.party import Session
 from blindsight.algorithms.synthetic_votes import Aggregated, NoisyVotes, aggregate, majority, share_noise
 from blindsight.errors import InvalidInput
-from blindsight.mechanisms.argmax import UNDECIDED
+from blindsight.mechanisms.argmax import UNDECIDED, NoisyArgmax
 
 sys.path.insert(0, str(Path(__file__).parent))  # processes import the parties by name
 some: Any = importlib.import_module("some_parties")
@@ -121,6 +124,18 @@ def test_noisy_votes_are_in_every_partys_ledger_before_they_leave(tmp_path: Path
     assert any("keeps each party's to themselves" in line for line in found.guarantee.assumptions)
 
 
+def test_a_key_never_gives_the_same_noise_for_two_counts(tmp_path: Path, monkeypatch: Any):
+    """What one run says less what another does would be without any."""
+    used: list[keys.Key] = []
+    whole = NoisyArgmax.release
+    monkeypatch.setattr(
+        NoisyArgmax, "release", lambda self, total, key: (used.append(key), whole(self, total, key=key))[1]
+    )
+    for _ in range(2):
+        run(three(tmp_path, voter=some.RAW), votes=NoisyVotes(epsilon=3.0, delta=1e-5), margin=0)
+    assert used[0] != used[1]
+
+
 def test_three_parties_cannot_outvote_the_noise_that_one_needs(tmp_path: Path):
     """The honest answer about noisy votes of few parties: at this epsilon labels are coin tosses."""
     found = run(three(tmp_path, voter=some.RAW), votes=NoisyVotes(epsilon=1.0, delta=1e-5), margin=0)
@@ -172,6 +187,32 @@ def test_what_left_a_party_is_paid_for_even_if_it_was_garbage(tmp_path: Path):
     )
     assert math.isinf(found.parties["party-3"].epsilon)
     assert math.isinf(found.guarantee.epsilon)
+
+
+@pytest.mark.parametrize(
+    ("lie", "why"),
+    [
+        ({"epsilon": math.nan}, "did not say what it has spent"),
+        ({"epsilon": -1.0}, "did not say what it has spent"),
+        ({"delta": 0.5}, "did not say what it has spent"),
+        ({"unit": Unit.CLIENT}, "did not say what it has spent"),
+        ({"relation": Relation.REPLACE}, "its promise is to replace one and the others' is not"),
+    ],
+)
+def test_a_promise_that_cannot_stand_beside_the_others_is_left_out(lie, why, tmp_path: Path, monkeypatch: Any):
+    """The largest of numbers and no number is either, and one word cannot speak for two kinds of neighbours."""
+
+    class Liar(Session):
+        def guarantee(self, delta: float) -> Guarantee:
+            found = super().guarantee(delta)
+            return dataclasses.replace(found, **lie) if self.party.name == "party-3" else found
+
+    monkeypatch.setattr(processes, "Session", Liar)
+    found = run(three(tmp_path, some.party(3, tmp_path)))
+    assert why in found.failures["party-3"]
+    assert (found.made, set(found.parties)) == (150, {"party-0", "party-1", "party-2"})
+    assert found.guarantee.epsilon == pytest.approx(accountants.epsilon(Gaussian(2.0), 1e-5).epsilon)
+    assert "every party writes down and tells all that it releases" in found.guarantee.assumptions
 
 
 def test_an_error_on_a_partys_side_does_not_tell_its_data(tmp_path: Path, capfd: Any):
@@ -236,9 +277,14 @@ def test_parties_in_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.M
     assert len(made & {row.tobytes() for row in found.inputs}) > 50  # the same seeds, the same samples, wherever
 
 
-def test_a_process_that_hangs_is_ended_and_named(tmp_path: Path):
+def test_a_process_that_hangs_is_ended_and_named(tmp_path: Path, capfd: Any):
     """It does not even read what is sent to it, which is more than a pipe holds."""
     process = processes.Process(some.party(0, tmp_path))
+    process.ask({"ask": "samples", "count": "many", "delta": 1e-5})
+    with pytest.raises(processes.PartyFailed, match="failed with TypeError; the reason is in its own log"):
+        process.reply(time.monotonic() + 200)
+    assert "TypeError" in (tmp_path / "party-0.log").read_text()
+    assert "TypeError" not in capfd.readouterr().err  # it is not for who asks
     process.ask({"ask": "samples", "count": 5, "delta": 1e-5})
     assert process.reply(time.monotonic() + 200).array is not None
     assert process.pid is not None

@@ -14,6 +14,7 @@ own party spent: the guarantee is the worst of the parties'.
 
 import copy
 import dataclasses
+import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from blindsight.accounting.events import Gaussian, to_json
+from blindsight.accounting.events import Gaussian, Unit, to_json
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.accounting.planning import solve_noise
 from blindsight.algorithms.parties.party import Party, PartyFailed, predictor
@@ -37,7 +38,11 @@ __all__ = ["Aggregated", "NoisyVotes", "aggregate", "majority", "share_noise"]
 
 _APART = "no example lies with two parties"
 _STEADY = "whether and when a party answers does not depend on its examples"
-_COUNTED = "whoever adds up the votes keeps each party's to themselves: a trusted counter, or secure aggregation"
+_TOLD = "every party writes down and tells all that it releases"
+_COUNTED = (
+    "whoever adds up the votes adds the noise that was said and keeps each party's to themselves: a trusted counter, "
+    "or secure aggregation"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +147,9 @@ def aggregate(
         made = table.ask({"ask": "samples", "count": samples}, table.check_samples)
         questions = np.concatenate(list(made.values()))
         progress(f"voting on {len(questions):,} samples")
-        labels = table.vote(questions, votes, margin, key.derive("votes"))
+        # other questions, other noise: the same on two counts would cancel out
+        asked = hashlib.blake2b(questions.tobytes(), digest_size=16).hexdigest()
+        labels = table.vote(questions, votes, margin, key.derive(f"votes on {asked}"))
     finally:
         table.close()
     clear = labels != UNDECIDED
@@ -153,7 +160,7 @@ def aggregate(
         )
     progress(f"training on {int(clear.sum()):,} samples")
     model = _trained(train, questions[clear], labels[clear])
-    assumed = (_APART, _STEADY, _COUNTED) if isinstance(votes, NoisyVotes) else (_APART, _STEADY)
+    assumed = (_APART, _STEADY, _TOLD, *((_COUNTED,) if isinstance(votes, NoisyVotes) else ()))
     guarantee = _worst(list(table.spent.values()), assumed)
     return Aggregated(model, guarantee, questions[clear], labels[clear], len(questions), table.spent, table.failures)
 
@@ -184,7 +191,7 @@ class _Table:
             try:
                 reply = seat.reply(until)
                 if reply.array is not None:  # whatever it is worth, it has left the party
-                    self.spent[name] = Guarantee.from_dict(reply.header["guarantee"])
+                    self.spent[name] = self.check_guarantee(reply)
                 found[name] = check(reply)
             except PartyFailed as error:
                 self._leave(name, str(error))
@@ -228,6 +235,17 @@ class _Table:
             raise PartyFailed(f"it has the classes {', '.join(classes)} and not {', '.join(self.classes)}")
         if shape != self.shape:
             raise PartyFailed(f"its examples have the shape {list(shape)} and not {list(self.shape)}")
+
+    def check_guarantee(self, reply: Reply) -> Guarantee:
+        """Refuse a promise that is none, or that cannot stand beside those of the others."""
+        found = Guarantee.from_dict(reply.header["guarantee"])
+        if not (found.epsilon >= 0 and found.delta == self.delta and found.unit is Unit.EXAMPLE):
+            raise PartyFailed("it did not say what it has spent, per example and at the delta that was asked for")
+        if any(found.relation is not other.relation for other in self.spent.values()):
+            raise PartyFailed(
+                f"its promise is to {found.relation.in_words} and the others' is not: account for it alike"
+            )
+        return found
 
     def check_samples(self, reply: Reply) -> np.ndarray:
         """Refuse samples that are none."""

@@ -7,6 +7,7 @@ and answers requests over one pipe with the bytes of `wire`. `Here` does the sam
 import contextlib
 import dataclasses
 import multiprocessing
+import os
 import threading
 import time
 import traceback
@@ -115,10 +116,20 @@ class Here:
 
 def _serve(party: Party, pipe: Connection) -> None:
     """The life of a party's process: it ends when nobody is there to ask it."""
+    _keep_to_itself(party)
     session = _opened(party)
     with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
             pipe.send_bytes(_answered(session, pipe.recv_bytes(wire.MOST_BYTES)))
+
+
+def _keep_to_itself(party: Party) -> None:
+    """Whatever this process prints may hold the party's data: it goes into a log beside its ledger, not to who asks."""
+    path = party.ledger_path.with_suffix(".log")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
 
 
 def _opened(party: Party) -> Session | PartyFailed:
