@@ -88,6 +88,15 @@ def test_the_model_is_asked_about_synthetic_examples_alone(labelled):
     assert report.verdict.startswith("12 synthetic examples for people to label, with labels proposed by the judge.")
 
 
+def test_the_promise_says_what_it_takes_the_model_for(labelled):
+    """Proposed labels are the model's own words, and would tell what it has learnt by heart."""
+    *_, run = labelled
+    said = "the model that proposed labels is public, or protects those whom it learnt from"
+    assert said in read_set(run).guarantee.assumptions
+    assert said in json.loads((run / "guarantee.json").read_text())["assumptions"]
+    assert said in json.loads((run / "report.json").read_text())["guarantee"]["assumptions"]
+
+
 def test_the_set_has_equally_many_of_every_class_and_what_is_proposed(labelled):
     _, judge, _, run = labelled
     made = read_set(run)

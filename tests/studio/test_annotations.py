@@ -14,12 +14,16 @@ def choice(*names: str) -> list[dict]:
     return [{"from_name": "label", "to_name": "image", "type": "choices", "value": {"choices": list(names)}}]
 
 
-def task(number: int, *annotations: Any, **data: str) -> dict:
+def task(number: int, *annotations: Any, **data: str | None) -> dict:
     about = {"image": "data:image/png;base64,x", "sample_id": f"everyone/{number:05d}"} | data
     return {"id": 7, "data": about, "annotations": list(annotations), "predictions": []}
 
 
-def written(tmp_path, value) -> str:
+def written(tmp_path, value, made) -> str:
+    """A file about this set; tasks that name another, or none, stay as they are."""
+    for one in value if isinstance(value, list) else []:
+        if isinstance(one, dict):
+            one.get("data", one).setdefault("set", made.identity)
     path = tmp_path / "annotations.json"
     path.write_text(json.dumps(value))
     return str(path)
@@ -34,14 +38,14 @@ def test_a_full_export_is_taken_over(make_set, tmp_path):
         task(2, {"completed_by": by_number, "result": [], "was_cancelled": True}),
         task(3),
     ]
-    assert import_annotations(labels, written(tmp_path, tasks)) == 3
+    assert import_annotations(labels, written(tmp_path, tasks, labels.made)) == 3
     again = Labels(labels.made)
     assert again.standing("anna@example.org")["everyone/00000"].seconds == 4.288
     assert {name: one.label for name, one in again.standing("label studio 2").items()} == {
         "everyone/00001": "dog",
         "everyone/00002": None,
     }
-    assert import_annotations(again, written(tmp_path, tasks)) == 0  # they are there already
+    assert import_annotations(again, written(tmp_path, tasks, labels.made)) == 0  # they are there already
 
 
 def test_the_short_form_is_taken_over(make_set, tmp_path):
@@ -52,7 +56,7 @@ def test_the_short_form_is_taken_over(make_set, tmp_path):
         {**short, "sample_id": "everyone/00005", "label": {"choices": ["cat"]}},
         {**short, "sample_id": "everyone/00006"},  # nobody has labelled it
     ]
-    assert import_annotations(labels, written(tmp_path, rows)) == 2
+    assert import_annotations(labels, written(tmp_path, rows, labels.made)) == 2
     assert [one.label for one in labels.standing("label studio 5").values()] == ["owl", "cat"]
 
 
@@ -79,6 +83,7 @@ def test_what_is_exported_can_be_imported_elsewhere(make_set, tmp_path):
         ([task(1, {"result": choice("cow")})], "'cow' is none of the classes"),
         ([task(1, {"result": choice("cat", "dog")})], "has 2 labels"),
         ([task(1, {"result": choice("cat")}, set="another")], "is of another set"),
+        ([task(1, {"result": choice("cat")}, set=None)], "does not say of which"),
         ([task(1, "hello")], "an annotation that is none"),
         ([task(1)], "has no annotations"),
         ({"tasks": []}, "not an export of Label Studio"),
@@ -89,8 +94,9 @@ def test_what_is_exported_can_be_imported_elsewhere(make_set, tmp_path):
 def test_what_is_not_of_this_set_is_refused_as_a_whole(make_set, tmp_path, value, words):
     labels = Labels(make_set())
     good = [task(0, {"result": choice("cat")})] if words != "has no annotations" else []
+    path = written(tmp_path, good + value if isinstance(value, list) else value, labels.made)
     with pytest.raises(InvalidInput, match=words) as refusal:
-        import_annotations(labels, written(tmp_path, good + value if isinstance(value, list) else value))
+        import_annotations(labels, path)
     assert "\n" not in str(refusal.value)
     assert not (labels.made.folder / "labels.jsonl").exists()
 

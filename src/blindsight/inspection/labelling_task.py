@@ -29,6 +29,7 @@ from blindsight.selection import Arms, everything
 __all__ = ["labelling"]
 
 _SHARES = {"moments": 0.9, "cues": 0.1}  # samples are what was asked for
+_PROPOSED = "the model that proposed labels is public, or protects those whom it learnt from"
 _LABELS = "labels.jsonl"  # what people have said about a set lies beside it
 
 
@@ -139,7 +140,11 @@ def _save(
     about = {"proposer": proposer, "names": {field: list(said) for field, said in names.items() if said}}
     by = f", with labels proposed by {proposer}" if proposed is not None else ""
     answer = f"{count:,} synthetic examples for people to label{by}."
-    report = dataclasses.replace(report, answer=answer)
+    promise = report.guarantee
+    if judge is not None:  # what it says is in the set
+        promise = dataclasses.replace(promise, assumptions=(*promise.assumptions, _PROPOSED))
+    report = dataclasses.replace(report, answer=answer, guarantee=promise)
+    runs.open_run(folder).write("guarantee.json", promise.to_dict())
     report.save(folder / "report.html")
     report.save_json(folder / "report.json")
     save_set(

@@ -74,8 +74,10 @@ def _check_set(data: Mapping[str, Any], where: str, made: SyntheticSet) -> None:
         raise InvalidInput(
             f"{where} is about {named!r}, which is no sample of {made.folder}: import labels of this set"
         )
-    if data.get("set", made.identity) != made.identity:
-        raise InvalidInput(f"{where} is of another set than {made.folder}: import labels of this set")
+    if data.get("set") != made.identity:  # samples of all sets are called alike
+        raise InvalidInput(
+            f"{where} is of another set than {made.folder}, or does not say of which: import labels of this set"
+        )
 
 
 def _decision(sample: str, label: str | None, rater: Any, about: Mapping[str, Any]) -> Decision:
