@@ -179,6 +179,27 @@ def test_a_second_model_is_trained_within_the_promise(tmp_path):
     assert 7 < report.guarantee.epsilon <= 8
     assert shown(report).phrases
     assert "As the second model says it" in report.to_html()
+    alone = json.loads((tmp_path / "run" / "model" / "guarantee.json").read_text())
+    assert alone["epsilon"] == pytest.approx(report.guarantee.epsilon)  # it knows words that were released before
+
+
+def test_a_round_is_not_read_again_with_another_model_or_other_ranges(tmp_path):
+    """What clients said of one model, beside what public data say of another, would be a finding of nothing."""
+
+    def ages(clients: int, seed: int, **classes: Any) -> Population:
+        years = np.random.default_rng(seed).normal(50, 5, 12 * clients).astype(np.float32)
+        columns = {"age": years} | ({"label": (years > 50).astype(np.int32)} if classes else {})
+        return Population(columns, sizes=[12] * clients, name=f"ages {seed}", classes=classes)
+
+    def older(than: float) -> Any:
+        return primary(lambda x: np.stack([than - x.ravel(), x.ravel() - than], axis=1), name=f"older than {than:g}")
+
+    both = ages(400, 0), ages(100, 1, label=("young", "old"))
+    about: dict[str, Any] = {"inputs": "age", "ranges": {"age": (0.0, 100.0)}}
+    ask(tmp_path, *both, **about, model=older(50))
+    for other in ({"model": older(53)}, {"model": older(50), "ranges": {"age": (40.0, 80.0)}}):
+        with pytest.raises(InvalidInput, match="other settings"):
+            ask(tmp_path, *both, **about | other)
 
 
 def test_without_labels_a_model_says_what_is_there_and_what_it_is_unsure_of():

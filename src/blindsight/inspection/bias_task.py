@@ -92,12 +92,13 @@ def bias(
     settings |= {"delta": delta, "inputs": inputs, "label": label, "by": by, "values": list(values or ())}
     settings |= {"classes": list(classes or ()), "case": case, "vocabulary_size": vocabulary_size, "steps": steps}
     settings |= {"discover": discover, "train": dataclasses.asdict(training) if training else None}
+    judge = model if model is None or isinstance(model, Primary) else primary(model)
+    settings |= {"model": judge and judge.name, "ranges": {field: list(ends) for field, ends in (ranges or {}).items()}}
     settings |= {"simulation_only": {"data": clients.fingerprint}}
     run = runs.create("bias", settings) if out is None else runs.begin(out, "bias", settings)
     with run.alone(), _taken_back_if_refused(run):
         seed = hashlib.blake2b(run.read("run.json")["id"].encode(), digest_size=32).digest()  # public, and no data
         progress("looking at every client's examples", 0, 4)
-        judge = model if model is None or isinstance(model, Primary) else primary(model)
         asked: dict[str, Any] = {"inputs": inputs, "label": label, "by": by, "values": values, "classes": classes}
         asked |= {"ranges": ranges or {}, "model": judge, "case": case, "vocabulary_size": vocabulary_size}
         prepared = prepare(clients, reference, seed=seed, **asked)

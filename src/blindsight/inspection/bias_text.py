@@ -162,6 +162,7 @@ def train_words(
         key=key,
         run=runs.begin(run.path / "model", "model", dataclasses.asdict(training)),
         ledger=ledger,
+        before=tuple(spent),  # the words that it knows were released too
         checkpoint_every=max(1, training.rounds // 5),
     )
     if trained.rounds < training.rounds:
