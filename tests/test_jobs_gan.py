@@ -110,6 +110,16 @@ def test_samples_are_of_every_class_in_turn_and_under_the_runs_guarantee(digits,
     assert float(gan_metrics()["margin"](gan, batch, jax.random.key(0))) == pytest.approx(64 * 0.75)
 
 
+def test_samples_that_people_have_labelled_are_not_overwritten(digits, tmp_path):
+    """A run that goes on would leave labels without their examples."""
+    guarantee = jobs.asked_privacy(changed(), 1797).guarantee(delta=1e-5)
+    trained = Trained(GAN(Grey(), Bright(), Images(8, 8), 2, 10), guarantee, 3, "finished", {}, tmp_path)
+    save_made(changed(gan={"samples": 20}), trained, digits.classes["label"])
+    (tmp_path / "samples" / "labels.jsonl").touch()
+    save_made(changed(gan={"samples": 30}), trained, digits.classes["label"])
+    assert len(read_set(tmp_path).samples) == 20
+
+
 def test_noise_is_solved_for_the_critic_alone_and_the_pair_is_as_asked(digits):
     asked = changed(gan={"network": "selu", "channels": [2, 3, 4], "hidden": 5, "classes": False})
     gan = jobs.make_gan(asked, digits)

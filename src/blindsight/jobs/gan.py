@@ -20,6 +20,7 @@ from blindsight.models.coding import Images
 from blindsight.models.gan import GAN, compact_gan
 from blindsight.models.selu_gan import selu_gan
 from blindsight.privacy import Privacy
+from blindsight.studio.labels import FILE as LABELS
 from blindsight.training import Trained
 
 __all__ = ["gan_algorithm", "gan_metrics", "make_gan", "save_made"]
@@ -84,7 +85,12 @@ def gan_metrics() -> dict[str, Any]:
 
 
 def save_made(config: Config, trained: Trained, classes: Sequence[str]) -> None:
-    """Samples of the generator in the run's folder, under the run's guarantee: `samples`, and a picture of them."""
+    """Samples of the generator in the run's folder, under the run's guarantee: `samples`, and a picture of them.
+
+    Samples that people have labelled stay as they are, and so does their guarantee.
+    """
+    if (trained.path / "samples" / LABELS).exists():
+        return
     gan, count = trained.model, config.gan.samples
     made = eqx.filter_jit(lambda gan: gan.sample(count, key=jax.random.key(config.model.seed)))(gan)
     images = gan.coding.decode(made)[gan.coding.field]
