@@ -77,6 +77,17 @@ def test_one_weight_outside_is_enough(make_task):
             assert not chain.window.admits(encode(update), 0), value
 
 
+def test_nans_of_every_kind_are_outside_and_zeros_of_either_sign_are_one_number(make_task):
+    task = custom(make_task, 3, instances=3)
+    window = Window(task)
+    window.refresh([encode(np.zeros(3, np.float32))] * 3, 0)
+    for bits in (0x7FC00000, 0xFFC00000, 0x7F800001, 0xFF800001, 0x7FFFFFFF):  # quiet, signalling, both signs
+        assert not window.admits(np.array([0, bits, 0], "<u4").tobytes(), 0)
+    for low, high in ((0.0, 1.0), (-0.0, 1.0), (-1.0, 0.0), (-1.0, -0.0), (0.0, -0.0)):
+        window._low[:], window._high[:] = low, high
+        assert window.admits(np.array([0, 1 << 31, 0], "<u4").tobytes(), 0)
+
+
 def test_the_window_is_as_wide_as_it_says(make_task):
     task = custom(make_task, 3, instances=3)
     rows = np.array([[0, 0, 1], [1, 0, 1], [2, 0, 4]], np.float32)

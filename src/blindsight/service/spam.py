@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy import frombuffer, greater_equal, less_equal
+from numpy import fmax, fmin, frombuffer
 
 if TYPE_CHECKING:
     from blindsight.algorithms.draw_and_discard import Task
@@ -55,8 +55,7 @@ class Window:
         self._half = np.zeros(task.weights, np.float32)
         self._rows = np.zeros((task.instances, task.weights), _FLOAT)
         self._row_bytes = [row.data.cast("B") for row in self._rows]
-        self._inside = np.zeros((2, task.weights), np.bool_)
-        self._above, self._below = self._inside
+        self._moved = np.zeros(task.weights, _FLOAT)
         self._count = 0
         self.due = 0
         """How many updates will have been taken when the instances should be read again."""
@@ -90,9 +89,10 @@ class Window:
         if count > self._holds_until:
             self._widen(count - self._count)
         weights = frombuffer(update, _FLOAT)
-        greater_equal(weights, self._low, self._above)
-        less_equal(weights, self._high, self._below)
-        return 0 not in self._inside.tobytes()  # the quickest way to ask whether all are
+        fmax(weights, self._low, self._moved)
+        fmin(self._moved, self._high, self._moved)
+        # brought inside, it has stayed what it was: one comparison of bytes, which NaN fails and a zero's sign may
+        return self._moved.tobytes() == update or bool(np.all((weights >= self._low) & (weights <= self._high)))
 
     def _widen(self, age: int) -> None:
         self._holds_until = self._count + age + _WIDEN_EVERY
