@@ -14,11 +14,9 @@ The paper clips to 0.5 and adds noise of "standard deviation 0.01" (MNIST) or 0.
 what: `published_noise_multipliers` has the readings.
 """
 
-import dataclasses
 import functools
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -26,13 +24,14 @@ import optax
 from blindsight import trees
 from blindsight.accounting.events import Event
 from blindsight.algorithms.dp_fedavg import Algorithm, State
-from blindsight.algorithms.dp_fedavg_gan import Server, chosen_first, descend
+from blindsight.algorithms.dp_fedavg_gan import chosen_first
+from blindsight.algorithms.gan_server import GeneratorTraining, Server
 from blindsight.backends import Batch, Cohort, Examples
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 from blindsight.mechanisms import gaussian, without_noise
 from blindsight.mechanisms.noise import Sampler
-from blindsight.models.gan import GAN, fake_loss, generator_loss, real_loss
+from blindsight.models.gan import GAN, fake_loss, real_loss
 from blindsight.privacy import Privacy
 from blindsight.selection import Criterion
 from blindsight.trees import Tree
@@ -68,16 +67,18 @@ def bayesian_gan(
     depends on real examples, the penalty included, is in that sum. The rest is computed from releases alone.
     """
     _check((batch_size, fakes, generator_batch_size, generator_steps, critic_rounds), penalty, weight_clip, average)
-    critic, fixed_critic = eqx.partition(gan.critic, eqx.is_inexact_array)
-    generator, fixed_generator = eqx.partition(gan.generator, eqx.is_inexact_array)
+    training = GeneratorTraining(
+        gan,
+        generator_optimizer,
+        batch_size=generator_batch_size,
+        steps=generator_steps,
+        critic_rounds=critic_rounds,
+        average=average,
+    )
     noise = privacy.noise_multiplier
     if noise is None:
         raise InvalidInput("this Privacy has no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
     mechanism = gaussian(noise, sampler=sampler) if noise else without_noise()
-
-    def pair(critic: Tree, generator: Tree) -> GAN:
-        whole = eqx.combine(generator, fixed_generator), eqx.combine(critic, fixed_critic)
-        return dataclasses.replace(gan, generator=whole[0], critic=whole[1])
 
     def client_update(broadcast: tuple[Tree, Tree], examples: Examples, key: jax.Array) -> Tree:
         start, sent = broadcast
@@ -88,7 +89,7 @@ def bayesian_gan(
         batch = Batch(batch.fields, batch.weight * is_there)
 
         def loss(critic: Tree) -> jax.Array:
-            whole = pair(critic, sent if penalty else generator)
+            whole = training.pair(critic, sent if penalty else training.generator)
             return real_loss(whole, whole.critic, batch, loss_key, penalty)
 
         return jax.grad(loss)(start)  # of nothing: 0
@@ -111,19 +112,18 @@ def bayesian_gan(
         critic = trees.add(critic, updates)
         if weight_clip is not None:
             critic = jax.tree.map(functools.partial(jnp.clip, min=-weight_clip, max=weight_clip), critic)
-        server = server._replace(critic_optimizer=critic_state, rounds=server.rounds + 1)
-        if critic_rounds == 1:
-            return critic, generator_update(critic, server, generator_key)
-        is_due = server.rounds % critic_rounds == 0
-        return critic, jax.lax.cond(is_due, lambda: generator_update(critic, server, generator_key), lambda: server)
+        server = server._replace(critic_optimizer=critic_state)
+        return critic, training.after_round(critic, server, generator_key)
 
     def on_made(critic: Tree, generator: Tree, key: jax.Array) -> Tree:
         """The mean gradient on made examples, as if as many clients had them and were clipped."""
 
         def on_client(key: jax.Array) -> Tree:
-            whole = pair(critic, generator)
-            gradient = jax.grad(lambda now: fake_loss(whole, eqx.combine(now, fixed_critic), key, batch_size))(critic)
-            return trees.scale(trees.clip(gradient, privacy.clip), 1 / fakes)
+            def loss(critic: Tree) -> jax.Array:
+                whole = training.pair(critic, generator)
+                return fake_loss(whole, whole.critic, key, batch_size)
+
+            return trees.scale(trees.clip(jax.grad(loss)(critic), privacy.clip), 1 / fakes)
 
         keys = jax.random.split(key, fakes)
         if jax.default_backend() != "cpu":
@@ -131,25 +131,8 @@ def bayesian_gan(
         add = lambda total, key: (trees.add(total, on_client(key)), None)  # noqa: E731
         return jax.lax.scan(add, trees.zeros_like(critic), keys)[0]
 
-    def generator_update(critic: Tree, server: Server, key: jax.Array) -> Server:
-        def loss(generator: Tree, key: jax.Array) -> jax.Array:
-            whole = pair(critic, generator)
-            return generator_loss(whole, whole.generator, key, generator_batch_size)
-
-        return descend(loss, generator_optimizer, server, key, steps=generator_steps, average=average)
-
-    def init() -> State:
-        states = critic_optimizer.init(critic), generator_optimizer.init(generator)
-        server = Server(states[0], generator, states[1], generator, jnp.zeros((), jnp.int32))
-        state = State(critic, server, jnp.float32(privacy.clip))
-        # copies, because a step uses the state up; and placed as a step leaves it, or the second would compile again
-        return jax.device_put(state, jax.local_devices()[0], may_alias=False)
-
-    def model(state: State) -> GAN:
-        server: Any = state.server
-        return pair(state.params, server.average)
-
-    return Algorithm(init, step, mechanism.event_for(trees.size(critic)), model)
+    event = mechanism.event_for(trees.size(training.critic))
+    return Algorithm(lambda: training.init(critic_optimizer, privacy), step, event, training.model)
 
 
 def published_noise_multipliers(std: float, *, clip: float = 0.5, batch: int = 64) -> dict[str, float]:

@@ -10,12 +10,9 @@ With a `criterion` (an arm, see `selection`) a client trains on the examples tha
 part with a zero, so that nobody learns how many do.
 """
 
-import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -23,27 +20,18 @@ import optax
 from blindsight import trees
 from blindsight.accounting.events import Event
 from blindsight.algorithms.dp_fedavg import Algorithm, State
+from blindsight.algorithms.gan_server import GeneratorTraining, Server
 from blindsight.backends import Batch, Cohort, Examples
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 from blindsight.mechanisms import gaussian, without_noise
 from blindsight.mechanisms.noise import Sampler
-from blindsight.models.gan import GAN, critic_loss, generator_loss
+from blindsight.models.gan import GAN, critic_loss
 from blindsight.privacy import Privacy
 from blindsight.selection import Criterion
 from blindsight.trees import Tree
 
-__all__ = ["Server", "dp_fedavg_gan"]
-
-
-class Server(NamedTuple):
-    """What the server carries beside the critic (`State.params`), all of it public."""
-
-    critic_optimizer: Any
-    generator: Tree
-    generator_optimizer: Any
-    average: Tree  # of the generator's parameters over its steps, the late ones most
-    rounds: jax.Array
+__all__ = ["chosen_first", "dp_fedavg_gan"]
 
 
 def dp_fedavg_gan(
@@ -74,14 +62,16 @@ def dp_fedavg_gan(
     leaves the clients, and the generator is computed from that release alone.
     """
     _check((batch_size, critic_steps, generator_batch_size, generator_steps, critic_rounds), average, privacy)
-    critic, fixed_critic = eqx.partition(gan.critic, eqx.is_inexact_array)
-    generator, fixed_generator = eqx.partition(gan.generator, eqx.is_inexact_array)
+    training = GeneratorTraining(
+        gan,
+        generator_optimizer,
+        batch_size=generator_batch_size,
+        steps=generator_steps,
+        critic_rounds=critic_rounds,
+        average=average,
+    )
     noise = privacy.noise_multiplier
     mechanism = gaussian(noise, sampler=sampler) if noise else without_noise()
-
-    def pair(critic: Tree, generator: Tree) -> GAN:
-        whole = eqx.combine(generator, fixed_generator), eqx.combine(critic, fixed_critic)
-        return dataclasses.replace(gan, generator=whole[0], critic=whole[1])
 
     def client_update(broadcast: tuple[Tree, Tree], examples: Examples, key: jax.Array) -> Tree:  # UserDiscUpdate
         start, generator = broadcast
@@ -89,7 +79,7 @@ def dp_fedavg_gan(
         order, count = chosen_first(examples, criterion, batch_size, key=order_key)
 
         def loss(critic: Tree, batch: Batch, key: jax.Array) -> jax.Array:
-            whole = pair(critic, generator)
+            whole = training.pair(critic, generator)
             return critic_loss(whole, whole.critic, batch, key, penalty)
 
         def on_batch(number: Any, critic: Tree) -> Tree:
@@ -117,31 +107,11 @@ def dp_fedavg_gan(
     def learn(critic: Tree, server: Server, mean: Tree, key: jax.Array) -> tuple[Tree, Server]:
         updates, critic_state = critic_optimizer.update(trees.scale(mean, -1.0), server.critic_optimizer, critic)
         critic = trees.add(critic, updates)
-        server = server._replace(critic_optimizer=critic_state, rounds=server.rounds + 1)
-        if critic_rounds == 1:
-            return critic, generator_update(critic, server, key)
-        is_due = server.rounds % critic_rounds == 0
-        return critic, jax.lax.cond(is_due, lambda: generator_update(critic, server, key), lambda: server)
+        server = server._replace(critic_optimizer=critic_state)
+        return critic, training.after_round(critic, server, key)
 
-    def generator_update(critic: Tree, server: Server, key: jax.Array) -> Server:  # GenUpdate
-        def loss(generator: Tree, key: jax.Array) -> jax.Array:
-            whole = pair(critic, generator)
-            return generator_loss(whole, whole.generator, key, generator_batch_size)
-
-        return descend(loss, generator_optimizer, server, key, steps=generator_steps, average=average)
-
-    def init() -> State:
-        states = critic_optimizer.init(critic), generator_optimizer.init(generator)
-        server = Server(states[0], generator, states[1], generator, jnp.zeros((), jnp.int32))
-        state = State(critic, server, jnp.float32(privacy.clip))
-        # copies, because a step uses the state up; and placed as a step leaves it, or the second would compile again
-        return jax.device_put(state, jax.local_devices()[0], may_alias=False)
-
-    def model(state: State) -> GAN:
-        server: Any = state.server
-        return pair(state.params, server.average)
-
-    return Algorithm(init, step, mechanism.event_for(trees.size(critic)), model)
+    event = mechanism.event_for(trees.size(training.critic))
+    return Algorithm(lambda: training.init(critic_optimizer, privacy), step, event, training.model)
 
 
 def _check(counts: tuple[int, ...], average: float, privacy: Privacy) -> None:
@@ -153,30 +123,6 @@ def _check(counts: tuple[int, ...], average: float, privacy: Privacy) -> None:
         raise InvalidInput(f"average lies between 0 (the last generator) and 1, got {average}")
     if privacy.noise_multiplier is None:
         raise InvalidInput("this Privacy has no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
-
-
-def descend(
-    loss: Callable[[Tree, jax.Array], jax.Array],
-    optimizer: optax.GradientTransformation,
-    server: Server,
-    key: jax.Array,
-    *,
-    steps: int,
-    average: float,
-) -> Server:
-    """The server after so many steps of its generator down the loss, which has no data of anyone's in it."""
-
-    def on_step(number: Any, carry: tuple[Tree, Any, Tree]) -> tuple[Tree, Any, Tree]:
-        generator, state, before = carry
-        gradient = jax.grad(loss)(generator, jax.random.fold_in(key, number))
-        updates, state = optimizer.update(gradient, state, generator)
-        generator = trees.add(generator, updates)
-        kept = trees.add(trees.scale(before, average), trees.scale(generator, 1 - average))
-        return generator, state, kept
-
-    carry = server.generator, server.generator_optimizer, server.average
-    generator, state, kept = jax.lax.fori_loop(0, steps, on_step, carry)
-    return server._replace(generator=generator, generator_optimizer=state, average=kept)
 
 
 def chosen_first(

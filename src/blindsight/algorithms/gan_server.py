@@ -1,0 +1,97 @@
+"""The server's half of training a GAN on clients: all of it is computed from what was released, and costs nothing.
+
+`dp_fedavg_gan` and `bayesian_gan` differ in what clients send and in how the critic moves. What they share is here: a
+pair in parts that can be sent, the generator's steps against the critic, and their state.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from blindsight import trees
+from blindsight.algorithms.dp_fedavg import State
+from blindsight.models.gan import GAN, generator_loss
+from blindsight.privacy import Privacy
+from blindsight.trees import Tree
+
+__all__ = ["GeneratorTraining", "Server"]
+
+
+class Server(NamedTuple):
+    """What the server carries beside the critic (`State.params`), all of it public."""
+
+    critic_optimizer: Any
+    generator: Tree
+    generator_optimizer: Any
+    average: Tree  # of the generator's parameters over its steps, the late ones most
+    rounds: jax.Array
+
+
+class GeneratorTraining:
+    """The pair `gan` in parts, and how its generator is trained: `steps` steps after every `critic_rounds` rounds.
+
+    The generator that is given back is an average of its past with a memory of 1 / (1 - `average`) steps, or the last
+    one if that is 0.
+    """
+
+    def __init__(
+        self,
+        gan: GAN,
+        optimizer: optax.GradientTransformation,
+        *,
+        batch_size: int,
+        steps: int,
+        critic_rounds: int,
+        average: float,
+    ) -> None:
+        self.critic, self._fixed_critic = eqx.partition(gan.critic, eqx.is_inexact_array)
+        self.generator, self._fixed_generator = eqx.partition(gan.generator, eqx.is_inexact_array)
+        self._gan, self._optimizer, self._batch_size = gan, optimizer, batch_size
+        self._steps, self._critic_rounds, self._average = steps, critic_rounds, average
+
+    def pair(self, critic: Tree, generator: Tree) -> GAN:
+        """The GAN with these parameters."""
+        whole = eqx.combine(generator, self._fixed_generator), eqx.combine(critic, self._fixed_critic)
+        return dataclasses.replace(self._gan, generator=whole[0], critic=whole[1])
+
+    def init(self, critic_optimizer: optax.GradientTransformation, privacy: Privacy) -> State:
+        """The state before the first round."""
+        states = critic_optimizer.init(self.critic), self._optimizer.init(self.generator)
+        server = Server(states[0], self.generator, states[1], self.generator, jnp.zeros((), jnp.int32))
+        state = State(self.critic, server, jnp.float32(privacy.clip))
+        # copies, because a step uses the state up; and placed as a step leaves it, or the second would compile again
+        return jax.device_put(state, jax.local_devices()[0], may_alias=False)
+
+    def model(self, state: State) -> GAN:
+        """The GAN that was trained."""
+        server: Any = state.server
+        return self.pair(state.params, server.average)
+
+    def after_round(self, critic: Tree, server: Server, key: jax.Array) -> Server:
+        """The server after one more round of the critic, with the generator trained if that is due."""
+        server = server._replace(rounds=server.rounds + 1)
+        if self._critic_rounds == 1:
+            return self._trained(critic, server, key)
+        is_due = server.rounds % self._critic_rounds == 0
+        return jax.lax.cond(is_due, lambda: self._trained(critic, server, key), lambda: server)
+
+    def _trained(self, critic: Tree, server: Server, key: jax.Array) -> Server:
+        def loss(generator: Tree, key: jax.Array) -> jax.Array:
+            whole = self.pair(critic, generator)
+            return generator_loss(whole, whole.generator, key, self._batch_size)
+
+        def on_step(number: Any, carry: tuple[Tree, Any, Tree]) -> tuple[Tree, Any, Tree]:
+            generator, state, before = carry
+            gradient = jax.grad(loss)(generator, jax.random.fold_in(key, number))
+            updates, state = self._optimizer.update(gradient, state, generator)
+            generator = trees.add(generator, updates)
+            kept = trees.add(trees.scale(before, self._average), trees.scale(generator, 1 - self._average))
+            return generator, state, kept
+
+        carry = server.generator, server.generator_optimizer, server.average
+        generator, state, kept = jax.lax.fori_loop(0, self._steps, on_step, carry)
+        return server._replace(generator=generator, generator_optimizer=state, average=kept)
