@@ -58,6 +58,8 @@ _PREFLIGHT = [
 ]
 _EXPOSED = (b"access-control-expose-headers", f"{TICKET}, {VERSION}, etag, x-request-id".encode())
 
+_SAME_ORIGIN: Pairs = []  # what to say to pages of other origins where none are allowed
+
 
 class Service:
     """The application. `routes` are added to its own (pages of a demo, say)."""
@@ -82,7 +84,7 @@ class Service:
         began = perf_counter()
         path, method = scope["path"], scope["method"]
         headers: Headers = dict(scope["headers"])
-        cors = self._cors(headers) if self._origins else []
+        cors = self._cors(headers) if self._origins else _SAME_ORIGIN
         try:
             if method == "GET" and (pool := self.registry.draws.get(path)) is not None:
                 await self._draw(pool, headers, cors, send)
@@ -134,8 +136,8 @@ class Service:
         if pool.record.frozen:
             raise Refusal(423, "the model is frozen: there is nothing to train")
         instance = pool.draw_now() or await pool.draw()
-        ticket = self.registry.tickets.issue(pool.about)
-        await send({"type": "http.response.start", "status": 200, "headers": [*pool.headers, (_TICKET, ticket), *cors]})
+        ticket = _TICKET, self.registry.tickets.issue(pool.about)
+        await send({"type": "http.response.start", "status": 200, "headers": [*pool.headers, ticket, *cors]})
         await send({"type": "http.response.body", "body": instance})
 
     async def _update(self, pool: Pool, headers: Headers, cors: Pairs, receive: Receive, send: Send) -> None:

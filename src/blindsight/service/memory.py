@@ -35,7 +35,7 @@ class MemoryStore:
         self._instances: dict[str, list[bytes]] = {}  # by life
         self._counts: dict[str, int] = {}
         self._written: dict[str, tuple[Record, int]] = {}
-        self._spent = Spent()
+        self.spend_now = Spent().spend  # use a ticket up: whether it was unused
         self._secret = secrets.token_bytes(32)  # a restart makes every ticket invalid, used or not
         self._lock: int | None = None
         self._writer: asyncio.Task[None] | None = None
@@ -98,10 +98,6 @@ class MemoryStore:
     def count_now(self, record: Record) -> int:
         """How many updates have been taken."""
         return self._counts.get(record.life, 0)
-
-    def spend_now(self, nonce: bytes, ends: int) -> bool:
-        """Use a ticket up: whether it was unused."""
-        return self._spent.spend(nonce, ends)
 
     def replace_now(self, record: Record, update: bytes) -> bool:
         """The body becomes one of the instances; what was there is gone."""

@@ -65,15 +65,15 @@ class Tickets:
         return (raw[4:_SIGNED], ends) if self._now() <= ends + SKEW_S else None
 
 
-class _Keyed(dict[bytes, hashlib.blake2b]):
+class _Keyed(dict[bytes, hashlib.blake2s]):
     """The keyed hash of what tickets are for, to be copied: BLAKE2 with a key is a MAC by design."""
 
     def __init__(self, secret: bytes) -> None:
         super().__init__()
         self._secret = secret
 
-    def __missing__(self, about: bytes) -> hashlib.blake2b:
-        found = self[about] = hashlib.blake2b(about + b"\0", key=self._secret, digest_size=_TAG)
+    def __missing__(self, about: bytes) -> hashlib.blake2s:
+        found = self[about] = hashlib.blake2s(about + b"\0", key=self._secret, digest_size=_TAG)
         return found
 
 
