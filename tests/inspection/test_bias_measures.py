@@ -1,6 +1,7 @@
 """Laws of what clients send to be compared with public data: bounded whatever they hold, and read as it was sent."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,9 +9,12 @@ import numpy as np
 import pytest
 
 from blindsight.backends import Batch
+from blindsight.data import embedded
 from blindsight.data.population import Population
+from blindsight.inspection.bias_asking import prepare
 from blindsight.inspection.bias_images import FirstArm
 from blindsight.inspection.bias_measures import (
+    HALF,
     LOOKED,
     LOOKS,
     Division,
@@ -19,6 +23,7 @@ from blindsight.inspection.bias_measures import (
     Shares,
     client_means,
     client_shares,
+    coins,
     halves,
     look,
     same_clients,
@@ -151,6 +156,21 @@ def test_halves_are_drawn_without_a_look_at_the_data():
     other = population.replace({name: column[::-1] for name, column in population.columns.items()})
     first, second = (with_halves(one, b"run").columns["half"] for one in (population, other))
     np.testing.assert_array_equal(first, second)
+
+
+def test_one_client_more_turns_nobody_elses_half():
+    for seed in (b"run", b"another"):
+        np.testing.assert_array_equal(coins(101, seed)[:100], coins(100, seed))
+    assert 30 < coins(100, b"run").sum() < 70
+    assert not np.array_equal(coins(100, b"one"), coins(100, b"other"))
+    assert not np.array_equal(halves(101, b"run")[:100], halves(100, b"run"))  # lots do: they are for public clients
+
+
+def test_protected_clients_are_divided_by_coins():
+    people, public = embedded("handwriting", clients=20), embedded("handwriting", clients=45, seed=1)
+    asked: dict[str, Any] = {"inputs": "image", "label": "label", "by": None, "values": None, "classes": None}
+    found = prepare(people, public, **asked, ranges={}, model=None, case="lower", vocabulary_size=5, seed=b"run")
+    np.testing.assert_array_equal(found.clients.columns[HALF], np.repeat(coins(20, b"run"), people.sizes))
 
 
 def test_clients_without_examples_of_a_kind_are_still_there():

@@ -11,7 +11,7 @@ from blindsight.data.population import TEXT, Population
 from blindsight.data.text import Case
 from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.inspection import bias_text, cues
-from blindsight.inspection.bias_measures import HALF, Division, Limits, client_means, look, with_halves
+from blindsight.inspection.bias_measures import HALF, Division, Limits, client_means, coins, look, with_halves
 from blindsight.inspection.bias_text import LIKELY, SURPRISE, Filter
 from blindsight.models.primary import Primary
 from blindsight.selection import coded
@@ -112,7 +112,7 @@ def prepare(
     derived = [_with_cues(one, fields, ranges) for one in both]
     public = with_halves(derived[1], b"public")
     return Prepared(
-        clients=with_halves(derived[0], seed),
+        clients=with_halves(derived[0], seed, coins),
         reference=public,
         fields=fields,
         divisions=tuple(divisions),

@@ -12,7 +12,7 @@ Whoever is beyond more than four limits counts for less in each.
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from blindsight.data.population import Population
 from blindsight.inspection.measuring import Measured
 
 __all__ = ["ARMS", "HALF", "LOOKED", "Division", "Habits", "Limits", "ReadShares", "Shares", "client_means"]
-__all__ += ["client_shares", "halves", "look", "same_clients", "with_halves"]
+__all__ += ["client_shares", "coins", "halves", "look", "same_clients", "with_halves"]
 
 HALF, LOOKED, LOOKS = "half", "looked", 10
 """Which half of the clients one is in; which of its examples habits are read off; and how many these are."""
@@ -209,13 +209,21 @@ def client_means(population: Population, field: str) -> np.ndarray:
 
 def halves(clients: int, seed: bytes) -> np.ndarray:
     """0 or 1 for each client, as many of each, by lot: the same for the same seed, and whatever their data are."""
-    lots = np.random.default_rng(np.frombuffer(seed[:32].ljust(32, b"\0"), np.uint32)).permutation(clients)
-    return (lots < clients // 2).astype(np.uint8)
+    return (_random(seed).permutation(clients) < clients // 2).astype(np.uint8)
 
 
-def with_halves(population: Population, seed: bytes) -> Population:
-    """The population with the field `half`."""
-    return population.replace({**population.columns, HALF: np.repeat(halves(population.size, seed), population.sizes)})
+def coins(clients: int, seed: bytes) -> np.ndarray:
+    """0 or 1 for each client by a coin of its own: one client more or less turns nobody else's, as lots would."""
+    return (_random(seed).random(clients) < 0.5).astype(np.uint8)
+
+
+def _random(seed: bytes) -> np.random.Generator:
+    return np.random.default_rng(np.frombuffer(seed[:32].ljust(32, b"\0"), np.uint32))
+
+
+def with_halves(population: Population, seed: bytes, draw: Callable[[int, bytes], np.ndarray] = halves) -> Population:
+    """The population with the field `half`; that of protected clients has to be drawn by `coins`."""
+    return population.replace({**population.columns, HALF: np.repeat(draw(population.size, seed), population.sizes)})
 
 
 def same_clients(population: Population, is_in: np.ndarray) -> Population:
