@@ -1,6 +1,7 @@
 """Laws of synthesis: the two releases cost what was asked together, each is paid for first, and samples are redrawn."""
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -146,7 +147,8 @@ def test_a_release_without_a_share_is_refused(share):
         plan(10, 10, epsilon=1.0, delta=1e-5, share=share)
 
 
-def test_rows_have_no_strokes():
+def test_what_has_no_strokes_is_refused_before_it_is_paid_for(ledger_path):
+    ledger = Ledger(ledger_path)
     data = Population(
         {"colour": np.zeros(20, np.int32), "label": np.zeros(20, np.int32)},
         sizes=[1] * 20,
@@ -154,7 +156,13 @@ def test_rows_have_no_strokes():
         classes={"label": ("a", "b")},
     )
     with pytest.raises(InvalidInput, match="only images"):
-        synthesise(data, rows([Category("colour", 3)]), epsilon=1.0, delta=1e-5, key=KEY, ledger=Ledger())
+        synthesise(data, rows([Category("colour", 3)]), epsilon=1.0, delta=1e-5, key=KEY, ledger=ledger)
+    asked: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "key": KEY, "ledger": ledger}
+    with pytest.raises(InvalidInput, match="sides are 12, 16"):
+        synthesise(population(), images((10, 10), frequencies=8), **asked)
+    with pytest.raises(InvalidInput, match="400 directions need more images"):
+        synthesise(population(), FEATURES, size=400, **asked)
+    assert ledger.entries() == []
 
 
 def test_an_image_is_redrawn_for_one_step_at_least():

@@ -140,7 +140,7 @@ def test_those_who_teach_do_not_confirm():
     prepared = bias_asking.prepare(observed, writers(80, 1), seed=b"x" * 32, **ASKED)
     masks = bias_rounds._HALVES.fit(prepared.clients).members(prepared.clients)  # pyright: ignore[reportPrivateUsage]
     assert (masks.sum(axis=0) == 1).all()
-    assert masks.sum(axis=1).tolist() == [25, 25]
+    assert (abs(masks.sum(axis=1) - 25) < 10).all()  # a coin for each client, so about half
     learning, confirming = prepared.learning, prepared.confirming
     assert not set(learning.ids.tolist()) & set(confirming.ids.tolist())
     assert learning.size + confirming.size == 80

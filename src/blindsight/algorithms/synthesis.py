@@ -30,8 +30,10 @@ from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 from blindsight.mechanisms import gaussian, without_noise
 from blindsight.mechanisms.noise import Sampler
+from blindsight.models.encodings import Spectrum
 from blindsight.models.features import Features, strokes
 from blindsight.models.generators import ImageGenerator, draw
+from blindsight.models.wavelets import check_strokes
 from blindsight.selection import Arms, everything
 
 __all__ = ["Synthesis", "plan", "synthesise"]
@@ -133,15 +135,16 @@ def synthesise(
     **Guarantee**: (epsilon, delta) for each client, both releases together; each is in the ledger before its noise is
     drawn.
     """
+    if not isinstance(features.encoding, Spectrum):
+        raise InvalidInput("only images are made of strokes: use algorithms.moments for rows")
     arms = Arms({"all": everything()})
     looks = MomentsPart.of(features, arms, population, label=label)
+    check_strokes(features.encoding.shape, size, _SHOWN * len(looks.classes))  # before anything is paid for
     second = len(looks.classes) * (1 + size + size * (size + 1) // 2)
     mechanisms = plan(looks.coordinates, second, epsilon=epsilon, delta=delta, share=share, sampler=sampler)
     ask = functools.partial(release, population, arms=arms, ledger=ledger, backend=backend)
     moments, looked = ask(looks, mechanism=mechanisms[0], key=key.derive("looks"))
-    generator = fit(moments, key=key, steps=0)
-    if not isinstance(generator, ImageGenerator):
-        raise InvalidInput("only images are made of strokes: use algorithms.moments for rows")
+    generator: Any = fit(moments, key=key, steps=0)  # an ImageGenerator, as the features are of images
     (shown,), _ = draw(generator, _SHOWN, key=key.derive("shown"))
     seen = strokes(shown[generator.spectrum.field], size=size, field=generator.spectrum.field)
     parts = dataclasses.replace(looks, features=seen)

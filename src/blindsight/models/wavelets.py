@@ -8,6 +8,7 @@ the waves are fixed, and the directions that are kept come from images that are 
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -19,12 +20,20 @@ from blindsight.errors import InvalidInput
 from blindsight.models.encodings import channels_of
 from blindsight.models.patches import convolve
 
-__all__ = ["OnStrokes", "Wavelets"]
+__all__ = ["OnStrokes", "Wavelets", "check_strokes"]
 
 _RADIUS = 1.2  # a vector of typical length 1 may be this long, as a spectrum's
 _KERNEL, _SCALES, _DIRECTIONS = 9, 2, 8
 _STRIDE, _POOL = 2, 2  # answers at every other pixel, averaged two by two: parts of four by four pixels
 _BRIGHTNESS = 0.3  # the weight of a part's mean beside its answers
+
+
+def check_strokes(shape: Sequence[int], size: int, images: int) -> None:
+    """Refuse images in which strokes cannot be told, or too few of them for so many directions."""
+    if len(shape) not in (2, 3) or min(shape[:2]) < _KERNEL or any(side % (_STRIDE * _POOL) for side in shape[:2]):
+        raise InvalidInput(f"strokes are told in images whose sides are 12, 16, 20, ... pixels, got {tuple(shape)}")
+    if not 1 <= size < images:
+        raise InvalidInput(f"{size} directions need more images than that to be told from, got {images}")
 
 
 class Wavelets(eqx.Module):
@@ -40,10 +49,7 @@ class Wavelets(eqx.Module):
     def of_images(cls, images: np.ndarray, size: int, *, field: str = "image") -> "Wavelets":
         """Those of images that are public or were released already, (n, *shape): they say what is kept of others."""
         shape = images.shape[1:]
-        if len(shape) not in (2, 3) or min(shape[:2]) < _KERNEL or any(side % (_STRIDE * _POOL) for side in shape[:2]):
-            raise InvalidInput(f"strokes are told in images whose sides are 12, 16, 20, ... pixels, got {shape}")
-        if not 1 <= size < len(images):
-            raise InvalidInput(f"{size} directions need more images than that to be told from, got {len(images)}")
+        check_strokes(shape, size, len(images))
         filters = jnp.asarray(_waves(), jnp.float32)
         found = [
             np.asarray(_strengths(filters, jnp.asarray(part)))
