@@ -7,6 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 
+from blindsight.service import spam
 from blindsight.service.protocol import decode, encode
 
 
@@ -89,10 +90,10 @@ def test_a_fault_is_logged_without_what_was_sent(serving, caplog, monkeypatch):
     drawn = talk.draw()
     body = encode([0.125, 0.25, 0.5])
 
-    async def broken(self, update, nonce, ends):
+    def broken(self, update, nonce, ends):
         raise ValueError(f"cannot digest {update!r} of {nonce!r}")
 
-    monkeypatch.setattr("blindsight.service.pool.Pool.offer", broken)
+    monkeypatch.setattr("blindsight.service.pool.Pool.offer_now", broken)
     answer = talk.update(drawn, body)
     assert (answer.status_code, answer.json()) == (500, {"error": "a fault of the service"})
     log = "\n".join(record.getMessage() for record in caplog.records)
@@ -100,6 +101,28 @@ def test_a_fault_is_logged_without_what_was_sent(serving, caplog, monkeypatch):
     assert "ValueError" in log
     assert "digest" not in log
     assert os.fspath(__file__) in log or "test_no_records" in log
+
+
+def test_a_fault_after_the_answer_is_logged_without_what_was_sent_and_takes_no_other_update_along(
+    serving, caplog, monkeypatch
+):
+    talk = serving()
+    body = encode([0.125, 0.25, 0.5])
+    admits = spam.Window.admits
+
+    def broken(self, update, count):
+        if update == body:
+            raise ValueError(f"cannot digest {update!r}")
+        return admits(self, update, count)
+
+    monkeypatch.setattr(spam.Window, "admits", broken)
+    for sent in (body, None, body, None):
+        drawn = talk.draw()
+        assert talk.update(drawn, sent or drawn.content).status_code == 202
+    assert talk.statistics()["taken"] == 2
+    log = "\n".join(record.getMessage() for record in caplog.records if record.levelname == "ERROR")
+    assert log.count("an update: ValueError at") == 2
+    assert "digest" not in log
 
 
 def test_a_snapshot_holds_the_instances_of_now_and_one_file_is_all(serving, tmp_path):

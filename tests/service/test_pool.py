@@ -7,7 +7,8 @@ import pytest
 
 from blindsight.service.memory import MemoryStore
 from blindsight.service.pool import Pool, first_instances
-from blindsight.service.protocol import Refusal
+from blindsight.service.protocol import Refusal, decode, encode
+from blindsight.service.spam import Window
 from blindsight.service.store import Record
 
 
@@ -71,33 +72,64 @@ def test_without_waiting_the_same_is_done_in_fewer_steps(make_task):
         store, record = MemoryStore(None), Record(task=make_task())
         await store.put(record, first_instances(record))
         pool = Pool(record, store)
-        update, spam, first = pool.draw_now(), bytes(11) + b"\x7f", os.urandom(12)
+        update, spam, used = pool.draw_now(), bytes(11) + b"\x7f", os.urandom(12)
         assert update is not None
-        assert not pool.offer_now(update, first, 2**31)  # there is no window yet
-        await pool.offer(update, first, 2**31)  # so the ticket is still good
-        assert (pool.draws, pool.taken, pool.spam, pool.replays) == (1, 1, 0, 0)
-        used = os.urandom(12)
         assert pool.offer_now(update, used, 2**31)
         assert pool.offer_now(spam, os.urandom(12), 2**31)
         assert pool.offer_now(b"\x00\x00\xc0\x7f" * 3, os.urandom(12), 2**31)  # not a number
-        assert (pool.taken, pool.spam) == (2, 2)
-        for again in (first, used):
-            with pytest.raises(Refusal) as found:
-                pool.offer_now(update, again, 2**31)
-            assert found.value.status == 410
-        assert pool.replays == 2
-        steps = 0
-        while pool.offer_now(update, os.urandom(12), 2**31):
-            steps += 1
-        assert steps == 48  # then the instances are due to be read again
-        assert (await store.instances(record))[1] == pool.taken == 50
-        await pool.offer(update, os.urandom(12), 2**31)
+        with pytest.raises(Refusal) as found:
+            pool.offer_now(update, used, 2**31)
+        assert found.value.status == 410
+        assert (pool.draws, pool.taken, pool.spam, pool.replays) == (1, 0, 0, 1)
+        await asyncio.sleep(0)
+        assert (pool.taken, pool.spam) == (1, 2)
+        for _ in range(119):
+            assert pool.offer_now(update, os.urandom(12), 2**31)
+        await pool.average()  # sees what waits
+        assert (await store.instances(record))[1] == pool.taken == 120
+        assert pool.offer_now(update, os.urandom(12), 2**31)
+        await pool.close()
+        assert pool.taken == 121
         assert pool.offer_now(update, os.urandom(12), 2**31)
         await store.delete("phishing")
         assert pool.draw_now() is None
-        assert pool.taken == 52
+        await asyncio.sleep(0)
+        assert (pool.taken, pool.spam) == (121, 2)
 
     asyncio.run(check())
+
+
+def test_updates_of_one_turn_see_the_same_window_as_one_at_a_time(make_task, monkeypatch):
+    """The instances are read at the same updates, and the same updates are spam, however many come at once."""
+    looks = list[int]()
+
+    class Watched(Window):
+        def refresh(self, instances, count):
+            looks.append(count)
+            super().refresh(instances, count)
+
+    monkeypatch.setattr("blindsight.service.pool.Window", Watched)
+    monkeypatch.setattr("blindsight.service.memory.random_index", lambda count: 0)
+    record = Record(task=make_task())
+    instances = first_instances(record)
+    offered = [encode(decode(instances[0]) + (9.0 if number % 7 == 3 else 1e-6 * number)) for number in range(150)]
+
+    async def counts(at_once):
+        looks.clear()
+        store = MemoryStore(None)
+        await store.put(record, instances)
+        pool = Pool(record, store)
+        for number, update in enumerate(offered):
+            pool.offer_now(update, os.urandom(12), 2**31)
+            if number % at_once == at_once - 1:
+                await asyncio.sleep(0)
+        await pool.close()
+        return pool.taken, pool.spam, await store.instances(record), tuple(looks)
+
+    first = asyncio.run(counts(1))
+    assert (first[0], first[1], first[3]) == (129, 21, (0, 50, 100))
+    for at_once in (7, 64, 1000):
+        assert asyncio.run(counts(at_once)) == first
 
 
 def test_a_store_that_others_share_is_always_waited_for(make_task):

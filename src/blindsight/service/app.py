@@ -23,7 +23,7 @@ from starlette.routing import BaseRoute, Router
 from blindsight.service.auth import Access
 from blindsight.service.metrics import Totals
 from blindsight.service.pool import Pool
-from blindsight.service.protocol import OCTETS, TICKET, VERSION, Refusal
+from blindsight.service.protocol import OCTETS, TICKET, VERSION, Refusal, fault_of
 from blindsight.service.registry import Registry
 from blindsight.service.store import StoreUnreachable
 
@@ -86,11 +86,21 @@ class Service:
         headers: Headers = dict(scope["headers"])
         cors = self._cors(headers) if self._origins else _SAME_ORIGIN
         try:
+            # in line, since another coroutine for each request would cost as much as finding its model
             if method == "GET" and (pool := self.registry.draws.get(path)) is not None:
-                await self._draw(pool, headers, cors, send)
+                self._admit_draw(pool, headers)
+                instance = pool.draw_now() or await pool.draw()
+                ticket = _TICKET, self.registry.tickets.issue(pool.about)
+                await send({"type": "http.response.start", "status": 200, "headers": [*pool.headers, ticket, *cors]})
+                await send({"type": "http.response.body", "body": instance})
                 self.totals.draw_s.add(perf_counter() - began)
             elif method == "POST" and (pool := self.registry.updates.get(path)) is not None:
-                await self._update(pool, headers, cors, receive, send)
+                ticket = self._admit_update(pool, headers)
+                update = await self._body(receive, pool.length)
+                if not pool.offer_now(update, *ticket):
+                    await pool.offer(update, *ticket)
+                await send(dict(_NOTED, headers=[*_NOTED["headers"], *cors]) if cors else _NOTED)
+                await send(_NOTHING_MORE)
                 self.totals.update_s.add(perf_counter() - began)
             elif path.startswith(_MODELS):
                 await self._other(path, method, headers, cors, send)
@@ -108,13 +118,8 @@ class Service:
             await self.refuse(send, away, headers, cors)
         except _Gone:
             pass
-        except Exception as error:  # its text could quote a body, so the kind and the place have to do
-            place = error.__traceback__
-            while place is not None and place.tb_next is not None:
-                place = place.tb_next
-            where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place is not None else "?"
-            fault = f"{type(error).__name__} at {where}"
-            await self.refuse(send, Refusal(500, "a fault of the service"), headers, cors, fault)
+        except Exception as error:
+            await self.refuse(send, Refusal(500, "a fault of the service"), headers, cors, fault_of(error))
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -131,16 +136,13 @@ class Service:
         await self.registry.close()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _draw(self, pool: Pool, headers: Headers, cors: Pairs, send: Send) -> None:
+    def _admit_draw(self, pool: Pool, headers: Headers) -> None:
         self.access(headers, pool.model)
         if pool.record.frozen:
             raise Refusal(423, "the model is frozen: there is nothing to train")
-        instance = pool.draw_now() or await pool.draw()
-        ticket = _TICKET, self.registry.tickets.issue(pool.about)
-        await send({"type": "http.response.start", "status": 200, "headers": [*pool.headers, ticket, *cors]})
-        await send({"type": "http.response.body", "body": instance})
 
-    async def _update(self, pool: Pool, headers: Headers, cors: Pairs, receive: Receive, send: Send) -> None:
+    def _admit_update(self, pool: Pool, headers: Headers) -> tuple[bytes, int]:
+        """The random number of its ticket and the ticket's end."""
         self.access(headers, pool.model)
         if headers.get(b"content-type") != _OCTETS:
             raise Refusal(415, f"an update is {OCTETS}")
@@ -153,11 +155,7 @@ class Service:
             raise Refusal(410, "the ticket has expired, or was not issued for this model: draw again")
         if pool.record.frozen:
             raise Refusal(423, "the model is frozen: there is nothing to train")
-        update = await self._body(receive, pool.length)
-        if not pool.offer_now(update, *ticket):
-            await pool.offer(update, *ticket)
-        await send(dict(_NOTED, headers=[*_NOTED["headers"], *cors]) if cors else _NOTED)
-        await send(_NOTHING_MORE)
+        return ticket
 
     async def _other(self, path: str, method: str, headers: Headers, cors: Pairs, send: Send) -> None:
         """The task of a model, and what is asked for in vain."""

@@ -95,6 +95,10 @@ class MemoryStore:
         instances = self._instances.get(record.life)
         return instances[random_index(len(instances))] if instances else None
 
+    def instances_now(self, record: Record) -> Sequence[bytes]:
+        """All instances, to be read before anything else is done."""
+        return self._instances.get(record.life, ())
+
     def count_now(self, record: Record) -> int:
         """How many updates have been taken."""
         return self._counts.get(record.life, 0)
@@ -114,7 +118,7 @@ class MemoryStore:
 
     async def instances(self, record: Record) -> tuple[list[bytes], int]:
         """All instances, and how many updates have been taken."""
-        return list(self._instances.get(record.life, ())), self.count_now(record)
+        return list(self.instances_now(record)), self.count_now(record)
 
     async def spend(self, record: Record, nonce: bytes, ends: int) -> tuple[bool, int]:
         """Use a ticket up."""

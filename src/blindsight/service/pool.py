@@ -1,23 +1,29 @@
 """One model in service: Algorithm 2 of Draw and Discard over a store, with the check for spam before each update.
 
 `draw` and `offer` work over any store. Where the store is in this process nothing has to be waited for, and
-`draw_now` and `offer_now` do the same in fewer steps; where they cannot, they leave it to the former.
+`draw_now` and `offer_now` do the same in fewer steps; where they cannot, they leave it to the former. A sender does not
+learn what becomes of its update, so it need not wait for that either: updates that came in one turn of the event loop
+are looked at together when it ends (`settle`), which takes half as long as one at a time between other work.
 """
 
 import asyncio
 import contextlib
 import json
+import logging
+from collections.abc import Sequence
 
 import numpy as np
 
 from blindsight.algorithms.draw_and_discard import average, initial_instances
 from blindsight.keys import root
 from blindsight.service.memory import MemoryStore
-from blindsight.service.protocol import OCTETS, VERSION, Refusal, decode, encode
+from blindsight.service.protocol import OCTETS, VERSION, Refusal, decode, encode, fault_of
 from blindsight.service.spam import REFRESH_EVERY, Window
 from blindsight.service.store import Record, Store
 
 __all__ = ["Pool", "first_instances"]
+
+_log = logging.getLogger(__name__)
 
 
 def first_instances(record: Record, start: np.ndarray | None = None) -> list[bytes]:
@@ -47,6 +53,7 @@ class Pool:
         self._here = store if isinstance(store, MemoryStore) and not store.shared else None
         self._too_old = 20 * REFRESH_EVERY if store.shared else REFRESH_EVERY  # to take one more update first
         self._window: Window | None = None
+        self._waiting: list[bytes] = []
         self._refreshing = asyncio.Lock()
         self._background: asyncio.Task[None] | None = None
 
@@ -58,17 +65,37 @@ class Pool:
         return instance
 
     def offer_now(self, update: bytes, nonce: bytes, ends: int) -> bool:
-        """`offer`; False, with nothing done, where that takes waiting, or another look at the instances."""
-        here, window = self._here, self._window
-        if here is None or window is None or (count := here.count_now(self.record)) >= window.due:
+        """`offer`, but that `settle` looks at the update later; False, with nothing done, where a store is waited for."""
+        here = self._here
+        if here is None:
             return False
         if not here.spend_now(nonce, ends):
             raise self._replayed()
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self.settle)
+        self._waiting.append(update)
+        return True
+
+    def settle(self) -> None:
+        """Take the updates that wait, in their order, but for spam; a model that went away takes none."""
+        waiting, self._waiting = self._waiting, []
+        for update in waiting:
+            try:
+                self._take(update)
+            except Exception as error:  # nobody waits for the answer, and the next may be fine
+                _log.error("an update: %s", fault_of(error))
+
+    def _take(self, update: bytes) -> None:
+        here, window = self._here, self._window
+        if here is None or not (instances := here.instances_now(self.record)):
+            return
+        count = here.count_now(self.record)
+        if window is None or count >= window.due:
+            window = self._look(instances, count)
         if not window.admits(update, count):
             self.spam += 1
         elif here.replace_now(self.record, update):
             self.taken += 1
-        return True
 
     async def draw(self) -> bytes:
         """One of the instances."""
@@ -94,6 +121,7 @@ class Pool:
 
     async def average(self) -> np.ndarray:
         """The model to predict with."""
+        self.settle()
         instances, _ = await self._store.instances(self.record)
         if not instances:
             raise Refusal(503, "the model is being replaced: ask again", headers={"Retry-After": "1"})
@@ -101,6 +129,7 @@ class Pool:
 
     async def spread(self) -> tuple[float, int]:
         """The standard deviation over instances as it is now, and how many updates were taken."""
+        self.settle()
         instances, count = await self._store.instances(self.record)
         if not instances:
             return 0.0, count
@@ -109,7 +138,8 @@ class Pool:
         return window.spread, count
 
     async def close(self) -> None:
-        """Stop what runs in the background."""
+        """Do what waits, and stop what runs in the background."""
+        self.settle()
         if self._background is not None:
             self._background.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -136,7 +166,9 @@ class Pool:
             instances, count = await self._store.instances(self.record)
             if not instances:
                 raise Refusal(503, "the model is being replaced: draw again", headers={"Retry-After": "1"})
-            window = self._window or Window(self.record.task)
-            window.refresh(instances, count)
-            self._window = window
-            return window
+            return self._look(instances, count)
+
+    def _look(self, instances: Sequence[bytes], count: int) -> Window:
+        window = self._window = self._window or Window(self.record.task)
+        window.refresh(instances, count)
+        return window

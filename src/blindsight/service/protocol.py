@@ -31,6 +31,15 @@ class Refusal(Exception):
         return {"error": str(self)}
 
 
+def fault_of(error: Exception) -> str:
+    """What went wrong, for the log: the kind and the place, since the text could quote a body."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place is not None else "?"
+    return f"{type(error).__name__} at {where}"
+
+
 def encode(weights: ArrayLike) -> bytes:
     """Weights as a body.
 

@@ -55,7 +55,8 @@ class Window:
         self._half = np.zeros(task.weights, np.float32)
         self._rows = np.zeros((task.instances, task.weights), _FLOAT)
         self._row_bytes = [row.data.cast("B") for row in self._rows]
-        self._moved = np.zeros(task.weights, _FLOAT)
+        self._moved_bytes: bytes | bytearray = bytearray(4 * task.weights)  # compared without a copy
+        self._moved = np.frombuffer(self._moved_bytes, _FLOAT)
         self._count = 0
         self.due = 0
         """How many updates will have been taken when the instances should be read again."""
@@ -92,7 +93,7 @@ class Window:
         fmax(weights, self._low, self._moved)
         fmin(self._moved, self._high, self._moved)
         # brought inside, it has stayed what it was: one comparison of bytes, which NaN fails and a zero's sign may
-        return self._moved.tobytes() == update or bool(np.all((weights >= self._low) & (weights <= self._high)))
+        return self._moved_bytes == update or bool(np.all((weights >= self._low) & (weights <= self._high)))
 
     def _widen(self, age: int) -> None:
         self._holds_until = self._count + age + _WIDEN_EVERY
