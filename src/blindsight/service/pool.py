@@ -65,7 +65,7 @@ class Pool:
         return instance
 
     def offer_now(self, update: bytes, nonce: bytes, ends: int) -> bool:
-        """`offer`, but that `settle` looks at the update later; False, with nothing done, where a store is waited for."""
+        """`offer`, but that `settle` looks at the update later; False, with nothing done, where that takes waiting."""
         here = self._here
         if here is None:
             return False
