@@ -64,11 +64,11 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(talk, make_task):
     ):
         answer = talk.admin.post("/v1/admin/models", content=body)
         assert (answer.status_code, list(answer.json())) == (422, ["error"]), body[:40]
-    for weights in (None, [], [1, 2], [1, 2, "x"], [1, 2, 1e999], [[1, 2, 3]], {"a": 1}, [1, 2, None]):
+    for weights in (None, [], [1, 2], [1, 2, "x"], [1, 2, 1e999], [1, 2, -3e38], [[1, 2, 3]], {"a": 1}, [1, 2, None]):
         content = json.dumps({"weights": weights}).encode()
         assert talk.admin.post(f"{one}/warm-start", content=content).status_code == 422
     octets = {"Content-Type": "application/octet-stream"}
-    for content in (b"12345", bytes(8), np.array([1, np.nan, 2], "<f4").tobytes()):
+    for content in (b"12345", bytes(8), *(np.array([1, odd, 2], "<f4").tobytes() for odd in (np.nan, 2e15))):
         assert talk.admin.post(f"{one}/warm-start", content=content, headers=octets).status_code == 422
     assert talk.admin.get(f"{one}/average?format=pickle").status_code == 422
     for path in ("", "/average", "/statistics"):

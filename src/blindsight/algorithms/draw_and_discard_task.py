@@ -72,7 +72,9 @@ class Task:
         check_one_of("noise", self.noise, get_args(Noise))
         object.__setattr__(self, "weights", self._count_weights())
         if not (0 < self.learning_rate < 1e6 and 0 < self.clip < 1e6):
-            raise InvalidInput(f"learning_rate and clip must be > 0, got {self.learning_rate} and {self.clip}")
+            raise InvalidInput(
+                f"learning_rate and clip must lie between 0 and a million, got {self.learning_rate} and {self.clip}"
+            )
         self._check_privacy()
 
     def _count_weights(self) -> int:

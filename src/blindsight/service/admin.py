@@ -24,6 +24,9 @@ __all__ = ["make_routes"]
 
 _MOST = 1 << 26  # bytes of a body: 2^22 weights as decimal numbers fit
 _BODY_S = 60.0
+_LARGEST = (
+    1e15  # of a weight to begin with: squares of larger ones could overflow, and the check for spam would be void
+)
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -206,6 +209,6 @@ def _weights(values: Any, task: Task) -> np.ndarray:
             weights = np.asarray(values, np.float64).astype(np.float32)
     except (ValueError, TypeError, OverflowError):
         weights = np.zeros(0, np.float32)
-    if weights.shape != (task.weights,) or not np.isfinite(weights).all():
-        raise Refusal(422, f"weights are {task.weights} finite numbers")
+    if weights.shape != (task.weights,) or not (np.abs(weights) <= _LARGEST).all():
+        raise Refusal(422, f"weights are {task.weights} numbers of at most {_LARGEST:g}")
     return weights
