@@ -10,7 +10,7 @@ import pytest
 
 from blindsight.backends import Batch
 from blindsight.data import embedded
-from blindsight.data.population import Population
+from blindsight.data.population import Population, as_text
 from blindsight.inspection.bias_asking import prepare
 from blindsight.inspection.bias_images import FirstArm
 from blindsight.inspection.bias_measures import (
@@ -149,28 +149,48 @@ def test_limits_leave_a_twentieth_of_public_clients_beyond():
     assert flat.low < 0.3 < flat.high  # rounding puts nobody beyond
 
 
+def names(count: int) -> np.ndarray:
+    return as_text(np.arange(count))
+
+
 def test_halves_are_drawn_without_a_look_at_the_data():
-    assert halves(101, b"run").sum() == 50
-    assert not np.array_equal(halves(100, b"one"), halves(100, b"other"))
+    assert halves(names(101), b"run").sum() == 50
+    assert not np.array_equal(halves(names(100), b"one"), halves(names(100), b"other"))
     population = crowd()
     other = population.replace({name: column[::-1] for name, column in population.columns.items()})
     first, second = (with_halves(one, b"run").columns["half"] for one in (population, other))
     np.testing.assert_array_equal(first, second)
 
 
-def test_one_client_more_turns_nobody_elses_half():
-    for seed in (b"run", b"another"):
-        np.testing.assert_array_equal(coins(101, seed)[:100], coins(100, seed))
-    assert 30 < coins(100, b"run").sum() < 70
-    assert not np.array_equal(coins(100, b"one"), coins(100, b"other"))
-    assert not np.array_equal(halves(101, b"run")[:100], halves(100, b"run"))  # lots do: they are for public clients
+@pytest.mark.parametrize("gone", [0, 50, 100])
+@pytest.mark.parametrize("seed", [b"run", b"another"])
+def test_one_client_less_turns_nobody_elses_half_wherever_it_stood(gone, seed):
+    everyone, rest = names(101), np.delete(names(101), gone)
+    np.testing.assert_array_equal(np.delete(coins(everyone, seed), gone), coins(rest, seed))
+    # lots do: they are for public clients
+    assert not np.array_equal(np.delete(halves(everyone, seed), gone), halves(rest, seed))
 
 
-def test_protected_clients_are_divided_by_coins():
-    people, public = embedded("handwriting", clients=20), embedded("handwriting", clients=45, seed=1)
+def test_coins_are_fair_and_others_for_every_run():
+    tossed = [coins(names(4000), seed).mean() for seed in (b"one", b"other", b"third")]
+    assert all(abs(share - 0.5) < 4 * 0.5 / 4000**0.5 for share in tossed)
+    assert abs((coins(names(4000), b"one") == coins(names(4000), b"other")).mean() - 0.5) < 0.04
+
+
+def test_of_protected_clients_one_less_leaves_all_others_in_their_halves():
+    people, public = embedded("handwriting", clients=40), embedded("handwriting", clients=45, seed=1)
     asked: dict[str, Any] = {"inputs": "image", "label": "label", "by": None, "values": None, "classes": None}
-    found = prepare(people, public, **asked, ranges={}, model=None, case="lower", vocabulary_size=5, seed=b"run")
-    np.testing.assert_array_equal(found.clients.columns[HALF], np.repeat(coins(20, b"run"), people.sizes))
+    asked |= {"ranges": {}, "model": None, "case": "lower", "vocabulary_size": 5, "seed": b"run"}
+    neighbours = people, people.select(np.arange(people.size) != 7)
+    halved = [prepare(one, public, **asked).clients for one in neighbours]
+    first, second = (dict(zip(one.ids.tolist(), client_halves(one).tolist(), strict=True)) for one in halved)
+    assert first.keys() - second.keys() == {str(people.ids[7])}
+    assert {name: first[name] for name in second} == second
+    assert 0 < sum(second.values()) < len(second)
+
+
+def client_halves(population: Population) -> np.ndarray:
+    return population.columns[HALF][population.offsets[:-1]]
 
 
 def test_clients_without_examples_of_a_kind_are_still_there():

@@ -11,6 +11,7 @@ Whoever is beyond more than four limits counts for less in each.
 """
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 
@@ -207,23 +208,26 @@ def client_means(population: Population, field: str) -> np.ndarray:
     return np.nan_to_num(values).reshape(-1, LOOKS, values.shape[1]).mean(axis=1)
 
 
-def halves(clients: int, seed: bytes) -> np.ndarray:
+def halves(ids: np.ndarray, seed: bytes) -> np.ndarray:
     """0 or 1 for each client, as many of each, by lot: the same for the same seed, and whatever their data are."""
-    return (_random(seed).permutation(clients) < clients // 2).astype(np.uint8)
+    random = np.random.default_rng(np.frombuffer(seed[:32].ljust(32, b"\0"), np.uint32))
+    return (random.permutation(len(ids)) < len(ids) // 2).astype(np.uint8)
 
 
-def coins(clients: int, seed: bytes) -> np.ndarray:
-    """0 or 1 for each client by a coin of its own: one client more or less turns nobody else's, as lots would."""
-    return (_random(seed).random(clients) < 0.5).astype(np.uint8)
+def coins(ids: np.ndarray, seed: bytes) -> np.ndarray:
+    """0 or 1 for each client by a coin of its own, which hangs on its id and not on its place among the others.
+
+    The seed is public, so that one client more or less, wherever it stands, may turn nobody else's.
+    """
+    tossed = (hashlib.blake2b(one.encode(), key=seed[:32], digest_size=1).digest()[0] for one in ids.tolist())
+    return np.fromiter(tossed, np.uint8, len(ids)) & 1
 
 
-def _random(seed: bytes) -> np.random.Generator:
-    return np.random.default_rng(np.frombuffer(seed[:32].ljust(32, b"\0"), np.uint32))
-
-
-def with_halves(population: Population, seed: bytes, draw: Callable[[int, bytes], np.ndarray] = halves) -> Population:
+def with_halves(
+    population: Population, seed: bytes, draw: Callable[[np.ndarray, bytes], np.ndarray] = halves
+) -> Population:
     """The population with the field `half`; that of protected clients has to be drawn by `coins`."""
-    return population.replace({**population.columns, HALF: np.repeat(draw(population.size, seed), population.sizes)})
+    return population.replace({**population.columns, HALF: np.repeat(draw(population.ids, seed), population.sizes)})
 
 
 def same_clients(population: Population, is_in: np.ndarray) -> Population:
