@@ -3,6 +3,7 @@
 import asyncio
 import os
 
+import numpy as np
 import pytest
 
 from blindsight.service.memory import MemoryStore
@@ -130,6 +131,46 @@ def test_updates_of_one_turn_see_the_same_window_as_one_at_a_time(make_task, mon
     assert (first[0], first[1], first[3]) == (129, 21, (0, 50, 100))
     for at_once in (7, 64, 1000):
         assert asyncio.run(counts(at_once)) == first
+
+
+def test_the_same_is_done_for_updates_that_are_taken_and_for_those_that_are_not(make_task, monkeypatch):
+    """Else a sender could tell by how long its next request waits which of its updates was taken."""
+    done = list[str]()
+
+    class Watched(Window):
+        def refresh(self, instances, count):
+            done.append("read all instances")
+            super().refresh(instances, count)
+
+        def _widen(self, age):
+            done.append("widen")
+            super()._widen(age)
+
+    def index(count):
+        done.append("draw an index")
+        return 0
+
+    monkeypatch.setattr("blindsight.service.pool.Window", Watched)
+    monkeypatch.setattr("blindsight.service.memory.random_index", index)
+    record = Record(task=make_task())
+    instances = first_instances(record)
+
+    async def steps(update):
+        done.clear()
+        store = MemoryStore(None)
+        await store.put(record, instances)
+        pool = Pool(record, store)
+        for _ in range(130):
+            pool.offer_now(update, os.urandom(12), 2**31)
+        await pool.close()
+        return tuple(done), pool.taken, (await store.instances(record))[0] == instances
+
+    honest, spam = encode(np.mean([decode(one) for one in instances], axis=0)), encode(decode(instances[0]) + 1e6)
+    taken, refused = asyncio.run(steps(honest)), asyncio.run(steps(spam))
+    assert taken[1:] == (130, False)
+    assert refused[1:] == (0, True)
+    assert taken[0] == refused[0]
+    assert taken[0].count("read all instances") == 3
 
 
 def test_a_store_that_others_share_is_always_waited_for(make_task):

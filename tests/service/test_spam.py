@@ -1,6 +1,7 @@
 """The window: honest updates are inside, whatever the instances do; others are not."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -86,6 +87,39 @@ def test_nans_of_every_kind_are_outside_and_zeros_of_either_sign_are_one_number(
     for low, high in ((0.0, 1.0), (-0.0, 1.0), (-1.0, 0.0), (-1.0, -0.0), (0.0, -0.0)):
         window._low[:], window._high[:] = low, high
         assert window.admits(np.array([0, 1 << 31, 0], "<u4").tobytes(), 0)
+
+
+def test_numbers_that_are_none_are_outside_however_far_spam_has_driven_the_window(make_task):
+    """Senders at its edges, on either side by turns, widen it by a factor every time it is read."""
+    window = Window(custom(make_task, 3))
+    rows = [encode(np.zeros(3))] * 20
+    for count in range(0, 20_000, 50):
+        window.refresh(rows, count)
+        for number in range(50):
+            rows[number % 20] = encode(window._high if number % 2 else window._low)
+            assert window.admits(rows[number % 20], count)
+        assert np.isfinite([window._low, window._high]).all()
+        for value in (np.nan, np.inf, -np.inf):
+            assert not window.admits(encode([0, value, 0]), count)
+
+
+def test_it_takes_as_long_to_refuse_an_update_as_to_take_it(make_task):
+    """What a sender asks next waits for the answer, wherever it hears it from."""
+    chain = Chain(custom(make_task, 20_000), 0)
+    honest = chain.rows.mean(axis=0)
+    offered = {"taken": honest}
+    for name, place in (("first", 0), ("last", -1)):
+        offered[name] = honest.copy()
+        offered[name][place] = 1e6
+    least = dict.fromkeys(offered, math.inf)
+    for _ in range(400):
+        for name, update in offered.items():
+            body = encode(update)
+            began = time.perf_counter()
+            inside = chain.window.admits(body, 0)
+            least[name] = min(least[name], time.perf_counter() - began)
+            assert inside == (name == "taken")
+    assert max(least.values()) < 1.3 * min(least.values())
 
 
 def test_the_window_is_as_wide_as_it_says(make_task):

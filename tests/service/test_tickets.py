@@ -82,14 +82,14 @@ def test_tickets_in_stock_are_of_the_minute_in_which_they_are_handed_out():
 
 
 def test_a_ticket_is_used_once():
-    spent = Spent()
+    spent = Spent(Clock(0.0))
     nonces = [os.urandom(12) for _ in range(20_000)]
     assert sum(not spent.spend(nonce, 60) for nonce in nonces) <= 1  # by chance: a ticket in a million
     assert not any(spent.spend(nonce, 60) for nonce in nonces)
 
 
 def test_unused_tickets_are_refused_as_rarely_as_is_said():
-    spent = Spent()
+    spent = Spent(Clock(0.0))
     _fill(spent, 600_000)  # a minute of 10,000 updates a second
     refused = sum(not spent.spend(os.urandom(12), 60) for _ in range(20_000))
     assert 4 <= refused <= 60  # 1.2 in a thousand: 24 are expected, 14 to 34 two times in three
@@ -129,6 +129,23 @@ def test_marks_are_forgotten_when_their_tickets_have_ended_and_not_before():
         if minute > 11:
             assert not spent.spend(b"x" * 12, 60 * minute)  # its tickets still hold, by the skew
         assert len(spent._minutes) <= 13
+
+
+def test_a_ticket_is_used_once_also_if_its_body_comes_when_its_marks_are_forgotten():
+    """Headers are checked before the body is waited for, and in between the last minute of the ticket may end."""
+    clock = Clock()
+    tickets, spent = Tickets(SECRET, 600, clock), Spent(clock)
+    ticket = tickets.issue(b"a")
+    first = tickets.check(ticket, b"a")
+    assert first is not None
+    assert spent.spend(*first)
+    clock.now = first[1] + SKEW_S
+    again, fresh = tickets.check(ticket, b"a"), tickets.check(tickets.issue(b"a"), b"a")
+    assert again is not None
+    assert fresh is not None
+    clock.now += 5
+    assert spent.spend(*fresh)  # opens a minute, and the marks of those that are over go
+    assert not spent.spend(*again)
 
 
 def test_the_operating_system_and_nothing_else_chooses(monkeypatch):

@@ -112,6 +112,14 @@ class MemoryStore:
         self._counts[record.life] += 1
         return True
 
+    def decline_now(self, record: Record) -> None:
+        """The steps of `replace_now`, after which everything is as it was."""
+        instances = self._instances.get(record.life)
+        if instances:
+            place = random_index(len(instances))
+            instances[place] = instances[place]
+            self._counts[record.life] += 0
+
     async def draw(self, record: Record) -> bytes | None:
         """One of the instances, at random."""
         return self.draw_now(record)
@@ -129,7 +137,8 @@ class MemoryStore:
         return self.replace_now(record, update)
 
     async def decline(self, record: Record) -> None:
-        """Nothing here takes time."""
+        """Nothing is done, in the time that `replace` takes."""
+        self.decline_now(record)
 
     async def snapshot(self) -> None:
         """Write every model that has changed."""

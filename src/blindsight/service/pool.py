@@ -54,6 +54,7 @@ class Pool:
         self._too_old = 20 * REFRESH_EVERY if store.shared else REFRESH_EVERY  # to take one more update first
         self._window: Window | None = None
         self._waiting: list[bytes] = []
+        self._seen = 0  # updates that were looked at, taken or not
         self._refreshing = asyncio.Lock()
         self._background: asyncio.Task[None] | None = None
 
@@ -86,14 +87,16 @@ class Pool:
                 _log.error("an update: %s", fault_of(error))
 
     def _take(self, update: bytes) -> None:
-        here, window = self._here, self._window
+        here, window, seen = self._here, self._window, self._seen
         if here is None or not (instances := here.instances_now(self.record)):
             return
-        count = here.count_now(self.record)
-        if window is None or count >= window.due:
-            window = self._look(instances, count)
-        if not window.admits(update, count):
+        # counted by what came and not by what was taken: a look at all instances takes long enough for a sender to see
+        self._seen += 1
+        if window is None or seen >= window.due:
+            window = self._look(instances, seen)
+        if not window.admits(update, seen):
             self.spam += 1
+            here.decline_now(self.record)
         elif here.replace_now(self.record, update):
             self.taken += 1
 

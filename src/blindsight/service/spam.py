@@ -2,7 +2,7 @@
 
 The k instances of Draw and Discard spread around their mean, and an honest update is one of them, moved by one step and
 one client's noise. So a weight is within t standard deviations of the mean, plus a step. Mean and spread are read off
-the instances every 50 updates that were taken. In between the mean walks on by sigma^2 / k an update (sigma^2 the
+the instances every 50 updates. In between the mean walks on by sigma^2 / k with every update that is taken (sigma^2 the
 variance of a client's noise) and by no more than a step / k, so the window widens by as much:
 
     |weight - mean| <= t sqrt(spread^2 + (1 + age / k) sigma^2) + (1 + age / k) step
@@ -15,15 +15,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy import fmax, fmin, frombuffer
+from numpy import count_nonzero, frombuffer, greater_equal, less_equal
 
 if TYPE_CHECKING:
     from blindsight.algorithms.draw_and_discard import Task
 
 __all__ = ["REFRESH_EVERY", "Window", "standard_deviations"]
 
-REFRESH_EVERY = 50  # updates taken
+REFRESH_EVERY = 50  # updates
 _WIDEN_EVERY = 25  # updates: the half-widths in use are those of up to so many updates later
+_LARGEST = np.float32(1e16)  # of a weight, wherever spam has driven the window: squares of larger ones overflow
 _FLOAT = np.dtype("<f4")
 
 
@@ -55,11 +56,11 @@ class Window:
         self._half = np.zeros(task.weights, np.float32)
         self._rows = np.zeros((task.instances, task.weights), _FLOAT)
         self._row_bytes = [row.data.cast("B") for row in self._rows]
-        self._moved_bytes: bytes | bytearray = bytearray(4 * task.weights)  # compared without a copy
-        self._moved = np.frombuffer(self._moved_bytes, _FLOAT)
+        self._inside = np.zeros((2, task.weights), bool)
+        self._above, self._below = self._inside
         self._count = 0
         self.due = 0
-        """How many updates will have been taken when the instances should be read again."""
+        """How many updates there will have been when the instances should be read again."""
         self._holds_until = -1
 
     @property
@@ -68,7 +69,7 @@ class Window:
         return float(np.sqrt(self._spread.mean(dtype=np.float64)))
 
     def age(self, count: int) -> int:
-        """Updates taken since the instances were read, when `count` have been taken in all."""
+        """Updates since the instances were read, when there have been `count` in all."""
         return count - self._count
 
     def refresh(self, instances: Sequence[bytes], count: int) -> None:
@@ -86,14 +87,16 @@ class Window:
         self._widen(0)
 
     def admits(self, update: bytes, count: int) -> bool:
-        """Whether every weight of `update` is inside, when `count` updates have been taken; NaN never is."""
+        """Whether every weight of `update` is inside, when there have been `count` updates; NaN never is.
+
+        It takes as long whatever the answer: the next request of the sender waits for it, and would tell.
+        """
         if count > self._holds_until:
             self._widen(count - self._count)
         weights = frombuffer(update, _FLOAT)
-        fmax(weights, self._low, self._moved)
-        fmin(self._moved, self._high, self._moved)
-        # brought inside, it has stayed what it was: one comparison of bytes, which NaN fails and a zero's sign may
-        return self._moved_bytes == update or bool(np.all((weights >= self._low) & (weights <= self._high)))
+        greater_equal(weights, self._low, self._above)
+        less_equal(weights, self._high, self._below)
+        return count_nonzero(self._inside) == self._inside.size
 
     def _widen(self, age: int) -> None:
         self._holds_until = self._count + age + _WIDEN_EVERY
@@ -105,3 +108,5 @@ class Window:
         np.add(half, np.float32(steps * self._step), out=half)
         np.subtract(self._mean, half, out=self._low)
         np.add(self._mean, half, out=self._high)
+        np.fmax(self._low, -_LARGEST, out=self._low)
+        np.fmin(self._high, _LARGEST, out=self._high)

@@ -108,6 +108,8 @@ class Spent:
         """Whether the ticket had not been used before; from now on it has."""
         words = self._minutes.get(ends)
         if words is None:
+            if ends + SKEW_S < self._now():  # it held when its headers came; who used it since is forgotten
+                return False
             for over in [minute for minute in self._minutes if minute + SKEW_S < self._now()]:
                 del self._minutes[over]
             words = self._minutes[ends] = array("Q", bytes(8 * _WORDS))
