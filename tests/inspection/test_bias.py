@@ -236,8 +236,44 @@ def test_classes_are_compared_by_name_and_not_by_number(tmp_path):
     swapped = public.replace({**public.columns, "label": 9 - public.columns["label"]})
     swapped.classes["label"] = backwards
     both, names = bias_asking._classed([clients, swapped], "label", None)  # pyright: ignore[reportPrivateUsage]
-    assert names == clients.classes["label"]
-    np.testing.assert_array_equal(both[1].columns["label"], public.columns["label"])
+    assert names == backwards
+    np.testing.assert_array_equal(both[0].columns["label"], 9 - clients.columns["label"])
+    np.testing.assert_array_equal(both[1].columns["label"], swapped.columns["label"])
+
+
+def patients(illnesses: list[list[str]], name: str) -> Population:
+    """Clients and what they have; as a loader does, the list of classes is read off the data."""
+    values, codes = np.unique([one for own in illnesses for one in own], return_inverse=True)
+    columns = {"label": codes.astype(np.int32), "job": codes.astype(np.int32)}
+    named = dict.fromkeys(columns, tuple(map(str, values)))
+    return Population(columns, sizes=[len(own) for own in illnesses], name=name, classes=named)
+
+
+@pytest.mark.parametrize("inputs", ["job", "age"])
+def test_a_class_of_one_client_is_neither_named_nor_moves_what_others_send(tmp_path, inputs):
+    """The name sorts first: with it in the list, every other class would have another number."""
+    common = [f"illness {number:02d}" for number in range(20)]
+    random = np.random.default_rng(0)
+    people, known = ([list(random.choice(common, 12)) for _ in range(clients)] for clients in (80, 60))
+    neighbours = [patients([*people, [last] * 12], "people") for last in ("illness 03", "anthrax")]
+    public = patients([*known, common], "public")
+    for one in (*neighbours, public):
+        one._columns["age"] = np.arange(one.n_examples) % 90.0  # pyright: ignore[reportPrivateUsage]
+    asked: dict[str, Any] = ASKED | {"inputs": inputs, "seed": b"run"}
+    first, second = (bias_asking.prepare(one, public, **asked) for one in neighbours)
+    assert first.classes == second.classes == public.classes["label"]
+    assert first.divisions == second.divisions
+    others = slice(0, 80 * 12)
+    for field in ("label", "cues", "half", "looked"):
+        one, other = (prepared.clients.columns[field] for prepared in (first, second))
+        np.testing.assert_array_equal(one[others], other[others])
+    assert set(second.clients.columns["label"][80 * 12 :]) == {-1}
+    asked["classes"] = ["illness 03", "anthrax"]
+    named = bias_asking.prepare(neighbours[1], public, **asked)
+    assert named.classes == ("illness 03", "anthrax")  # who knows of it can ask
+    report = ask(tmp_path, neighbours[1], public, inputs=inputs)
+    assert not [path for path in (tmp_path / "run").rglob("*") if path.is_file() and b"anthrax" in path.read_bytes()]
+    assert "anthrax" not in str(report.to_dict())
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from blindsight.data import Population, faults
 from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
 from blindsight.inspection import contrasting as module
 from blindsight.inspection import reading, tasks, trained
-from blindsight.inspection.asking import Training
+from blindsight.inspection.asking import Asked, Training
 from blindsight.inspection.contrasting import Quarters, contrast
 from blindsight.inspection.report import Report
 from blindsight.models.primary import primary
@@ -175,6 +175,21 @@ def test_eligible_takes_who_is_in_an_arm_for_public_and_says_so(tmp_path):
     report = inspect(tmp_path, people, selection.by_accuracy(0.5, 0.9), forming="eligible")
     assert any("public" in words for words in report.guarantee.assumptions)
     assert any("Assumed" in note and "eligible" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("kind", ["label", "input", "arm", "none", "embedded"])
+def test_where_names_of_classes_are_in_the_report_the_promise_says_what_it_takes_them_for(kind):
+    """A loader may have read them off the data: then one example of one client has put its name into the report."""
+    people = halves(clients=3)
+    columns = {**people.columns, "job": people.columns["label"]}
+    names = {} if kind == "none" else {"label" if kind in ("label", "embedded") else "job": ("below", "above")}
+    people = Population(columns, sizes=people.sizes, name="p", classes=names, synthetic=kind == "embedded")
+    arms = selection.Arms({"all": selection.where("job", "above") if kind == "arm" else selection.everything()})
+    inputs = "job" if kind == "input" else "image"
+    asked = Asked(people, None, inputs, "label", {}, 4.0, 1e-6, "zero_fill", None)
+    promise = module._promise(asked, [Gaussian(5.0)], arms.fit(people))  # pyright: ignore[reportPrivateUsage]
+    says = any("which classes there are is public" in words for words in promise.assumptions)
+    assert says == (kind in ("label", "input", "arm"))
 
 
 def test_rows_are_compared_and_made_where_their_ranges_are_public(tmp_path):

@@ -88,10 +88,16 @@ def test_the_model_is_asked_about_synthetic_examples_alone(labelled):
     assert report.verdict.startswith("12 synthetic examples for people to label, with labels proposed by the judge.")
 
 
-def test_the_promise_says_what_it_takes_the_model_for(labelled):
-    """Proposed labels are the model's own words, and would tell what it has learnt by heart."""
+@pytest.mark.parametrize(
+    "said",
+    [
+        "the model that proposed labels is public, or protects those whom it learnt from",
+        "which classes there are is public, and no name of one is known from clients' data alone",
+    ],
+)
+def test_the_promise_says_what_it_takes_the_model_and_the_classes_for(labelled, said):
+    """Proposed labels are the model's own words, and would tell what it has learnt by heart; classes are the data's."""
     *_, run = labelled
-    said = "the model that proposed labels is public, or protects those whom it learnt from"
     assert said in read_set(run).guarantee.assumptions
     assert said in json.loads((run / "guarantee.json").read_text())["assumptions"]
     assert said in json.loads((run / "report.json").read_text())["guarantee"]["assumptions"]

@@ -97,7 +97,7 @@ def inspect(
         int | None, typer.Option(min=1, max=100_000, help="labelling: so many synthetic examples (500).")
     ] = None,
     classes: Annotated[
-        list[str] | None, typer.Option("--class", help="bias: a class to compare; repeat. Else those of either side.")
+        list[str] | None, typer.Option("--class", help="bias: a class to compare; repeat. Else those of --reference.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; run again with the same to go on.")] = None,
     population: Annotated[str | None, typer.Option(help="The clients' name in the ledger; else the data's.")] = None,

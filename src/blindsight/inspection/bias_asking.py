@@ -90,6 +90,9 @@ def prepare(
     fields = (inputs,) if isinstance(inputs, str) else tuple(inputs)
     _check(clients, reference, fields)
     both, divisions = [clients, reference], list[Division]()
+    for field in fields:
+        if any(field in one.classes for one in both):
+            both, _ = _classed(both, field, None)
     if by is not None:
         both, names = _divided(both, by, values)
         divisions.append(Division(by, names, by))
@@ -171,20 +174,21 @@ def _divided(both: list[Population], by: str, values: Sequence[str] | None) -> t
 def _classed(
     both: list[Population], field: str, names: Sequence[str] | None
 ) -> tuple[list[Population], tuple[str, ...]]:
-    """Both populations with the classes of `field` numbered alike: those of either, or those that are named.
+    """Both populations with the classes of `field` numbered alike: those of the reference, or those that are named.
 
-    A list of classes is public, as part of how data are written; which of them occur is not.
+    The clients' own list is not read: a loader may have read it off their data, where one example of one client makes a
+    class, whose name would be in the report and whose place would move the numbers of all others.
     """
     for one in both:
         if field not in one.classes:
             raise InvalidInput(f"the classes of {field!r} in {one.name} have no names: give them, to compare by name")
     known = [one.classes[field] for one in both]
-    if not set(known[0]) & set(known[1]):
+    whole = tuple(names or known[1])
+    if not set(known[0]) & set(whole):
         raise InvalidInput(
-            f"{both[0].name} and {both[1].name} have no class of {field!r} in common ({', '.join(known[0][:3])}... and "
-            f"{', '.join(known[1][:3])}...): name data that are labelled in the same way"
+            f"{both[0].name} and {both[1].name} have no class of {field!r} in common ({', '.join(whole[:3])}...): name "
+            f"data that are labelled in the same way"
         )
-    whole = tuple(names or dict.fromkeys((*known[0], *known[1])))
     found = list[Population]()
     for one, own in zip(both, known, strict=True):
         place = np.array([whole.index(name) if name in whole else -1 for name in own] + [-1], np.int32)

@@ -77,9 +77,10 @@ def bias(
     """What have `clients` that the public `reference` lacks: classes, slices, habits, kinds of pictures, sentences?
 
     `inputs` are pictures, one text, or numbers and categories. Where clients have labels their `classes` are compared,
-    those of either side if left out; else what `model` predicts, and of how much it is unsure. `by` names a public
-    field to divide by, with its `values` if it is a text. Of texts, `discover` finds words of unlikely sentences and
-    `train` a second model that says some, each for its part of the epsilon. `steps` refine generators of pictures.
+    those of the reference if left out (one that it does not list has to be named); else what `model` predicts, and of
+    how much it is unsure. `by` names a public field to divide by, with its `values` if it is a text. Of texts,
+    `discover` finds words of unlikely sentences and `train` a second model that says some, each for its part of the
+    epsilon. `steps` refine generators of pictures.
 
     **Guarantee**: everything in the report, and in the run directory `out` less what is marked `simulation_only`, is
     (epsilon, delta)-DP for each client; the reference is read as it is, for it is public.

@@ -37,6 +37,7 @@ from blindsight.selection import ASSUMED, FORMINGS, Arms, Criterion, Forming, by
 __all__ = ["Quarters", "contrast"]
 
 _THRESHOLDS = "thresholds.json"
+_LISTED = "which classes there are is public, and no name of one is known from clients' data alone"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +114,7 @@ def contrast(
             secret = root.derive("training")
             made, labels, costs = train_arms(asked, training, fitted, spent, key=secret, **about, **paying)
             spent.extend(costs)
-        guarantee = _promise(asked, spent)
+        guarantee = _promise(asked, spent, fitted)
         run.write("guarantee.json", guarantee.to_dict())
         # from here on there is nothing but what was released
         if "moments" in parts:
@@ -147,16 +148,22 @@ def _taken_back_if_refused(run: Run) -> Generator[None]:
         raise
 
 
-def _promise(asked: Asked, spent: Sequence[Event]) -> Guarantee:
-    """What everything that was spent amounts to, with who took part in words."""
+def _promise(asked: Asked, spent: Sequence[Event], arms: Arms) -> Guarantee:
+    """What everything that was spent amounts to, with who took part in words.
+
+    Names of classes are in the report as they are. Those of embedded clients come from no data; those of others may
+    have been read off the clients' by a loader, and nobody but who brought them knows whether anyone could know them.
+    """
     words = f"full: all {asked.clients.size:,}, {FORMINGS[asked.forming]}"
     if asked.training is not None:
         words += f"; training: poisson, {asked.training.cohort:,.0f} expected in a round"
+    looked_at = (*asked.fields, asked.label, *arms.fields)
+    is_listed = not asked.clients.synthetic and any(field in asked.clients.classes for field in looked_at)
     return certify(
         spent[0] if len(spent) == 1 else Composed(tuple(spent)),
         delta=asked.delta,
         participation=words,
-        assumptions=(ASSUMED,) if asked.forming == "eligible" else (),
+        assumptions=((ASSUMED,) if asked.forming == "eligible" else ()) + ((_LISTED,) if is_listed else ()),
     )
 
 
