@@ -1,5 +1,6 @@
 """Nothing links a draw to an update or to a client: logs, store, files and metrics are searched for what could."""
 
+import asyncio
 import logging
 import os
 import subprocess
@@ -7,8 +8,11 @@ import subprocess
 import numpy as np
 import pytest
 
-from blindsight.service import spam
+from blindsight.service import snapshots, spam
+from blindsight.service.memory import MemoryStore
+from blindsight.service.pool import first_instances
 from blindsight.service.protocol import decode, encode
+from blindsight.service.store import Record
 
 
 def spoken(talk) -> dict[str, bytes]:
@@ -123,6 +127,37 @@ def test_a_fault_after_the_answer_is_logged_without_what_was_sent_and_takes_no_o
     log = "\n".join(record.getMessage() for record in caplog.records if record.levelname == "ERROR")
     assert log.count("an update: ValueError at") == 2
     assert "digest" not in log
+
+
+def test_what_a_crash_left_behind_is_gone_when_the_service_begins_again(make_task, tmp_path, monkeypatch):
+    """Also of a model that is deleted before it is ever written again."""
+    record = Record(task=make_task())
+
+    async def begin():
+        store = MemoryStore(tmp_path)
+        await store.open()
+        return store
+
+    async def check():
+        store = await begin()
+        await store.put(record, first_instances(record))
+        await store.close()
+        with monkeypatch.context() as patch:
+
+            def killed(*paths):
+                raise KeyboardInterrupt
+
+            patch.setattr(snapshots.os, "replace", killed)
+            with pytest.raises(KeyboardInterrupt):
+                snapshots.write(tmp_path, record, first_instances(record))
+        assert len([path for path in tmp_path.iterdir() if path.stem == "phishing"]) == 2
+        store = await begin()
+        assert [path.name for path in tmp_path.iterdir() if path.stem == "phishing"] == ["phishing.safetensors"]
+        await store.delete("phishing")
+        await store.close()
+
+    asyncio.run(check())
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_a_snapshot_holds_the_instances_of_now_and_one_file_is_all(serving, tmp_path):
