@@ -49,7 +49,7 @@ def test_held_out_clients_are_a_share_disjoint_from_the_rest_and_always_the_same
     population = people(200)
     training, held_out = jobs.split_clients(population, share)
     assert held_out is not None
-    assert held_out.size == round(200 * share)
+    assert abs(held_out.size - 200 * share) < 4 * np.sqrt(200 * share * (1 - share))
     assert sorted([*training.ids.tolist(), *held_out.ids.tolist()]) == sorted(population.ids.tolist())
     assert set(training.columns["who"]).isdisjoint(held_out.columns["who"])
     for part in (training, held_out):  # everyone keeps its own examples
@@ -66,12 +66,25 @@ def test_held_out_clients_are_not_the_first_ones():
     assert 50 < np.sum(held_out.ids.astype(int) < 200) < 150
 
 
-def test_nobody_is_held_out_where_none_was_asked_for_or_the_share_rounds_to_none():
+@pytest.mark.parametrize("gone", [0, 7, 199])
+def test_one_client_less_moves_nobody_else_in_or_out_of_training(gone):
+    """The guarantee is for one client: a split by place would move dozens of others."""
+    population = people(200)
+    kept = np.delete(np.arange(200), gone)
+    for whole, rest in zip(
+        jobs.split_clients(population, 0.25), jobs.split_clients(population.select(kept), 0.25), strict=True
+    ):
+        assert whole is not None
+        assert rest is not None
+        assert set(whole.ids.tolist()) - {str(gone)} == set(rest.ids.tolist())
+
+
+def test_nobody_is_held_out_where_none_was_asked_for_or_none_falls_in_the_share():
     population = people(9)
-    for share in (0.0, 0.05):
+    for share in (0.0, 1e-9):
         assert jobs.split_clients(population, share) == (population, None)
-    with pytest.raises(InvalidInput, match=r"\[data\] held_out 0.99 of 9 clients leaves nobody to train on"):
-        jobs.split_clients(population, 0.99)
+    with pytest.raises(InvalidInput, match=r"\[data\] held_out 0.9999 of 9 clients leaves nobody to train on"):
+        jobs.split_clients(population, 0.9999)
 
 
 def test_every_example_becomes_a_client_of_its_own():
@@ -346,7 +359,7 @@ BAD_DATA = [
     ("model.inputs", ["age", "weight"], "[model] names the field 'weight'"),
     ("model.inputs", ["age", "text"], "[model] names 'text', which is text"),
     ("model.label", "score", "[model] label 'score' must be one whole number"),
-    ("privacy.cohort", 100, "[privacy] the cohort must be positive and at most the population of 16"),
+    ("privacy.cohort", 100, "[privacy] the cohort must be positive and at most the population of 15"),
     ("privacy.adaptive_clip", 0.5, "adaptive clipping needs noise_multiplier < 0.5"),
     ("data.held_out", 0.99, "[data] held_out 0.99 of 20 clients leaves nobody"),
 ]

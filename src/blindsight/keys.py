@@ -9,13 +9,14 @@ import dataclasses
 import hashlib
 import operator
 import secrets
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from blindsight.errors import InvalidInput
 
-__all__ = ["Key", "Stream", "reproducible", "root"]
+__all__ = ["Key", "Stream", "lots", "reproducible", "root"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -70,6 +71,19 @@ def root() -> Key:
 def reproducible(seed: int) -> Key:
     """A root that anyone who knows `seed` can rebuild: for simulations. Guarantees made with it say so."""
     return Key(hashlib.blake2b(f"blindsight reproducible {seed}".encode(), digest_size=32).digest(), True)
+
+
+def lots(names: Iterable[str], seed: bytes) -> np.ndarray:
+    """A number in [0, 1) for each name, to divide clients by: it hangs on the name alone, not on place or others.
+
+    A division that everybody may know must be such a one. If one client more or less moved others from one part to
+    another, a guarantee for one client would not cover what that does.
+
+    >>> lots(["ann", "bob"], b"halves")[1] == lots(["bob"], b"halves")[0]
+    True
+    """
+    drawn = b"".join(hashlib.blake2b(name.encode(), key=seed[:64], digest_size=8).digest() for name in names)
+    return (np.frombuffer(drawn, "<u8") >> np.uint64(11)) * 2.0**-53
 
 
 class Stream:

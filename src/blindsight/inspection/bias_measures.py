@@ -11,7 +11,6 @@ Whoever is beyond more than four limits counts for less in each.
 """
 
 import dataclasses
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 
@@ -22,6 +21,7 @@ import numpy as np
 from blindsight.backends import Batch
 from blindsight.data.population import Population
 from blindsight.inspection.measuring import Measured
+from blindsight.keys import lots
 
 __all__ = ["ARMS", "HALF", "LOOKED", "Division", "Habits", "Limits", "ReadShares", "Shares", "client_means"]
 __all__ += ["client_shares", "coins", "halves", "look", "same_clients", "with_halves"]
@@ -219,8 +219,7 @@ def coins(ids: np.ndarray, seed: bytes) -> np.ndarray:
 
     The seed is public, so that one client more or less, wherever it stands, may turn nobody else's.
     """
-    tossed = (hashlib.blake2b(one.encode(), key=seed[:32], digest_size=1).digest()[0] for one in ids.tolist())
-    return np.fromiter(tossed, np.uint8, len(ids)) & 1
+    return (lots(ids.tolist(), seed) < 0.5).astype(np.uint8)
 
 
 def with_halves(

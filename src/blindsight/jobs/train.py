@@ -234,16 +234,17 @@ def run_settings(config: Config) -> dict[str, Any]:
 
 
 def split_clients(population: Population, share: float) -> tuple[Population, Population | None]:
-    """The clients that train and those that are held out, always the same ones; none of these if `share` is 0."""
-    count = round(share * population.size)
-    if count == 0:
+    """The clients that train and about a `share` that is held out, told by their ids; None of these if there are none.
+
+    Who is held out is no secret, so one client more or less must not turn anybody else: each has a lot of its own.
+    """
+    is_held_out = keys.lots(population.ids.tolist(), b"held out") < share
+    if not is_held_out.any():
         return population, None
-    if count == population.size:
+    if is_held_out.all():
         raise InvalidInput(
             f"[data] held_out {share} of {population.size} clients leaves nobody to train on: use a smaller share"
         )
-    is_held_out = np.zeros(population.size, bool)
-    is_held_out[keys.reproducible(0).derive("held out").stream().subset(population.size, count)] = True
     return population.select(~is_held_out), population.select(is_held_out)
 
 
