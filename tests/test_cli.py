@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -130,14 +131,66 @@ def test_no_noise_is_said_to_be_no_privacy():
         (["data", "get", "mnist", "--from", "ftp://mirror", "--to", "nowhere"], "https://"),
         (["data", "get", "mnist", "--to", __file__], "cannot create"),
         (["data", "get", "shakespeare", "--to", "nowhere"], "no public download"),
+        (["data", "get", "handwriting"], "comes with Blindsight"),
+        (["ledger", "export", "--output", "."], "is a directory"),
+        (["label", "x", "--export-label-studio", "."], "is a directory"),
+        (["ledger", "verify"], "there is no ledger"),
+        (["ledger", "export"], "there is no ledger"),
+        (["plan"], "missing option '--population' (see blindsight plan --help)"),
+        (["tran"], "Did you mean 'train'?"),
+        (["train", "student", "x", "--steps", "0"], "'--steps'"),
+        (["inspect", "sanity", "handwriting", "--epsilon", "nan"], "--epsilon must be positive and finite"),
+        (["inspect", "sanity", "handwriting", "--delta", "nan"], "--delta must lie between 0 and 1"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(arguments, words):
+def test_bad_input_is_one_sentence_and_exit_code_2(arguments, words, ledger_path):
     done = run(*arguments)
     assert done.returncode == 2
     assert words in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+def test_a_file_that_is_no_export_is_refused(tmp_path):
+    strange = tmp_path / "ledger.jsonl"
+    strange.write_bytes(b"\xff\xfe")
+    done = run("ledger", "verify", "--export", str(strange))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is no text" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_output_that_cannot_be_written_is_one_sentence():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "blindsight", "data", "list", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: cannot go on (No space left on device)")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_reader_that_stops_early_is_no_error():
+    command = shlex.join([sys.executable, "-m", "blindsight", "data", "list", "--json"])
+    done = subprocess.run(["sh", "-c", f"{command} | true"], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(monkeypatch, tmp_path):
+    def interrupted(*_: object, **__: object):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("blindsight.jobs.run_training", interrupted)
+    config = Path(__file__).parent.parent / "examples" / "quick.toml"
+    done = run("train", str(config), "--out", str(tmp_path / "run"))
+    assert (done.returncode, done.stdout) == (130, "")
+    assert "goes on where it was" in done.stderr
 
 
 def test_the_ledger_from_the_outside(ledger_path):
@@ -175,7 +228,7 @@ def test_a_release_beyond_the_budget_has_exit_code_3(ledger_path):
     code = (
         "from blindsight import cli\nfrom blindsight.accounting.events import Gaussian\n"
         "from blindsight.accounting.ledger import Ledger\n"
-        "cli.app = lambda: Ledger().record(Gaussian(0.5), population='clinic')\ncli.main()\n"
+        "cli.app = lambda **_: Ledger().record(Gaussian(0.5), population='clinic')\ncli.main()\n"
     )
     Ledger(ledger_path).set_budget("clinic", epsilon=1.0, delta=1e-6)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
@@ -194,8 +247,14 @@ def test_a_real_process_behaves_like_the_one_here():
 def test_version_and_help_with_an_example():
     assert run("--version").stdout == f"blindsight {__version__}\n"
     commands = [["plan"], ["tables"], ["demo"], ["train"], *(["ledger", name] for name in ("show", "verify", "export"))]
-    for command in [*commands, *(["data", name] for name in ("list", "describe", "get"))]:
+    groups = [[], ["data"], ["ledger"], ["ledger", "budget"]]
+    for command in [*groups, *commands, *(["data", name] for name in ("list", "describe", "get"))]:
         assert "Example:" in run(*command, "--help").stdout, command
+
+
+def test_help_shows_no_value_for_an_option_that_takes_none():
+    shown = next(line for line in run("ledger", "show", "--help").stdout.splitlines() if "--entries" in line)
+    assert "bool" not in shown
 
 
 def test_data_lists_what_is_embedded_and_what_is_real(tmp_path, monkeypatch):

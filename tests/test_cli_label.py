@@ -80,6 +80,7 @@ def test_bad_requests_are_one_sentence(make_set, tmp_path):
         (["label", str(tmp_path)], "is not a synthetic set"),
         (["label", folder, "--classes", "cat,dog"], "labels are proposed for owl"),
         (["label", folder, "--rater", " "], "a rater's name"),
+        (["label", folder, "--rater", ""], "a rater's name"),
         (["label", folder, "--agreement", "--import", "x.json"], "one thing at a time"),
         (["label", folder, "--import", "nowhere.json"], "cannot read nowhere.json"),
         (["train", "student", str(tmp_path)], "is not a synthetic set"),

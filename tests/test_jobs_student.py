@@ -60,6 +60,7 @@ def test_it_learns_inherits_the_guarantee_and_its_accuracy_stays_marked(student)
     number = f"{100 * student.simulation_only['accuracy']:.1f}"
     page = (student.path / "report.html").read_text()
     assert "(3, 1e-06)-DP per client" in page
+    assert page.count("data-label=class") == page.count("data-label=examples") == 10  # headings where columns stack
     for file in ("report.html", "report.json", "run.json", "student.json"):
         text = (student.path / file).read_text()
         assert "simulation_only" not in text

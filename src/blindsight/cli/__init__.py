@@ -4,7 +4,7 @@ import dataclasses
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -15,7 +15,7 @@ from blindsight.cli.audit import audit
 from blindsight.cli.data import data_app
 from blindsight.cli.inspect import inspect
 from blindsight.cli.label import label
-from blindsight.cli.printing import AsJson, print_json, progress_bar, steps_bar, working
+from blindsight.cli.printing import AsJson, flag, print_json, progress_bar, steps_bar, working
 from blindsight.cli.serve import serve
 from blindsight.cli.train import train_app
 from blindsight.errors import BlindsightError, InvalidInput
@@ -31,11 +31,18 @@ app = typer.Typer(
     help="Machine learning on data nobody may look at. Start with: blindsight demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example:  blindsight inspect slices handwriting --fault invert:0.5 --low 0.5 --high 0.9",
 )
-ledger_app = typer.Typer(help="What has been spent, on whom, by which run.", no_args_is_help=True)
-budget_app = typer.Typer(help="Limits that no release may exceed.", no_args_is_help=True)
+ledger_app = typer.Typer(
+    help="What has been spent, on whom, by which run.", no_args_is_help=True, epilog="Example:  blindsight ledger show"
+)
+budget_app = typer.Typer(
+    help="Limits that no release may exceed.",
+    no_args_is_help=True,
+    epilog="Example:  blindsight ledger budget set clinic --epsilon 4 --delta 1e-6",
+)
 app.add_typer(data_app, name="data")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(train_app, name="train")
@@ -51,10 +58,39 @@ app.command("audit", epilog="Example:  blindsight audit runs/keyboard")(audit)
 def main() -> None:
     """Run the command line; every expected failure is one sentence on stderr and an exit code."""
     try:
-        app()
+        code = app(prog_name="blindsight", standalone_mode=False)
+        print(end="", flush=True)  # a full disk is found here, not while Python shuts down
     except BlindsightError as error:
-        Console(stderr=True, highlight=False).print("[red]error:[/]", escape(str(error)), soft_wrap=True)
-        sys.exit(error.exit_code)
+        _refuse(str(error), error.exit_code)
+    except _Misuse as error:
+        _refuse(_in_one_line(error), 2)
+    except BrokenPipeError:  # whoever reads the output has read enough
+        sys.stdout = None
+        sys.exit(1)
+    except OSError as error:
+        sys.stdout = None  # it may be what cannot be written to
+        where = f" with {error.filename}" if error.filename else ""
+        why = error.strerror or error
+        _refuse(f"cannot go on{where} ({why}): check the path, whose it is, and the space that is left", 2)
+    else:
+        sys.exit(code)
+
+
+_Misuse: type[Exception] = typer.BadParameter.__mro__[1]
+"""An option or argument that there is not, is missing or is wrong."""
+
+
+def _in_one_line(error: Any) -> str:
+    """What is wrong with the arguments and where to look it up; nothing where help was shown instead."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    where = error.ctx.command_path if error.ctx else "blindsight"
+    return f"{message[:1].lower()}{message[1:]} (see {where} --help)" if message else ""
+
+
+def _refuse(sentence: str, code: int) -> NoReturn:
+    if sentence:
+        Console(stderr=True, highlight=False).print("[red]error:[/]", escape(sentence), soft_wrap=True)
+    sys.exit(code)
 
 
 # --- values as people write them
@@ -108,12 +144,12 @@ def plan(
     max_participations: Annotated[
         int | None, typer.Option(parser=whole_number, help="Most rounds a client can be in (unproven).")
     ] = None,
-    as_published: Annotated[bool, typer.Option("--as-published", help="Add the papers' own number.")] = False,
+    as_published: Annotated[bool, flag("--as-published", "Add the papers' own number.")] = False,
     group: Annotated[int, typer.Option(min=1, help="What it means for a group of so many clients.")] = 1,
     adaptive_clipping: Annotated[
-        bool, typer.Option("--adaptive-clipping", help="How to split the noise with the clip's own estimate.")
+        bool, flag("--adaptive-clipping", "How to split the noise with the clip's own estimate.")
     ] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Say in plain words what is promised.")] = False,
+    explain: Annotated[bool, flag("--explain", "Say in plain words what is promised.")] = False,
     detect: Annotated[str | None, typer.Option(help="A fault: would one inspection at --epsilon find it?")] = None,
     fraction: Annotated[float, typer.Option(help="The share of clients that the fault hits (--detect).")] = 0.05,
     as_json: AsJson = False,
@@ -193,7 +229,7 @@ def _print_plan(found: "Plan", target: float | None, split: tuple[float, float] 
 @app.command(epilog="Example:  blindsight tables 000 --markdown > tables.md")
 def tables(
     paper: Annotated[str | None, typer.Argument(help="000, 001, 002 or 003; all of them if left out.")] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print markdown.")] = False,
+    markdown: Annotated[bool, flag("--markdown", "Print markdown.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Every privacy number the papers print: as published, as reproduced, and what is true."""
@@ -237,7 +273,7 @@ LedgerPath = Annotated[
 def ledger_show(
     population: Annotated[str | None, typer.Option(help="Only this population.")] = None,
     delta: Annotated[float, typer.Option(help="Delta for populations without a budget.")] = 1e-6,
-    entries: Annotated[bool, typer.Option("--entries", help="List every entry.")] = False,
+    entries: Annotated[bool, flag("--entries", "List every entry.")] = False,
     ledger: LedgerPath = None,
     as_json: AsJson = False,
 ) -> None:
@@ -264,9 +300,13 @@ def ledger_verify(
     if export is not None:
         if not export.is_file():
             raise InvalidInput(f"there is no file {export}: make one with blindsight ledger export --output {export}")
-        found = verify_export(export.read_text(encoding="utf-8").splitlines(), witness=head)
+        try:
+            lines = export.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"{export} is no text: name a file that blindsight ledger export has written") from error
+        found = verify_export(lines, witness=head)
     else:
-        found = _ledger(ledger).verify(witness=head)
+        found = _begun(_ledger(ledger)).verify(witness=head)
     if as_json:
         print_json(dataclasses.asdict(found))
     else:
@@ -277,17 +317,19 @@ def ledger_verify(
 
 @ledger_app.command("export", epilog="Example:  blindsight ledger export --output ledger.jsonl")
 def ledger_export(
-    output: Annotated[Path | None, typer.Option(help="A file; standard output if left out.")] = None,
+    output: Annotated[Path | None, typer.Option(dir_okay=False, help="A file; standard output if left out.")] = None,
     ledger: LedgerPath = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON array instead of a line per entry.")] = False,
+    as_json: Annotated[bool, flag("--json", "One JSON array instead of a line per entry.")] = False,
 ) -> None:
     """Every entry as one line of JSON, hashes included; `verify --export` checks such a file."""
-    lines = list(_ledger(ledger).export())
+    from blindsight.runs import write_whole
+
+    lines = list(_begun(_ledger(ledger)).export())
     text = "[" + ",\n".join(lines) + "]\n" if as_json else "".join(line + "\n" for line in lines)
     if output is None:
         sys.stdout.write(text)
     else:
-        output.write_text(text, encoding="utf-8")
+        write_whole(output, text)
 
 
 @budget_app.command("set", epilog="Example:  blindsight ledger budget set clinic --epsilon 4 --delta 1e-6")
@@ -316,6 +358,15 @@ def _ledger(path: Path | None) -> "Ledger":
     return Ledger(path)
 
 
+def _begun(ledger: "Ledger") -> "Ledger":
+    """The ledger, if there is one: that a mistyped path holds nothing wrong would be taken for good news."""
+    if not ledger.path.exists():
+        raise InvalidInput(
+            f"there is no ledger {ledger.path}: name it with --ledger; the first release or budget begins one"
+        )
+    return ledger
+
+
 def _version(asked: bool) -> None:
     if asked:
         sys.stdout.write(f"blindsight {__version__}\n")
@@ -325,6 +376,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(  # pyright: ignore[reportUnusedFunction]
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+        bool,
+        typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Print the version and stop."),
     ] = False,
 ) -> None: ...

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from blindsight.cli.printing import AsJson, print_json, progress_bar, working
+from blindsight.cli.printing import AsJson, print_json, progress_bar, resumable, working
 from blindsight.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["data_app"]
 
-data_app = typer.Typer(help="Populations: embedded, in your files, or real ones to download.", no_args_is_help=True)
+data_app = typer.Typer(
+    help="Populations: embedded, in your files, or real ones to download.",
+    no_args_is_help=True,
+    epilog="Example:  blindsight data describe handwriting",
+)
 
 
 @data_app.command("list", epilog="Example:  blindsight data list")
@@ -98,9 +102,12 @@ def data_get(
 ) -> None:
     """Download a real data set, verify its checksums and prepare it. Goes on where an earlier one broke off."""
     from blindsight.data.datasets import find, get, named
+    from blindsight.data.embedded import POPULATIONS
 
+    if name in POPULATIONS:
+        raise InvalidInput(f"{name} comes with Blindsight, and nothing is downloaded: use it by its name")
     known = named(name)
-    with progress_bar(f"getting {name}", in_bytes=True, quiet=as_json) as progress:
+    with resumable(), progress_bar(f"getting {name}", in_bytes=True, quiet=as_json) as progress:
         folder = get(name, to=to, mirror=mirror, progress=progress)
     used = find(name) == folder
     if as_json:

@@ -1,5 +1,6 @@
 """`blindsight inspect`: questions about data that nobody may look at, answered in one private round."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -7,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from blindsight.cli.printing import AsJson, print_json, steps_bar
+from blindsight.cli.printing import AsJson, flag, print_json, resumable, steps_bar
 from blindsight.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -84,12 +85,12 @@ def inspect(
         int | None, typer.Option(min=5, help="unknowns, bias: how many words of --reference are known (10000).")
     ] = None,
     case: Annotated[str | None, typer.Option(help="unknowns, bias: lower (the default) or keep.")] = None,
-    discover: Annotated[bool, typer.Option("--discover", help="unknowns, bias: words that many clients use.")] = False,
+    discover: Annotated[bool, flag("--discover", "unknowns, bias: words that many clients use.")] = False,
     train: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--train",
-            help="unknowns: train language models of both sides; labelling: train a GAN; bias: train a model of "
+            "unknowns: train language models of both sides; labelling: train a GAN; bias: train a model of "
             "unlikely sentences.",
         ),
     ] = False,
@@ -112,6 +113,10 @@ def inspect(
     after a change, and why? slices: on whom does it fail? labelling: synthetic examples for people to label. bias: what
     do clients have that public data lack?
     """
+    if not 0 < epsilon < math.inf:
+        raise InvalidInput(f"--epsilon must be positive and finite, got {epsilon:g}")
+    if not 0 < delta < 1:
+        raise InvalidInput(f"--delta must lie between 0 and 1, got {delta:g}: a common choice is population^-1.1")
     if task in ("labelling", "bias") and suspects:
         raise InvalidInput(f"--suspect is for questions about faults: leave it out of blindsight inspect {task}")
     if task == "bias" and forming != "zero_fill":
@@ -130,7 +135,7 @@ def inspect(
     asked |= {"client": client, "fault": fault, "inputs": inputs, "suspects": suspects, "out": out}
     asked |= {"population": population, "ledger": Ledger(ledger), **own}
     judged: dict[str, Any] = {"model": model, "label": label, "ranges": ranges, "forming": forming}
-    with steps_bar(Console(stderr=True), quiet=as_json) as progress:
+    with resumable(), steps_bar(Console(stderr=True), quiet=as_json) as progress:
         if task == "unknowns":
             from blindsight.jobs import run_unknowns
 

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from blindsight.cli.printing import AsJson, print_json
+from blindsight.cli.printing import AsJson, flag, print_json
 from blindsight.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def label(
         str | None, typer.Option(metavar="A,B,...", help="The classes, where the set has none or lacks some.")
     ] = None,
     agreement: Annotated[
-        bool, typer.Option("--agreement", help="How far raters agree: percent, Cohen's and Fleiss' kappa.")
+        bool, flag("--agreement", "How far raters agree: percent, Cohen's and Fleiss' kappa.")
     ] = False,
     import_from: Annotated[
         Path | None,
@@ -33,7 +33,9 @@ def label(
     ] = None,
     export_to: Annotated[
         Path | None,
-        typer.Option("--export-label-studio", metavar="FILE", help="Write tasks and labels for Label Studio."),
+        typer.Option(
+            "--export-label-studio", metavar="FILE", dir_okay=False, help="Write tasks and labels for Label Studio."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -61,7 +63,7 @@ def label(
         path = export_annotations(labels, export_to)
         _say({"written": str(path), "samples": len(labels.made.samples)}, f"Written to {path}.", as_json)
     else:
-        _serve(labels, rater or getpass.getuser(), port, as_json)
+        _serve(labels, getpass.getuser() if rater is None else rater, port, as_json)
 
 
 def _agreement(labels: "Labels", as_json: bool) -> None:

@@ -1,16 +1,23 @@
 """What commands print with: JSON on stdout, and on stderr what shows that something is being done."""
 
+import contextlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-__all__ = ["AsJson", "print_json", "progress_bar", "steps_bar", "working"]
+__all__ = ["AsJson", "flag", "print_json", "progress_bar", "resumable", "steps_bar", "working"]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+def flag(name: str, about: str) -> Any:
+    """An option that is given or not; an empty metavar keeps help from showing a value that it does not take."""
+    return typer.Option(name, metavar="", help=about)
+
+
+AsJson = Annotated[bool, flag("--json", "Print JSON for machines.")]
 
 
 def print_json(value: Any) -> None:
@@ -21,6 +28,16 @@ def print_json(value: Any) -> None:
 def working(doing: str) -> Any:
     """A spinner on stderr while something takes seconds; nothing where stderr is not a terminal."""
     return Console(stderr=True).status(f"{doing} …")
+
+
+@contextlib.contextmanager
+def resumable() -> Generator[None]:
+    """Where Ctrl-C loses nothing, it says so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        Console(stderr=True, highlight=False).print("Stopped. The same command goes on where it was.")
+        raise
 
 
 class progress_bar:

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from blindsight.cli.printing import flag
+
 __all__ = ["serve"]
 
 
@@ -14,7 +16,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="The port (8752); 0 takes a free one.")] = None,
     data: Annotated[Path | None, typer.Option(help="The folder of the snapshots (service).")] = None,
     store: Annotated[str | None, typer.Option(help="memory, or redis://host:6379/0.")] = None,
-    demo: Annotated[bool, typer.Option("--demo", help="A phishing model, simulated clients and a live page.")] = False,
+    demo: Annotated[bool, flag("--demo", "A phishing model, simulated clients and a live page.")] = False,
 ) -> None:
     """Serve models that clients train together without trusting anybody, this service included."""
     import logging

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from blindsight.cli.printing import AsJson, print_json, progress_bar, working
+from blindsight.cli.printing import AsJson, print_json, progress_bar, resumable, working
 
 if TYPE_CHECKING:
     from blindsight.config import Config
@@ -56,7 +56,8 @@ def train(
     with working(f"reading {escape(settings.data.population)}"):
         from blindsight.accounting.ledger import Ledger
         from blindsight.jobs import run_training
-    trained = run_training(settings, out=out, ledger=Ledger(ledger), progress=not as_json)
+    with resumable():
+        trained = run_training(settings, out=out, ledger=Ledger(ledger), progress=not as_json)
     if as_json:
         print_json(trained.to_dict())
         return

@@ -83,7 +83,8 @@ class StudentReport:
         style = files("blindsight.inspection.page").joinpath("report.css").read_text(encoding="utf-8")
         digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii")
         rows = "".join(
-            f"<tr><td>{escape(name)}</td><td class=number>{count:,}</td></tr>" for name, count in self.counts.items()
+            f"<tr><td data-label=class>{escape(name)}</td><td class=number data-label=examples>{count:,}</td></tr>"
+            for name, count in self.counts.items()
         )
         frame = files("blindsight.studio").joinpath("page/student.html").read_text(encoding="utf-8")
         return string.Template(frame).substitute(
