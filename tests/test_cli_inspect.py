@@ -56,6 +56,8 @@ BAD = {
     "no such model": (["sanity", "digits", "--model", "nothing.onnx"], "there is no model nothing.onnx"),
     "no range": (["sanity", "digits", "--range", "age"], "age=0:100"),
     "no such field": (["sanity", "digits", "--input", "photo"], "photo"),
+    "no such field of a model": (["sanity", "handwriting", "--input", "photo"], "has no field 'photo'"),
+    "no such label": (["sanity", "digits", "--label", "weather"], "no field 'weather' to be its label"),
     "which field": (["sanity", "forum", "--reference", "digits"], "say which of"),
     "votes for nobody": (["sanity", "digits", "--suspect", "invert"], "without a primary model"),
     "mistakes of nobody": (["mistakes", "digits"], "needs labels and a primary model"),

@@ -406,6 +406,14 @@ def test_a_run_that_is_at_work_elsewhere_is_one_sentence(tmp_path):
     assert "another process is at work in runs/tiny" in done.stderr
 
 
+def test_a_ledger_that_cannot_be_read_is_refused_before_a_run_has_a_guarantee(tmp_path, ledger_path):
+    (tmp_path / "people.csv").write_text(table(), encoding="utf-8")
+    ledger_path.write_bytes(b"this is no ledger" * 100)
+    done = train(tmp_path, without("name", "people"))
+    assert done.returncode == 2, done.stderr
+    assert not list(tmp_path.rglob("guarantee.json"))
+
+
 def test_no_round_within_the_budget_is_refused_with_exit_code_3(tmp_path, ledger_path):
     (tmp_path / "people.csv").write_text(table(), encoding="utf-8")
     Ledger(ledger_path).set_budget("people", epsilon=0.01, delta=1e-6)

@@ -225,3 +225,12 @@ def test_a_lock_that_cannot_be_made_is_one_sentence(tmp_path):
     (run.path / "lock").mkdir()
     with pytest.raises(BlindsightError, match=r"cannot write .*lock"), run.alone():
         pass
+
+
+@pytest.mark.parametrize("name", [".", "..", "folder"])
+def test_a_folder_is_no_file_to_write(name, tmp_path, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BlindsightError, match="choose"):
+        runs.write_whole(name, "text")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder"]

@@ -836,7 +836,7 @@ def test_there_and_back(event: Event, relation: Relation, failure: float):
 
 def test_a_grid_too_coarse_for_its_delta_is_refused():
     coarse = Repeated(Gaussian(2.0, kl_slack=1e-9), 100)
-    with pytest.raises(PrivacyError, match=r"too coarse a grid for delta = 1e-06.*finer grid, or fewer releases"):
+    with pytest.raises(PrivacyError, match=r"too coarse a grid for delta = 1e-06.*more noise or fewer releases"):
         epsilon(coarse, 1e-6)
     with pytest.raises(PrivacyError, match="too coarse a grid"):
         epsilon(Gaussian(2.0, kl_slack=1e-9), 1e-6)

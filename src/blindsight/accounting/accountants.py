@@ -89,7 +89,7 @@ def epsilon(event: Event, delta: float, relation: Relation = Relation.ADD_OR_REM
     if excess(high) > 0:
         raise PrivacyError(
             f"the noise was drawn on too coarse a grid for delta = {delta:.3g}: the difference from ideal noise alone "
-            f"amounts to {slack.at(high):.3g}; use a finer grid, or fewer releases"
+            f"amounts to {slack.at(high):.3g}; use more noise or fewer releases, or a finer grid"
         )
     if excess(low) <= 0:
         return Bound(low, curve.accountant)

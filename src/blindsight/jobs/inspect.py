@@ -95,6 +95,9 @@ def load_model(folder: str | Path) -> Primary:
 
 def public_model(public: Population, inputs: Sequence[str], label: str) -> Primary:
     """A small classifier of public data."""
+    for field in (*inputs, label):
+        if field not in public.fields:
+            raise InvalidInput(f"{public.name} has no field {field!r}: it has {', '.join(public.fields)}")
     dtype, shape = public.fields[inputs[0]]
     if dtype.kind not in "biuf":
         raise InvalidInput(f"{inputs[0]} of {public.name} is text, which no model here reads: name a model")

@@ -72,6 +72,7 @@ def run_training(
     """
     use_cores()
     folder, ledger = Path(out) if out is not None else Path("runs") / config.name, ledger or Ledger()
+    ledger.populations()  # one that cannot be read is refused now, before a run has a guarantee on disk
     if population is None:
         population = source(config.data.population, **config.data.options)
     clients, held_out = split_clients(population, config.data.held_out)

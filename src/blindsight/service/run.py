@@ -98,7 +98,8 @@ def _bind(settings: Settings) -> socket.socket:
     except OSError as error:
         listening.close()
         raise InvalidInput(
-            f"cannot listen at {settings.host}, port {settings.port} ({error.strerror}): name another with --port"
+            f"cannot listen at {settings.host}, port {settings.port} ({error.strerror}): "
+            "name another with --host or --port"
         ) from error
     return listening
 
