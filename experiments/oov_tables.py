@@ -271,8 +271,9 @@ def make(kind: str, vocabulary: Vocabulary, training: WordTraining, clients: int
     noise = noise_of(training, clients)
     privacy = dataclasses.replace(training.privacy(kind, clients), noise_multiplier=noise, rounds=rounds)
     server = optax.sgd(training.server_rate, momentum=training.momentum, nesterov=True)
-    if kind == "letters":  # spelling takes fewer rounds so
-        server = optax.adam(0.01, b2=0.99, eps=1e-3)
+    if kind == "letters":  # spelling takes fewer rounds so; the less noise, the longer steps it bears
+        rate = 0.01 if clients >= HONEST else optax.cosine_decay_schedule(0.03, rounds, 0.05)
+        server = optax.adam(rate, b2=0.99, eps=1e-3)
     algorithm = dp_fedavg(
         training.model(kind, vocabulary),
         next_token_loss(),
