@@ -8,9 +8,9 @@ the paper. `global` is ours: every party spends the epsilon that Table 2 prints 
 sum, votes from a model that was learnt by noisy gradients, plain DP per example, votes included. The paper's own true
 epsilon is infinite: `loss_noise` shows that sigma changes no parameter, and an audit finds who was in.
 
-Steps, rates and features were chosen with the usual division into training and test data in view. So what is reported
-is measured on others: all examples are divided anew for each seed, in the usual sizes. Rows with five parties are means
-over all seeds, those with more are of the first. `processes` runs a row again with a process for each party.
+Steps, rates and features were chosen with the usual division into training and test data in view. So all examples are
+divided anew for each seed, in the usual sizes: six in seven test images, and four in five rows of Adult, had no say in
+that. Rows with five parties are means over all seeds, those with more are of the first. `processes` runs a row again with a process for each party.
 
 Rows are written as they come, and rows that are there already are left: it may be stopped and started again.
 """
