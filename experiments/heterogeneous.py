@@ -10,7 +10,8 @@ epsilon is infinite: `loss_noise` shows that sigma changes no parameter, and an 
 
 Steps, rates and features were chosen with the usual division into training and test data in view. So all examples are
 divided anew for each seed, in the usual sizes: six in seven test images, and four in five rows of Adult, had no say in
-that. Rows with five parties are means over all seeds, those with more are of the first. `processes` runs a row again with a process for each party.
+that. Rows with five parties are means over all seeds, those with more are of the first. `processes` runs a row again
+with a process for each party.
 
 Rows are written as they come, and rows that are there already are left: it may be stopped and started again.
 """

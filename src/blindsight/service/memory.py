@@ -9,7 +9,7 @@ import fcntl
 import logging
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from blindsight.errors import BlindsightError, InvalidInput
@@ -135,12 +135,13 @@ class MemoryStore:
         """Use a ticket up."""
         return self.spend_now(nonce, ends), self.count_now(record)
 
-    async def replace(self, record: Record, update: bytes) -> bool:
+    def replace(self, record: Record, update: bytes, taken: Callable[[], None]) -> None:
         """The body becomes one of the instances; what was there is gone."""
-        return self.replace_now(record, update)
+        if self.replace_now(record, update):
+            taken()
 
-    async def decline(self, record: Record) -> None:
-        """Nothing is done, in the time that `replace` takes."""
+    def decline(self, record: Record, update: bytes) -> None:
+        """The steps of `replace_now`, after which everything is as it was."""
         self.decline_now(record)
 
     async def snapshot(self) -> None:

@@ -22,8 +22,9 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
+from typing import Any
 
 from blindsight.errors import BlindsightError
 from blindsight.service import snapshots
@@ -119,17 +120,25 @@ class RedisStore:
         )
         return unused is not None, int(count or 0)
 
-    async def replace(self, record: Record, update: bytes) -> bool:
+    def replace(self, record: Record, update: bytes, taken: Callable[[], None]) -> None:
         """One pipelined write."""
-        key = _key(record, random_index(record.task.instances))
-        done, _ = await self._redis.ask(("SET", key, update, "XX"), ("INCR", _count(record)))
-        if done is None:
-            await self._redis.ask(("DEL", _count(record)))
-        return done is not None
 
-    async def decline(self, record: Record) -> None:
-        """One round trip, as a replacement takes."""
-        await self._redis.ask(("GET", _count(record)))
+        def note(answers: asyncio.Future[list[Any]]) -> None:
+            if answers.exception() is not None or isinstance(answers.result()[0], Exception):
+                return  # Redis is away, and the update with it; the next request finds that out
+            if answers.result()[0] is None:  # the count of a life that is over was begun anew
+                self._redis.tell(("DEL", _count(record))).add_done_callback(asyncio.Future.exception)
+            else:
+                taken()
+
+        key = _key(record, random_index(record.task.instances))
+        self._redis.tell(("SET", key, update, "XX"), ("INCR", _count(record))).add_done_callback(note)
+
+    def decline(self, record: Record, update: bytes) -> None:
+        """The same write to a place that is never there."""
+        nowhere = _key(record, -1 - random_index(record.task.instances))
+        asked = self._redis.tell(("SET", nowhere, update, "XX"), ("GET", _count(record)))
+        asked.add_done_callback(asyncio.Future.exception)  # if Redis is away, nothing was to be done there
 
     async def snapshot(self) -> None:
         """Write every model that has changed, unless another process of this host is doing it."""

@@ -51,6 +51,14 @@ class Redis:
                 raise StoreUnreachable(f"Redis refused a command: {answer}")
         return answers
 
+    def tell(self, *commands: Command) -> asyncio.Future[list[Any]]:
+        """The answers to `commands`, refusals among them, for who does not wait: it fails where Redis is away."""
+        if self._wire is None:
+            away: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+            away.set_exception(StoreUnreachable("Redis is away"))
+            return away
+        return self._wire.ask(commands)
+
     async def close(self) -> None:
         """Hang up."""
         if self._wire is not None:
