@@ -41,14 +41,6 @@ def make_store(request, tmp_path):
     return lambda: RedisStore(server.address, tmp_path / "kept")
 
 
-async def replaced(store, record, update) -> bool:
-    """Whether an update was taken, when what is asked next has been answered."""
-    taken = list[bool]()
-    store.replace(record, update, lambda: taken.append(True))
-    await store.records()
-    return bool(taken)
-
-
 def test_what_is_put_can_be_drawn_and_listed(make_store):
     async def check():
         store = make_store()
@@ -77,7 +69,7 @@ def test_an_update_replaces_one_instance_and_is_counted(make_store):
         for number in range(80):
             before, _ = await store.instances(record)
             update = bytes([number]) * 12
-            assert await replaced(store, record, update)
+            assert await store.replace(record, update)
             after, count = await store.instances(record)
             assert count == number + 1
             changed = [place for place in range(4) if before[place] != after[place]]
@@ -97,7 +89,7 @@ def test_a_ticket_is_spent_once(make_store):
         record, instances = new()
         await store.put(record, instances)
         assert await store.spend(record, b"a" * 12, ENDS) == (True, 0)
-        await replaced(store, record, instances[0])
+        await store.replace(record, instances[0])
         assert await store.spend(record, b"a" * 12, ENDS) == (False, 1)
         assert await store.spend(record, b"b" * 12, ENDS) == (True, 1)
         together = await asyncio.gather(*(store.spend(record, b"c" * 12, ENDS) for _ in range(20)))
@@ -118,11 +110,12 @@ def test_a_life_that_is_over_takes_and_gives_nothing(make_store):
         await store.put(again, fresh)
         assert await store.draw(record) is None
         assert await store.instances(record) == ([], 0)
-        assert not await replaced(store, record, instances[0])
+        assert not await store.replace(record, instances[0])
         assert await store.instances(again) == (fresh, 0)
-        store.decline(again, instances[0])
+        await store.decline(again, instances[0])
+        assert await store.instances(again) == (fresh, 0)
         await store.delete("m")
-        assert not await replaced(store, again, instances[0])
+        assert not await store.replace(again, instances[0])
         assert await store.draw(again) is None
         assert await store.records() == {}
         await store.close()
@@ -136,7 +129,7 @@ def test_a_record_changes_without_its_instances(make_store):
         await store.open()
         record, instances = new()
         await store.put(record, instances)
-        await replaced(store, record, b"\1" * 12)
+        await store.replace(record, b"\1" * 12)
         await store.put(dataclasses.replace(record, frozen=True))
         assert (await store.records())["m"].frozen
         found, count = await store.instances(record)
@@ -155,7 +148,7 @@ def test_everything_is_there_after_a_restart_of_the_service(make_store, tmp_path
         await store.put(record, instances)
         gone, its_instances = new(dataclasses.replace(TASK, model="gone"))
         await store.put(gone, its_instances)
-        await replaced(store, record, b"\1" * 12)
+        await store.replace(record, b"\1" * 12)
         await store.delete("gone")
         kept, _ = await store.instances(record)
         await store.close()
@@ -217,7 +210,7 @@ def test_redis_keeps_the_instances_and_nothing_of_the_past(redis_server, tmp_pat
         await store.put(record, instances)
         for number in range(30):
             await store.spend(record, bytes([number]) * 12, ENDS)
-            await replaced(store, record, bytes([number + 1]) * 12)
+            await store.replace(record, bytes([number + 1]) * 12)
         await store.put(record.renewed(), instances)
         await store.close()
 

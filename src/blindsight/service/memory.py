@@ -9,7 +9,7 @@ import fcntl
 import logging
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from blindsight.errors import BlindsightError, InvalidInput
@@ -135,13 +135,12 @@ class MemoryStore:
         """Use a ticket up."""
         return self.spend_now(nonce, ends), self.count_now(record)
 
-    def replace(self, record: Record, update: bytes, taken: Callable[[], None]) -> None:
+    async def replace(self, record: Record, update: bytes) -> bool:
         """The body becomes one of the instances; what was there is gone."""
-        if self.replace_now(record, update):
-            taken()
+        return self.replace_now(record, update)
 
-    def decline(self, record: Record, update: bytes) -> None:
-        """The steps of `replace_now`, after which everything is as it was."""
+    async def decline(self, record: Record, update: bytes) -> None:
+        """Nothing is done, in the time that `replace` takes."""
         self.decline_now(record)
 
     async def snapshot(self) -> None:

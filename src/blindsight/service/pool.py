@@ -116,12 +116,11 @@ class Pool:
         window = self._window
         if window is None or count >= window.due:
             window = await self._renewed(window, count)
-        # what becomes of it is not waited for: the time to an answer would tell
         if not window.admits(update, count):
             self.spam += 1
-            self._store.decline(self.record, update)
-        else:
-            self._store.replace(self.record, update, self._count)
+            await self._store.decline(self.record, update)
+        elif await self._store.replace(self.record, update):
+            self.taken += 1
 
     async def average(self) -> np.ndarray:
         """The model to predict with."""
@@ -148,9 +147,6 @@ class Pool:
             self._background.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._background
-
-    def _count(self) -> None:
-        self.taken += 1
 
     def _replayed(self) -> Refusal:
         self.replays += 1

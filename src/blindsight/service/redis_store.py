@@ -22,9 +22,8 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any
 
 from blindsight.errors import BlindsightError
 from blindsight.service import snapshots
@@ -38,6 +37,8 @@ __all__ = ["RedisStore"]
 _log = logging.getLogger(__name__)
 _MODELS, _SECRET, _FILLING = "blindsight:models", "blindsight:secret", "blindsight:filling"
 _FILL_WITHIN_S = 30
+_KNOWN_FOR_S = 1.0
+_UNKNOWN = 0, -1e9
 
 
 class RedisStore:
@@ -51,6 +52,7 @@ class RedisStore:
         self._every = snapshot_s
         self._written: dict[str, tuple[Record, int]] = {}
         self._parsed: dict[bytes, Record] = {}
+        self._counts: dict[str, tuple[int, float]] = {}  # by life: updates taken, and when that was heard
         self._writer: asyncio.Task[None] | None = None
 
     async def open(self) -> bytes:
@@ -113,32 +115,37 @@ class RedisStore:
         return ([], 0) if None in found else (found, int(count or 0))
 
     async def spend(self, record: Record, nonce: bytes, ends: int) -> tuple[bool, int]:
-        """Use a ticket up, for all processes."""
-        left = max(1, ends + SKEW_S - int(time.time())) + SKEW_S
-        unused, count = await self._redis.ask(
-            ("SET", f"blindsight:spent:{nonce.hex()}", b"", "NX", "EX", left), ("GET", _count(record))
-        )
-        return unused is not None, int(count or 0)
+        """Use a ticket up, for all processes; the count is that of the last answer, if it came within a second."""
+        now, (count, heard_at) = time.time(), self._counts.get(record.life, _UNKNOWN)
+        left = max(1, ends + SKEW_S - int(now)) + SKEW_S
+        use = ("SET", f"blindsight:spent:{nonce.hex()}", b"", "NX", "EX", left)
+        if 0 <= now - heard_at < _KNOWN_FOR_S:
+            (unused,) = await self._redis.ask(use)
+        else:
+            unused, found = await self._redis.ask(use, ("GET", _count(record)))
+            count = self._know(record, found)
+        return unused is not None, count
 
-    def replace(self, record: Record, update: bytes, taken: Callable[[], None]) -> None:
+    async def replace(self, record: Record, update: bytes) -> bool:
         """One pipelined write."""
-
-        def note(answers: asyncio.Future[list[Any]]) -> None:
-            if answers.exception() is not None or isinstance(answers.result()[0], Exception):
-                return  # Redis is away, and the update with it; the next request finds that out
-            if answers.result()[0] is None:  # the count of a life that is over was begun anew
-                self._redis.tell(("DEL", _count(record))).add_done_callback(asyncio.Future.exception)
-            else:
-                taken()
-
         key = _key(record, random_index(record.task.instances))
-        self._redis.tell(("SET", key, update, "XX"), ("INCR", _count(record))).add_done_callback(note)
+        is_there, count = await self._redis.ask(("SET", key, update, "XX"), ("INCR", _count(record)))
+        if is_there is None:  # the count of a life that is over was begun anew
+            await self._redis.ask(("DEL", _count(record)))
+            return False
+        self._know(record, count)
+        return True
 
-    def decline(self, record: Record, update: bytes) -> None:
+    async def decline(self, record: Record, update: bytes) -> None:
         """The same write to a place that is never there."""
         nowhere = _key(record, -1 - random_index(record.task.instances))
-        asked = self._redis.tell(("SET", nowhere, update, "XX"), ("GET", _count(record)))
-        asked.add_done_callback(asyncio.Future.exception)  # if Redis is away, nothing was to be done there
+        _, count = await self._redis.ask(("SET", nowhere, update, "XX"), ("GET", _count(record)))
+        self._know(record, count)
+
+    def _know(self, record: Record, count: bytes | int | None) -> int:
+        found = int(count or 0)
+        self._counts[record.life] = found, time.time()
+        return found
 
     async def snapshot(self) -> None:
         """Write every model that has changed, unless another process of this host is doing it."""
@@ -197,6 +204,8 @@ class RedisStore:
     def _parse(self, found: list[bytes]) -> dict[str, Record]:
         texts = found[1::2]
         self._parsed = {text: self._parsed.get(text) or Record.from_json(text) for text in texts}
+        lives = {record.life for record in self._parsed.values()}
+        self._counts = {life: count for life, count in self._counts.items() if life in lives}
         return {record.model: record for record in self._parsed.values()}
 
 

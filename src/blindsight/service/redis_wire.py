@@ -8,6 +8,7 @@ import asyncio
 import ssl
 import time
 from collections import deque
+from collections.abc import Awaitable
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -40,24 +41,16 @@ class Redis:
         self._connecting = asyncio.Lock()
         self._failed = -1e9
 
-    async def ask(self, *commands: Command) -> list[Any]:
+    def ask(self, *commands: Command) -> Awaitable[list[Any]]:
         """The answers to `commands`, which go out together. One that Redis refuses is raised."""
         wire = self._wire
         if wire is None or wire.is_lost:
-            wire = await self._connect()
-        answers = await wire.ask(commands)
-        for answer in answers:
-            if isinstance(answer, Exception):
-                raise StoreUnreachable(f"Redis refused a command: {answer}")
-        return answers
+            return self._ask_anew(commands)
+        return wire.ask(commands)
 
-    def tell(self, *commands: Command) -> asyncio.Future[list[Any]]:
-        """The answers to `commands`, refusals among them, for who does not wait: it fails where Redis is away."""
-        if self._wire is None:
-            away: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-            away.set_exception(StoreUnreachable("Redis is away"))
-            return away
-        return self._wire.ask(commands)
+    async def _ask_anew(self, commands: tuple[Command, ...]) -> list[Any]:
+        wire = await self._connect()
+        return await wire.ask(commands)
 
     async def close(self) -> None:
         """Hang up."""
@@ -85,11 +78,13 @@ class Redis:
             _Wire, self._host, self._port, ssl=ssl.create_default_context() if self._secure else None
         )
         hello: list[Command] = [("AUTH", self._user, self._password)] if self._password else []
-        *said, persistence = await wire.ask([*hello, ("SELECT", self._database), ("INFO", "persistence")])
-        for answer in [*said, persistence]:
-            if isinstance(answer, Exception):
-                wire.lose()
-                raise InvalidInput(f"Redis refused to be used ({answer}): check the password and number in the store")
+        try:
+            *_, persistence = await wire.ask([*hello, ("SELECT", self._database), ("INFO", "persistence")])
+        except _Refused as error:
+            wire.lose()
+            raise InvalidInput(
+                f"Redis refused to be used ({error.__cause__}): check the password and number in the store"
+            ) from error
         if b"aof_enabled:0" not in persistence:
             wire.lose()
             raise PrivacyError(
@@ -97,6 +92,14 @@ class Redis:
                 "turn it off with appendonly no, and delete the file"
             )
         return wire
+
+
+class _Refused(StoreUnreachable):
+    """A command that Redis would not do."""
+
+    def __init__(self, why: Exception) -> None:
+        super().__init__(f"Redis refused a command: {why}")
+        self.__cause__ = why
 
 
 class _Wire(asyncio.Protocol):
@@ -112,11 +115,12 @@ class _Wire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: Any = transport
+        self._loop = asyncio.get_running_loop()
         self._check_age()
 
     def ask(self, commands: "list[Command] | tuple[Command, ...]") -> asyncio.Future[list[Any]]:
         """The answers, later."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         future: asyncio.Future[list[Any]] = loop.create_future()
         if self.is_lost:
             future.set_exception(StoreUnreachable("Redis went away"))
@@ -146,7 +150,12 @@ class _Wire(asyncio.Protocol):
             if len(self._answers) == count:
                 self._pending.popleft()
                 answers, self._answers = self._answers, []
-                if not future.done():  # whoever asked may have given up
+                if future.done():
+                    continue  # whoever asked has given up
+                refused = [one for one in answers if isinstance(one, Exception)]
+                if refused:
+                    future.set_exception(_Refused(refused[0]))
+                else:
                     future.set_result(answers)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -11,7 +11,7 @@ What a store never keeps: which instance a client drew, what was there before, o
 import dataclasses
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from blindsight.algorithms.draw_and_discard import Task
@@ -107,13 +107,10 @@ class Store(Protocol):
         """Use a ticket up: whether it was unused, and how many updates have been taken."""
         ...
 
-    def replace(self, record: Record, update: bytes, taken: Callable[[], None]) -> None:
-        """Put `update` in the place of a random instance and call `taken`, soon; not if this life of the model is over.
-
-        Nobody has to wait for it: what is asked afterwards sees the update.
-        """
+    async def replace(self, record: Record, update: bytes) -> bool:
+        """Put `update` in the place of a random instance; False if this life of the model is over."""
         ...
 
-    def decline(self, record: Record, update: bytes) -> None:
-        """The steps of `replace`, after which everything is as it was."""
+    async def decline(self, record: Record, update: bytes) -> None:
+        """The steps of `replace`, after which everything is as it was: the sender waits for either, and could tell."""
         ...
