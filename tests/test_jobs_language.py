@@ -58,7 +58,7 @@ def ledger(tmp_path):
 
 
 def test_the_promise_of_a_run_includes_its_vocabulary_which_is_released_once(tmp_path, ledger, monkeypatch):
-    private: Any = {"cohort": 160, "rounds": 2, "epsilon": 12.0, "delta": 1e-3, "participation": "full"}
+    private: Any = {"cohort": 157, "rounds": 2, "epsilon": 12.0, "delta": 1e-3, "participation": "full"}
     (tmp_path / "candidates.txt").write_text("zebra\ncat\nthe\nsat\n", encoding="utf-8")
     words = {"vocabulary": "private", "vocabulary_epsilon": 8.0, "candidates": str(tmp_path / "candidates.txt")}
     asked = settings(privacy=private, text={**words, "vocabulary_size": 7, "length": 6})
@@ -69,7 +69,7 @@ def test_the_promise_of_a_run_includes_its_vocabulary_which_is_released_once(tmp
     assert entries[: len(before)] == before  # paid for before the first round
     assert ledger.spent("people", 1e-3).epsilon <= trained.guarantee.epsilon + 1e-9 <= 12 + 1e-9  # nothing was left out
     noise = checkpoint_settings(tmp_path / "run")["noise_multiplier"]
-    rounds = Privacy(population=160, cohort=160, rounds=2, participation="full", noise_multiplier=noise)
+    rounds = Privacy(population=157, cohort=157, rounds=2, participation="full", noise_multiplier=noise)
     assert rounds.guarantee(delta=1e-3).epsilon < trained.guarantee.epsilon - 1  # rounds alone would promise more
     vocabulary, released = language.kept_vocabulary(runs.open_run(tmp_path / "run"))
     assert set(vocabulary.words) == {"the", "cat", "sat"}  # those of the candidates that clients use

@@ -79,7 +79,7 @@ def lots(names: Iterable[str], seed: bytes) -> np.ndarray:
     A division that everybody may know must be such a one. If one client more or less moved others from one part to
     another, a guarantee for one client would not cover what that does.
 
-    >>> lots(["ann", "bob"], b"halves")[1] == lots(["bob"], b"halves")[0]
+    >>> bool(lots(["ann", "bob"], b"halves")[1] == lots(["bob"], b"halves")[0])
     True
     """
     drawn = b"".join(hashlib.blake2b(name.encode(), key=seed[:64], digest_size=8).digest() for name in names)

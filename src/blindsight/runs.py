@@ -112,7 +112,7 @@ def write_whole(path: str | Path, text: str) -> Path:
     """Write a file whole or not at all, in a folder that is made where there is none."""
     target = Path(path)
     if not target.name or target.is_dir():
-        raise BlindsightError(f"cannot write {target}, which is a folder: choose a file")
+        raise BlindsightError(f"cannot write {target}, which is a folder: choose another file")
     scratch = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

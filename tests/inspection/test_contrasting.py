@@ -197,7 +197,7 @@ def test_rows_are_compared_and_made_where_their_ranges_are_public(tmp_path):
     numbers = [f for f, (d, s) in people.fields.items() if not s and d.kind in "iuf" and f not in people.classes][:2]
     ranges = dict.fromkeys(numbers, (0.0, 100.0))
     arms = {"all": selection.everything()}
-    about = {"model": None, "suspects": None, "inputs": numbers, "label": "income"}
+    about = {"model": None, "suspects": None, "inputs": numbers, "label": ""}
     report = inspect(
         tmp_path, people, arms, ranges=ranges, reference=data.embedded("tabular", clients=100, seed=3), **about
     )

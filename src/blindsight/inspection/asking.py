@@ -96,7 +96,7 @@ def observe(
 ) -> Population:
     """The population after every client has run the model, undone every suspect, and looked at its own examples."""
     looked = [inputs] if isinstance(inputs, str) else list(inputs)
-    if label not in ("label", *population.fields):  # which many have under that name, and nobody has to
+    if label and label not in ("label", *population.fields):  # many have one under that name, and nobody has to
         raise InvalidInput(
             f"{population.name} has no field {label!r} to be its label: choose one of {', '.join(population.fields)}"
         )
