@@ -24,9 +24,7 @@ __all__ = ["make_routes"]
 
 _MOST = 1 << 26  # bytes of a body: 2^22 weights as decimal numbers fit
 _BODY_S = 60.0
-_LARGEST = (
-    1e15  # of a weight to begin with: squares of larger ones could overflow, and the check for spam would be void
-)
+_LARGEST = 1e15  # of a weight to begin with: squares of larger ones overflow, and then nothing would be spam
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
