@@ -131,6 +131,14 @@ def test_one_value_stands_for_a_list_of_one():
     assert config.parse(changed("model.hidden", 8)).model.hidden == (8,)
 
 
+def test_classes_are_a_number_or_names():
+    assert config.parse(changed("model.classes", 4)).model.classes == 4
+    found = config.parse(changed("model.classes", ["ham", "spam"]))
+    assert found.model.classes == ("ham", "spam")
+    assert config.parse(tomllib.loads(config.as_toml(found))) == found
+    assert config.parse(config.said(json.loads(json.dumps(found.to_dict())))) == found
+
+
 def test_every_example_is_valid():
     examples = sorted((ROOT / "examples").glob("*.toml"))
     assert len(examples) >= 3
@@ -182,6 +190,12 @@ BAD: list[tuple[str, Any, str]] = [
     ("model.kind", "resnet", "[model] kind must be one of logistic, mlp, cnn, word_lm, char_lm, gan, got 'resnet'"),
     ("model.inputs", [], "[model] inputs must be one field at least"),
     ("model.inputs", [1], "[model] inputs must be text in quotes"),
+    ("model.classes", 1, "[model] classes must be names, or a number from 2 to 1,000,000, got 1"),
+    ("model.classes", ["one"], "[model] classes must be a number, or two different names at least"),
+    ("model.classes", ["a", "a"], "[model] classes must be a number, or two different names at least"),
+    ("model.classes", ["a", " "], "[model] classes must be a number, or two different names at least"),
+    ("model.classes", [1, 2], "[model] classes must be text in quotes, got 1"),
+    ("model.classes", "ten", "[model] classes must be a whole number, got 'ten'"),
     ("model.hidden", [8, 0], "[model] hidden must be sizes of at least 1"),
     ("model.hidden", [8, 8], "[model] hidden must be one size for a cnn"),
     ("model.channels", [], "[model] channels"),

@@ -20,9 +20,12 @@ from blindsight import cli, config
 from blindsight.accounting.events import Unit
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import AdaptiveClip, dp_fedavg
-from blindsight.data.population import Population
+from blindsight.data import embedded
+from blindsight.data.population import TEXT, Population
 from blindsight.errors import InvalidInput
+from blindsight.jobs import load_model
 from blindsight.jobs import train as jobs
+from blindsight.jobs.classes import READ_OFF, assumed_classes, class_names, number_of_classes, numbered
 from blindsight.models import CNN, MLP, Logistic
 
 PRIVACY: dict[str, Any] = {"cohort": 5, "rounds": 2, "noise_multiplier": 1.0, "delta": 1e-3}
@@ -142,17 +145,22 @@ def test_the_seed_decides_the_initial_weights_and_nothing_else_does():
 def test_named_classes_count_even_if_they_do_not_occur():
     population = people(20)
     named = Population(population.columns, sizes=population.sizes, name="named", classes={"label": tuple("abcdefg")})
-    assert jobs.number_of_classes("label", named) == 7
-    assert jobs.number_of_classes("label", population) == 3
-    assert jobs.number_of_classes("flag", people(20, flag=np.zeros(40, bool))) == 2
-    assert jobs.number_of_classes("same", people(20, same=np.zeros(40, np.uint8))) == 2
+
+    def number(population: Population, **model: Any) -> int:
+        return number_of_classes(config.ModelSettings(**model), population)
+
+    assert (number(named), number(population)) == (7, 3)
+    assert number(people(20, flag=np.zeros(40, bool)), label="flag") == 2
+    assert number(people(20, same=np.zeros(40, np.uint8)), label="same") == 2
+    assert number(population, classes=9) == 9  # what is listed counts, whatever occurs
+    assert number(named, classes=("a", "g")) == 2
 
 
 BAD_FIELDS = [
     ({"inputs": "pixels"}, "[model] names the field 'pixels', but people has who, label, x"),
     ({"label": "target", "inputs": "x"}, "[model] names the field 'target'"),
     ({"inputs": "text", "kind": "mlp"}, "[model] names 'text', which is text in people: these models read numbers"),
-    ({"inputs": "x", "label": "text"}, "[model] names 'text'"),
+    ({"inputs": "x", "label": "text"}, "[model] names 'text', which is text in people: list its classes"),
     ({"inputs": "x", "label": "x"}, "[model] label 'x' must be one whole number for each example"),
     ({"inputs": "x", "label": "image"}, "[model] label 'image' must be one whole number"),
     ({"inputs": "x", "label": "negative"}, "[model] label 'negative' has negative values"),
@@ -173,6 +181,128 @@ def test_fields_that_do_not_fit_are_one_sentence(model, words):
         made(people(20, **IMAGES, **extra), **{"kind": "logistic", **model})
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+# --- which classes there are
+
+
+def lettered(*words: str, names: tuple[str, ...] | None = None) -> Population:
+    """A client with one example for each word, as text, or as a number among `names`."""
+    column = np.array([names.index(word) for word in words]) if names else np.array(words, TEXT)
+    columns = {"x": np.arange(len(words)).astype(np.float32), "label": column}
+    classes = {"label": names} if names else {}
+    return Population(columns, sizes=np.ones(len(words), int), name="letters", classes=classes)
+
+
+def test_labels_become_numbers_of_the_listed_classes_however_they_are_written():
+    listed = config.ModelSettings(classes=("c", "a"))
+    for population in (lettered("a", "c", "b", "a"), lettered("a", "c", "b", "a", names=("a", "b", "c"))):
+        found = numbered(listed, population)
+        assert found.columns["label"].tolist() == [1, 0, 1]
+        assert found.columns["x"].tolist() == [0, 1, 3]  # what is of no class goes with all its fields
+        assert (found.sizes.tolist(), found.ids.tolist()) == ([1, 1, 0, 1], population.ids.tolist())
+        assert found.classes["label"] == ("c", "a")
+    values = np.array([0, 2**40, -1, 1, 2, -(2**40)])
+    plain = Population({"label": values}, sizes=[3, 3], name="plain")
+    for classes in (3, ("no", "yes", "maybe")):
+        found = numbered(config.ModelSettings(classes=classes), plain)
+        assert (found.columns["label"].tolist(), found.sizes.tolist()) == ([0, 1, 2], [1, 2])
+    assert class_names(config.ModelSettings(classes=3), plain) == ("0", "1", "2")
+    assert numbered(config.ModelSettings(), plain) is plain
+
+
+@pytest.mark.parametrize("unit", ["client", "example"])
+@pytest.mark.parametrize("strange", [9, -4, 3_000_000_000])
+def test_a_label_that_is_not_listed_changes_no_shape_no_promise_and_refuses_nothing(unit, strange, tmp_path):
+    """Neighbours: one client's one example has a class of its own, and nobody can tell by what is published."""
+    asked = settings({**PRIVACY, "sampler": "float", "unit": unit}, **LISTED)
+    labels = np.arange(40) % 3
+    odd = labels.copy()
+    odd[7] = strange
+    found = [
+        jobs.run_training(asked, out=tmp_path / str(number), population=people(40, label=column))
+        for number, column in enumerate((labels, odd))
+    ]
+    shapes = [jax.tree.map(jnp.shape, one.model) for one in found]
+    assert shapes[0] == shapes[1]
+    assert found[0].guarantee == found[1].guarantee
+    assert READ_OFF not in found[0].guarantee.assumptions
+    assert len({len((tmp_path / str(number) / "metrics.jsonl").read_text().splitlines()) for number in (0, 1)}) == 1
+    kept = jobs.load_trained(tmp_path / "1", population=people(40, label=odd))
+    assert jax.tree.all(jax.tree.map(np.array_equal, kept.model, found[1].model))
+
+
+LISTED: dict[str, Any] = {"model": {"kind": "logistic", "inputs": "x", "classes": 3}, "data": {"population": "here"}}
+
+
+def test_classes_that_nobody_listed_are_an_assumption_of_the_guarantee_from_the_first_write_on(tmp_path, monkeypatch):
+    unlisted = settings({**PRIVACY, "sampler": "float"}, **LISTED | {"model": {"kind": "logistic", "inputs": "x"}})
+    promised = list[Any]()
+    write = jobs.runs.Run.write
+
+    def watched(run: Any, file: str, value: Any) -> Path:
+        promised.extend([value["assumptions"]] if file == "guarantee.json" else [])
+        return write(run, file, value)
+
+    monkeypatch.setattr(jobs.runs.Run, "write", watched)
+    trained = jobs.run_training(unlisted, out=tmp_path / "run", population=people(40))
+    assert READ_OFF in trained.guarantee.assumptions
+    assert READ_OFF in trained.guarantee.explain()
+    assert len(promised) == 2
+    assert all(READ_OFF in said for said in promised)
+
+
+@pytest.mark.parametrize(
+    ("population", "model", "expected"),
+    [
+        ("digits", {}, ()),
+        ("handwriting", {}, ()),
+        ("digits", {"label": "image"}, (READ_OFF,)),  # no names are known of it
+        ("letters.csv", {}, (READ_OFF,)),  # names, but a loader's
+        ("letters.csv", {"classes": ["0", "1"]}, ()),
+        ("letters.csv", {"classes": 2}, ()),
+        ("letters.csv", {"kind": "word_lm"}, ()),
+    ],
+)
+def test_only_data_that_everybody_has_say_their_own_classes(population, model, expected):
+    here = embedded("digits")
+    text = {"text": {"vocabulary": "words.txt"}}
+    assert assumed_classes(settings(data={"population": population}, model=model, **text), here) == expected
+
+
+def test_a_list_that_cannot_be_meant_is_refused_by_what_is_public_alone():
+    zero = settings(model={"classes": ["zero", "1"]})
+    with pytest.raises(InvalidInput, match=r"\[model\] classes lists 'zero', and digits has 0, 1, 2"):
+        assumed_classes(zero, embedded("digits"))
+    for named in (lettered("a", "b"), lettered("a", "b", names=("a", "b"))):
+        with pytest.raises(InvalidInput, match="is for labels that are numbers, and those in 'label' of letters"):
+            numbered(config.ModelSettings(classes=2), named)
+    with pytest.raises(InvalidInput, match="one whole number"):
+        numbered(config.ModelSettings(classes=2, label="x"), lettered("a"))
+    with pytest.raises(InvalidInput, match="names the field 'no'"):
+        numbered(config.ModelSettings(classes=2, label="no"), lettered("a"))
+
+
+def test_a_run_of_before_the_setting_goes_on_with_its_own_noise():
+    """`run.json` did not say `classes`; the root of a seeded run follows from what it says."""
+    assert "classes" not in jobs.run_settings(settings())["model"]
+    assert jobs.run_settings(settings(model={"classes": 10}))["model"]["classes"] == 10
+
+
+def test_a_model_of_listed_classes_answers_in_the_order_in_which_it_is_asked(tmp_path):
+    letters = lettered(*"abc" * 10, names=("a", "b", "c"))
+    model = {"kind": "logistic", "inputs": "x", "classes": ["c", "a", "b"]}
+    letters.save(tmp_path / "letters")
+    asked = settings(
+        {**PRIVACY, "sampler": "float"}, model=model, data={"population": str(tmp_path / "letters"), "held_out": 0.0}
+    )
+    trained = jobs.run_training(asked, out=tmp_path / "run")
+    x = np.arange(4, dtype=np.float32)
+    own = np.asarray(trained.model(x))
+    np.testing.assert_allclose(load_model(tmp_path / "run").scores(x), own, rtol=1e-6)
+    np.testing.assert_allclose(load_model(tmp_path / "run", ("b", "c")).scores(x), own[:, [2, 0]], rtol=1e-6)
+    with pytest.raises(InvalidInput, match="has a model of c, a, b, and 'd' is to be told apart too"):
+        load_model(tmp_path / "run", ("a", "d"))
 
 
 # --- what is promised
@@ -334,6 +464,7 @@ def test_a_run_from_a_table_in_a_file_and_again(tmp_path, ledger_path):
     assert shown.returncode == 0
     assert shown.stdout.startswith("tiny: 3 rounds, finished\n")
     assert "held-out accuracy" in shown.stdout
+    assert f"This holds if {READ_OFF}.\n" in shown.stdout  # the table's labels are numbers, and nobody listed them
     assert "Everything is in runs/tiny." in shown.stdout
 
 

@@ -18,6 +18,7 @@ from blindsight.data import embedded
 from blindsight.errors import InvalidInput
 from blindsight.inspection.synthetic_set import read_set
 from blindsight.jobs import train as jobs
+from blindsight.jobs.classes import READ_OFF, assumed_classes
 from blindsight.jobs.gan import gan_metrics, save_made
 from blindsight.models.coding import Images
 from blindsight.models.gan import GAN
@@ -108,6 +109,31 @@ def test_samples_are_of_every_class_in_turn_and_under_the_runs_guarantee(digits,
     assert (tmp_path / "samples.png").stat().st_size > 100
     batch = Batch({"image": jnp.full((2, 8, 8), 255, jnp.uint8), "label": jnp.array([0, 5])}, jnp.ones(2))
     assert float(gan_metrics()["margin"](gan, batch, jax.random.key(0))) == pytest.approx(64 * 0.75)
+
+
+@pytest.mark.parametrize("listed", [{}, {"classes": ["1", "0"]}], ids=["read off", "listed"])
+def test_samples_carry_no_name_of_a_class_that_the_guarantee_is_silent_about(digits, listed, tmp_path):
+    """A loader reads names off clients' data: without a list they are published under an assumption."""
+    short = changed(
+        data={"population": "scans"}, model=listed, gan={"samples": 4}, privacy={"rounds": 1, "sampler": "float"}
+    )
+    trained = jobs.run_training(
+        dataclasses.replace(short, bayesian=None), out=tmp_path / "run", population=digits.select(range(60))
+    )
+    made = read_set(tmp_path / "run")
+    assert made.guarantee == trained.guarantee
+    assert (made.classes, READ_OFF in made.guarantee.assumptions) == (
+        (("1", "0"), False) if listed else (digits.classes["label"], True)
+    )
+    assert trained.model.classes == len(made.classes)
+
+
+def test_a_generator_that_is_told_no_class_says_nothing_about_classes(digits):
+    nameless = changed(data={"population": "scans"}, gan={"classes": False})
+    assert assumed_classes(nameless, digits) == ()
+    task = jobs.classification_task(changed(model={"classes": ["0", "1"]}), digits, digits, None)
+    assert task.clients.size == digits.n_examples  # how many there are is public: who is of no class keeps a place
+    assert 0 < task.clients.n_examples < digits.n_examples
 
 
 def test_samples_that_people_have_labelled_are_not_overwritten(digits, tmp_path):

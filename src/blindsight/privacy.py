@@ -102,10 +102,18 @@ class Privacy:
             raise InvalidInput("no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
         return self.sampling.event(Gaussian(self.noise_multiplier), self.rounds)
 
-    def guarantee(self, *, delta: float, release: Event | None = None, before: Sequence[Event] = ()) -> Guarantee:
+    def guarantee(
+        self,
+        *,
+        delta: float,
+        release: Event | None = None,
+        before: Sequence[Event] = (),
+        assumptions: Sequence[str] = (),
+    ) -> Guarantee:
         """What the run promises, as it stands: each round makes `release` on its cohort, or ideal Gaussian noise.
 
-        The promise includes what was released `before` the rounds about the same clients, such as a vocabulary.
+        The promise includes what was released `before` the rounds about the same clients, such as a vocabulary, and
+        says what it rests on beyond that, `assumptions`.
         """
         words = {
             "poisson": f"poisson: {self.cohort:,.0f} of {self.population:,} expected",
@@ -113,7 +121,6 @@ class Privacy:
             "full": f"full: all {self.population:,}",
             "unproven": f"unproven: each client in at most {self._most_rounds:,} of {self.rounds:,} rounds",
         }[self.participation]
-        assumptions = _NO_CLAIM if self.participation == "unproven" else ()
         rounds = self.event if release is None else self.sampling.event(release, self.rounds)
         return certify(
             Composed((*before, rounds)) if before else rounds,
@@ -121,7 +128,7 @@ class Privacy:
             unit=self.unit,
             relation=self.relation,
             participation=f"{words}; before that, releases on everyone" if before else words,
-            assumptions=assumptions,
+            assumptions=(*assumptions, *(_NO_CLAIM if self.participation == "unproven" else ())),
         )
 
     def calibrate(

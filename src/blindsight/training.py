@@ -81,6 +81,7 @@ def train(
     split: Split | None = None,
     arm: str = "",
     before: Sequence[Event] = (),
+    assumptions: Sequence[str] = (),
     progress: bool = False,
 ) -> Trained:
     """Train for `privacy.rounds` rounds, or until the budget of `population` in the ledger is spent; resumes `run`.
@@ -90,14 +91,17 @@ def train(
     resumed with the data, model and optimisers that it began with: the noise of the rounds it repeats is the same, and
     two different sums under one noise give their difference away. (`jobs` sees to it: a run's settings are compared.)
     With `split` and `arm` only clients of that arm may contribute anything but zeros: arms are paid for in parallel.
-    What was released `before` about the same clients, and paid for, is within the guarantee.
+    What was released `before` about the same clients, and paid for, is within the guarantee, which says in words what
+    else it rests on, `assumptions`.
     """
     if checkpoint_every < 1:
         raise InvalidInput(f"checkpoint_every must be at least 1 round, got {checkpoint_every}")
     where = {"split": split, "arm": arm}
-    loop = _Loop(algorithm, backend, privacy, population, delta, key, run, ledger, where, tuple(before))
+    loop = _Loop(
+        algorithm, backend, privacy, population, delta, key, run, ledger, where, tuple(before), tuple(assumptions)
+    )
     loop.restore()
-    run.write("guarantee.json", privacy.guarantee(delta=delta, release=loop.event, before=before).to_dict())
+    run.write("guarantee.json", loop.promise(privacy).to_dict())
     with _progress(privacy.rounds, loop.round, shown=progress) as show:
         stopped = "finished"
         while loop.round < privacy.rounds:
@@ -143,8 +147,9 @@ class _Loop:
         ledger: Ledger,
         where: dict[str, Any],
         before: tuple[Event, ...],
+        assumptions: tuple[str, ...],
     ) -> None:
-        self.where, self.before = where, before
+        self.where, self.before, self.assumptions = where, before, assumptions
         self.algorithm, self.backend, self.privacy = algorithm, backend, privacy
         self.population, self.delta, self.key, self.run, self.ledger = population, delta, key, run, ledger
         self.sampling = privacy.sampling
@@ -243,8 +248,12 @@ class _Loop:
             raise PrivacyError(
                 f"not one round fits the budget of population {self.population!r}: raise it, or use more noise"
             )
-        made = dataclasses.replace(self.privacy, rounds=self.round)
-        return made.guarantee(delta=self.delta, release=self.event, before=self.before)
+        return self.promise(dataclasses.replace(self.privacy, rounds=self.round))
+
+    def promise(self, privacy: Privacy) -> Guarantee:
+        """What so many rounds promise."""
+        about: dict[str, Any] = {"delta": self.delta, "before": self.before, "assumptions": self.assumptions}
+        return privacy.guarantee(release=self.event, **about)
 
     def flush(self) -> None:
         """Bring what was measured to disk."""

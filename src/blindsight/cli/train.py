@@ -56,6 +56,7 @@ def train(
     with working(f"reading {escape(settings.data.population)}"):
         from blindsight.accounting.ledger import Ledger
         from blindsight.jobs import run_training
+        from blindsight.jobs.classes import READ_OFF
     with resumable():
         trained = run_training(settings, out=out, ledger=Ledger(ledger), progress=not as_json)
     if as_json:
@@ -65,6 +66,8 @@ def train(
     ending = "the budget is spent" if trained.stopped == "budget" else "finished"
     screen.print(f"[bold]{escape(settings.name)}[/]: {trained.rounds:,} rounds, {ending}")
     screen.print(f"[green]{escape(str(trained.guarantee))}[/]", soft_wrap=True)
+    if READ_OFF in trained.guarantee.assumptions:
+        screen.print(f"[yellow]This holds if {escape(READ_OFF)}.[/]", soft_wrap=True)
     for name, value in trained.simulation_only.items():
         screen.print(f"held-out {escape(name)} {value:.4f} [yellow]simulation_only[/]")
     if trained.bayesian is not None:  # never without the classical guarantee, the pairs and the largest distance

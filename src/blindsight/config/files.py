@@ -96,8 +96,9 @@ def _value(hint: Any, value: Any, where: str, key: str) -> Any:
             raise InvalidInput(f"{place} must be a table, [{key}], got {value!r}")
         return _build(typing.cast(type[Any], hint), value, f"[{key}]")
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:  # `X | None`: TOML has no null, so only X can be written
-        return _value(next(part for part in arguments if part is not types.NoneType), value, where, key)
+    if origin is types.UnionType:  # `X | None`: TOML has no null, so only X can be written, or of two the one that fits
+        said_as = [part for part in arguments if part is not types.NoneType]
+        return _value(said_as[-1] if isinstance(value, list) else said_as[0], value, where, key)
     if origin is Literal:
         if value not in arguments:
             raise InvalidInput(f"{place} must be one of {', '.join(map(str, arguments))}, got {value!r}")

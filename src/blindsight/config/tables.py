@@ -49,6 +49,7 @@ class ModelSettings:
     kind: Literal["logistic", "mlp", "cnn", "word_lm", "char_lm", "gan"] = "cnn"
     inputs: tuple[str, ...] = ("image",)
     label: str = "label"
+    classes: int | tuple[str, ...] | None = None  # how many, or their names; else known data's, or as many as occur
     hidden: tuple[int, ...] = (32,)  # sizes of the dense layers; a cnn has one
     channels: tuple[int, ...] = (16, 32)  # cnn only: one convolution of stride 2 for each
     kernel: int = 5  # cnn only
@@ -60,6 +61,7 @@ class ModelSettings:
 
     def __post_init__(self) -> None:
         require(len(self.inputs) >= 1, "model", "inputs", "one field at least", self.inputs)
+        _check_classes(self.classes)
         for name in ("hidden", "channels"):
             sizes = getattr(self, name)
             require(all(size >= 1 for size in sizes), "model", name, "sizes of at least 1", sizes)
@@ -76,6 +78,14 @@ class ModelSettings:
     def is_language(self) -> bool:
         """Whether it reads text."""
         return self.kind in ("word_lm", "char_lm")
+
+
+def _check_classes(classes: int | tuple[str, ...] | None) -> None:
+    if isinstance(classes, tuple):
+        fine = 2 <= len(classes) == len(set(classes)) and all(name.strip() and name.isprintable() for name in classes)
+        require(fine, "model", "classes", "a number, or two different names at least", list(classes))
+    elif classes is not None:
+        require(2 <= classes <= 1_000_000, "model", "classes", "names, or a number from 2 to 1,000,000", classes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,9 @@ from blindsight.errors import InvalidInput
 from blindsight.inspection.bias_asking import learning_half
 from blindsight.inspection.bias_task import bias
 from blindsight.inspection.report import Report
-from blindsight.jobs.inspect import load_model, public_model, read_range
+from blindsight.jobs.inspect import public_model, read_model, read_range
 from blindsight.jobs.language import PUBLIC
-from blindsight.models.primary import Primary, primary
+from blindsight.models.primary import Primary
 
 __all__ = ["run_bias"]
 
@@ -53,7 +53,7 @@ def run_bias(
     people = people if fault is None else faults.apply(people, fault)
     public = _reference(data, reference, whose)
     fields = list(inputs or [_input_of(people, label)])
-    judge = None if model is None else load_model(model) if Path(model).is_dir() else primary(Path(model))
+    judge = None if model is None else read_model(model, public.classes.get(label, ()))
     if judge is None and label in public.fields and label not in people.fields:
         progress("training a model on half of the public data", 0, 1)
         judge = _half_model(public, fields, label)

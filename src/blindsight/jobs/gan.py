@@ -16,6 +16,7 @@ from blindsight.errors import InvalidInput
 from blindsight.inspection import gallery
 from blindsight.inspection.export import save_set
 from blindsight.inspection.report import ArmView
+from blindsight.jobs.classes import class_names
 from blindsight.models.coding import Images
 from blindsight.models.gan import GAN, compact_gan
 from blindsight.models.selu_gan import selu_gan
@@ -36,10 +37,11 @@ def make_gan(config: Config, population: Population) -> GAN:
     shape = fields[field][1]
     if others or len(shape) not in (2, 3):
         raise InvalidInput(f"[model] a gan makes images, and {field} has the shape {list(shape)}: name one of images")
-    classes = len(population.classes.get(label, ()))
+    classes = len(class_names(config.model, population))
     if asked.classes and not classes:
         raise InvalidInput(
-            f"[gan] classes = true needs classes with names, and {label!r} of {population.name} has none: say false"
+            f"[gan] classes = true needs classes with names, and {label!r} of {population.name} has none: list them as "
+            f"[model] classes, or say false"
         )
     coding = Images(*shape, field=field) if len(shape) == 3 else Images(shape[0], shape[1], field=field)
     about: Any = {"classes": classes if asked.classes else 0, "label": label, "latents": asked.latents}

@@ -1,5 +1,6 @@
 """An inspection from its options: what `blindsight inspect` does, and how it comes by a primary model."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from blindsight.jobs.student import FACTS, load_student
 from blindsight.jobs.train import load_trained, make_model
 from blindsight.models.primary import Primary, fit, gather, primary
 
-__all__ = ["load_model", "public_model", "read_range", "run_inspection"]
+__all__ = ["load_model", "public_model", "read_model", "read_range", "run_inspection"]
 
 
 def run_inspection(
@@ -59,7 +60,7 @@ def run_inspection(
         public = source(reference, **chosen)
     read = list(inputs or [_input_of(people, label)])
     one = read[0] if len(read) == 1 else read
-    judge = None if model is None else load_model(model) if Path(model).is_dir() else primary(Path(model))
+    judge = None if model is None else read_model(model, people.classes.get(label, ()))
     if judge is None and public is not None and label in public.fields:
         progress("training a model on the public reference", 0, 1)
         judge = public_model(public, read, label)
@@ -79,8 +80,16 @@ def run_inspection(
     return report, folder
 
 
-def load_model(folder: str | Path) -> Primary:
-    """The model that `blindsight train` or `train student` left in `folder`, as the primary model of an inspection."""
+def read_model(path: str | Path, classes: Sequence[str] = ()) -> Primary:
+    """The model in a run's folder, or in an ONNX file, that scores `classes` in this order."""
+    return load_model(path, classes) if Path(path).is_dir() else primary(Path(path))
+
+
+def load_model(folder: str | Path, classes: Sequence[str] = ()) -> Primary:
+    """The model that `blindsight train` or `train student` left in `folder`, as the primary model of an inspection.
+
+    Where the run lists its classes by name, the model's scores come in the order of `classes`, those to be inspected.
+    """
     if (Path(folder) / FACTS).is_file():
         return load_student(folder)
     trained = load_trained(folder)
@@ -90,7 +99,16 @@ def load_model(folder: str | Path) -> Primary:
     if settings.kind == "gan":
         raise InvalidInput(f"{folder} holds a generator, which names no classes: name a classifier's run")
     shape = trained.clients.fields[settings.inputs[0]][1] if len(settings.inputs) == 1 else None
-    return primary(trained.model, name=trained.run.path.name, shape=shape)
+    found = primary(trained.model, name=trained.run.path.name, shape=shape)
+    if not isinstance(settings.classes, tuple) or tuple(classes) in ((), settings.classes):
+        return found
+    if strange := [name for name in classes if name not in settings.classes]:
+        raise InvalidInput(
+            f"{folder} has a model of {', '.join(settings.classes)}, and {strange[0]!r} is to be told apart too: use a "
+            f"model that was trained for these classes"
+        )
+    order = [settings.classes.index(name) for name in classes]
+    return dataclasses.replace(found, call=lambda x: np.asarray(found.call(x))[:, order])
 
 
 def public_model(public: Population, inputs: Sequence[str], label: str) -> Primary:

@@ -23,6 +23,7 @@ from blindsight.data.sources import source
 from blindsight.data.text import Vocabulary
 from blindsight.errors import InvalidInput
 from blindsight.evaluation import evaluator
+from blindsight.jobs.classes import assumed_classes, class_names, number_of_classes, numbered, reads_label
 from blindsight.jobs.gan import gan_algorithm, gan_metrics, make_gan, save_made
 from blindsight.jobs.language import (
     check_text,
@@ -47,7 +48,6 @@ __all__ += [
     "make_loss",
     "make_model",
     "make_privacy",
-    "number_of_classes",
     "one_example_each",
     "run_settings",
     "run_training",
@@ -55,7 +55,6 @@ __all__ += [
 ]
 
 _NO_PROMISE_DELTA = 1e-6  # an infinite epsilon is infinite at every delta
-_MOST_CLASSES = 1_000_000
 
 
 def run_training(
@@ -76,7 +75,7 @@ def run_training(
     if population is None:
         population = source(config.data.population, **config.data.options)
     clients, held_out = split_clients(population, config.data.held_out)
-    key = _root(config, population)
+    key, assumptions = _root(config, population), assumed_classes(config, population)
     if config.model.is_language:
         check_text(config.text, population)
         asked_privacy(config, clients.size)  # refused now, before a run begins and a vocabulary is paid for
@@ -102,11 +101,12 @@ def run_training(
             ledger=ledger,
             evaluate=task.evaluate,
             before=task.released,
+            assumptions=assumptions,
             progress=progress,
             **dataclasses.asdict(config.training),
         )
         if config.model.kind == "gan":
-            save_made(config, trained, population.classes.get(config.model.label, ()))
+            save_made(config, trained, class_names(config.model, population))
         if log is None or config.bayesian is None:
             return trained
         return dataclasses.replace(trained, bayesian=log.report(config.bayesian.delta, trained.guarantee))
@@ -205,13 +205,16 @@ def classification_task(
     config: Config, population: Population, clients: Population, held_out: Population | None
 ) -> Task:
     """A classifier of these clients' examples, or a generator of such."""
-    fields = config.model.inputs, config.model.label
+    settings, fields = config.model, (config.model.inputs, config.model.label)
     clients = one_example_each(clients) if config.privacy.unit == "example" else clients
-    if config.model.kind == "gan":
+    if reads_label(config) and settings.classes is not None:
+        population = clients = numbered(settings, clients)  # after all are counted: an example that goes leaves a place
+        held_out = None if held_out is None else numbered(settings, held_out)
+    if settings.kind == "gan":
         return Task(make_gan(config, population), clients, held_out, gan_metrics())
     metrics = {"accuracy": accuracy(*fields), "loss": cross_entropy(*fields)}
-    model = make_model(config.model, population)
-    return Task(model, clients, held_out, metrics, classes=number_of_classes(config.model.label, population))
+    model = make_model(settings, population)
+    return Task(model, clients, held_out, metrics, classes=number_of_classes(settings, population))
 
 
 def language_task(
@@ -231,7 +234,10 @@ def language_task(
 
 def run_settings(config: Config) -> dict[str, Any]:
     """The settings that a run keeps and goes on with; what was tuned is no part of it."""
-    return {name: table for name, table in config.to_dict().items() if name != "tune"}
+    settings = {name: table for name, table in config.to_dict().items() if name != "tune"}
+    if config.model.classes is None:  # runs of before this setting go on, with the noise that they began with
+        del settings["model"]["classes"]
+    return settings
 
 
 def split_clients(population: Population, share: float) -> tuple[Population, Population | None]:
@@ -263,9 +269,8 @@ def make_model(settings: ModelSettings, population: Population) -> Any:
         if field not in fields:
             raise InvalidInput(f"[model] names the field {field!r}, but {population.name} has {', '.join(fields)}")
         if fields[field][0].kind not in "biuf":
-            raise InvalidInput(
-                f"[model] names {field!r}, which is text in {population.name}: these models read numbers"
-            )
+            hint = "list its classes, [model] classes" if field == settings.label else "these models read numbers"
+            raise InvalidInput(f"[model] names {field!r}, which is text in {population.name}: {hint}")
         if fields[field][0].itemsize == 8 and placement.beyond_32_bits(population.columns[field]):
             raise InvalidInput(
                 f"[model] names {field!r}, whose whole numbers go beyond 32 bits in {population.name}: scale them down"
@@ -276,7 +281,7 @@ def make_model(settings: ModelSettings, population: Population) -> Any:
                 f"several inputs must be one number each, so name this one alone"
             )
     shape = fields[settings.inputs[0]][1] if len(settings.inputs) == 1 else (len(settings.inputs),)
-    classes = number_of_classes(settings.label, population)
+    classes = number_of_classes(settings, population)
     key = jax.random.key(settings.seed)
     activation = {"relu": jax.nn.relu, "tanh": jax.numpy.tanh}[settings.activation]
     if settings.kind == "logistic":
@@ -288,30 +293,6 @@ def make_model(settings: ModelSettings, population: Population) -> Any:
         raise InvalidInput(f'[model] a cnn reads images, and {fed} has the shape {list(shape)}: use kind = "mlp"')
     layers: Any = {"channels": settings.channels, "kernel": settings.kernel, "hidden": settings.hidden[0]}
     return CNN(shape, classes, **layers, activation=activation, key=key)
-
-
-def number_of_classes(label: str, population: Population) -> int:
-    """How many classes the label has: as many as have names, else as many as occur."""
-    if label in population.classes:
-        return len(population.classes[label])
-    dtype, shape = population.fields[label]
-    if shape or dtype.kind == "f":
-        raise InvalidInput(
-            f"[model] label {label!r} must be one whole number for each example, but {population.name} has "
-            f"{dtype}{list(shape)}: number the classes from 0"
-        )
-    values = population.columns[label]
-    if values.size and values.min() < 0:
-        raise InvalidInput(
-            f"[model] label {label!r} has negative values in {population.name}: number the classes from 0"
-        )
-    classes = int(values.max(initial=1)) + 1
-    if classes > _MOST_CLASSES:
-        raise InvalidInput(
-            f"[model] label {label!r} goes up to {classes - 1:,} in {population.name}: number the classes from 0, at "
-            f"most {_MOST_CLASSES:,} of them"
-        )
-    return classes
 
 
 def make_privacy(config: Config, population: int, coordinates: int, *, before: Sequence[Event] = ()) -> Privacy:

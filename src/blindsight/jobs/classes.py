@@ -1,0 +1,136 @@
+"""Which classes a model tells apart, who says so, and clients' labels as their numbers.
+
+A published model shows how many classes it has, and a generator's samples show their names. Read off clients' data, a
+class may be there because of one client; so they are listed in [model] classes, or known of data that everybody has, or
+else the guarantee says that it rests on their being public.
+"""
+
+import numpy as np
+
+from blindsight.config import Config, ModelSettings
+from blindsight.data.catalogue import DATASETS
+from blindsight.data.embedded import POPULATIONS
+from blindsight.data.population import TEXT, Population
+from blindsight.errors import InvalidInput
+
+__all__ = ["READ_OFF", "assumed_classes", "class_names", "number_of_classes", "numbered"]
+
+READ_OFF = (
+    "which classes there are is public: they were read off the clients' data, for [model] classes does not list them"
+)
+_MOST_CLASSES = 1_000_000
+
+
+def assumed_classes(config: Config, population: Population) -> tuple[str, ...]:
+    """What the guarantee of a run has to assume about its classes, in words: nothing, if anyone could have known them.
+
+    A list that does not fit data which everybody has is refused; of other data nobody may know that it does not.
+    """
+    settings = config.model
+    if settings.is_language or not reads_label(config):
+        return ()
+    is_known = config.data.population in (*POPULATIONS, *DATASETS) and settings.label in population.classes
+    if not isinstance(settings.classes, tuple):
+        return () if is_known or settings.classes else (READ_OFF,)
+    known = population.classes.get(settings.label, ()) if is_known else settings.classes
+    if strange := [name for name in settings.classes if name not in known]:
+        raise InvalidInput(
+            f"[model] classes lists {strange[0]!r}, and {population.name} has {', '.join(known)}: list some of these"
+        )
+    return ()
+
+
+def reads_label(config: Config) -> bool:
+    """Whether the model is told the class of an example: a generator may do without."""
+    return config.model.kind != "gan" or config.gan.classes
+
+
+def class_names(settings: ModelSettings, population: Population) -> tuple[str, ...]:
+    """The names of the classes, in the order of their numbers: as listed, else the population's; none if it has none.
+
+    >>> people = Population({"x": np.arange(2)}, sizes=[1, 1], name="two people")
+    >>> class_names(ModelSettings(classes=3), people)
+    ('0', '1', '2')
+    """
+    if settings.classes is None:
+        return population.classes.get(settings.label, ())
+    return tuple(map(str, range(settings.classes))) if isinstance(settings.classes, int) else settings.classes
+
+
+def number_of_classes(settings: ModelSettings, population: Population) -> int:
+    """How many classes the label has: as many as are listed, else as many as have names, else as many as occur."""
+    if isinstance(settings.classes, int):
+        return settings.classes
+    if names := class_names(settings, population):
+        return len(names)
+    _check_whole(settings.label, population)
+    label, values = settings.label, population.columns[settings.label]
+    if values.size and values.min() < 0:
+        raise InvalidInput(
+            f"[model] label {label!r} has negative values in {population.name}: number the classes from 0"
+        )
+    classes = int(values.max(initial=1)) + 1
+    if classes > _MOST_CLASSES:
+        raise InvalidInput(
+            f"[model] label {label!r} goes up to {classes - 1:,} in {population.name}: number the classes from 0, at "
+            f"most {_MOST_CLASSES:,} of them"
+        )
+    return classes
+
+
+def numbered(settings: ModelSettings, population: Population) -> Population:
+    """The population with its label as the numbers of the listed classes; as it is where none are listed.
+
+    Every client leaves out by itself what is of no listed class. Nothing is refused for what a label holds: who is
+    refused for one example has told about it. Clients stay, be it without examples, for their number is public.
+    """
+    if settings.classes is None:
+        return population
+    label = settings.label
+    if label not in population.fields:
+        fields = ", ".join(population.fields)
+        raise InvalidInput(f"[model] names the field {label!r}, but {population.name} has {fields}")
+    codes = _codes(settings, population)
+    kept = codes >= 0
+    before = np.concatenate([[0], np.cumsum(kept)])  # examples that stay, up to each
+    columns = {field: column[kept] for field, column in population.columns.items() if field != label}
+    return Population(
+        columns | {label: codes[kept]},
+        sizes=np.diff(before[population.offsets]),
+        ids=population.ids,
+        name=population.name,
+        classes=population.classes | {label: class_names(settings, population)},
+        synthetic=population.synthetic,
+    )
+
+
+def _codes(settings: ModelSettings, population: Population) -> np.ndarray:
+    """The number of every example's class, -1 for one that is not listed."""
+    label, listed = settings.label, class_names(settings, population)
+    column, own = population.columns[label], population.classes.get(label)
+    is_text = population.fields[label][0] == TEXT
+    if (is_text or own is not None) and isinstance(settings.classes, int):  # what is numbered by a loader is so by data
+        raise InvalidInput(
+            f"[model] classes = {settings.classes} is for labels that are numbers, and those in {label!r} of "
+            f"{population.name} have names: list the names"
+        )
+    if is_text:
+        codes = np.full(len(column), -1, np.int32)
+        for number, name in enumerate(listed):
+            codes[column == name] = number
+        return codes
+    _check_whole(label, population)
+    known = len(listed if own is None else own)
+    inside = (column >= 0) & (column < known)
+    codes = np.where(inside, column, known).astype(np.int64)
+    place = range(known) if own is None else [listed.index(name) if name in listed else -1 for name in own]
+    return np.array([*place, -1], np.int32)[codes]
+
+
+def _check_whole(label: str, population: Population) -> None:
+    dtype, shape = population.fields[label]
+    if shape or dtype.kind not in "biu":
+        raise InvalidInput(
+            f"[model] label {label!r} must be one whole number for each example, but {population.name} has "
+            f"{dtype}{list(shape)}: number the classes from 0"
+        )
