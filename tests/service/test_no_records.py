@@ -1,6 +1,7 @@
 """Nothing links a draw to an update or to a client: logs, store, files and metrics are searched for what could."""
 
 import asyncio
+import fcntl
 import logging
 import os
 import subprocess
@@ -12,6 +13,7 @@ from blindsight.service import snapshots, spam
 from blindsight.service.memory import MemoryStore
 from blindsight.service.pool import first_instances
 from blindsight.service.protocol import decode, encode
+from blindsight.service.redis_store import RedisStore
 from blindsight.service.store import Record
 
 
@@ -129,12 +131,16 @@ def test_a_fault_after_the_answer_is_logged_without_what_was_sent_and_takes_no_o
     assert "digest" not in log
 
 
-def test_what_a_crash_left_behind_is_gone_when_the_service_begins_again(make_task, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+def test_what_a_crash_left_behind_is_gone_when_the_service_begins_again(
+    make_task, kind, request, tmp_path, monkeypatch
+):
     """Also of a model that is deleted before it is ever written again."""
     record = Record(task=make_task())
+    server = request.getfixturevalue("redis_server") if kind == "redis" else None
 
     async def begin():
-        store = MemoryStore(tmp_path)
+        store = MemoryStore(tmp_path) if server is None else RedisStore(server.address, tmp_path)
         await store.open()
         return store
 
@@ -158,6 +164,29 @@ def test_what_a_crash_left_behind_is_gone_when_the_service_begins_again(make_tas
 
     asyncio.run(check())
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_what_a_process_leaves_half_written_beside_others_is_gone_with_their_next_snapshot(
+    make_task, redis_server, tmp_path
+):
+    """Processes that share a Redis share a folder too: one begins, or dies, while another is writing."""
+    record, half = Record(task=make_task()), tmp_path / "phishing.99999"
+
+    async def check():
+        store = RedisStore(redis_server.address, tmp_path)
+        tmp_path.joinpath(".lock").touch()
+        with open(tmp_path / ".lock") as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            half.write_bytes(b"instances")
+            await store.open()
+            assert half.exists()  # it is being written
+        await store.put(record, first_instances(record))
+        half.write_bytes(b"instances")
+        await store.snapshot()  # of a model that has not changed since
+        assert not half.exists()
+        await store.close()
+
+    asyncio.run(check())
 
 
 def test_a_snapshot_holds_the_instances_of_now_and_one_file_is_all(serving, tmp_path):

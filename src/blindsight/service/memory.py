@@ -45,9 +45,7 @@ class MemoryStore:
         """Read the snapshots, and be the only process that writes them."""
         if self._folder is not None:
             self._lock = _only_process(self._folder)
-            for path in self._folder.iterdir():
-                if path.suffix[1:].isdigit():  # left by a crash: instances of some other moment, or of no model by now
-                    path.unlink()
+            snapshots.sweep(self._folder)
             for model in snapshots.names(self._folder):
                 record, instances = snapshots.read(self._folder, model)
                 self._keep(record, instances)

@@ -59,7 +59,9 @@ class RedisStore:
         """Fill the Redis if it is empty, and begin to write snapshots."""
         secret = await self.secret()
         if self._folder is not None:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            with _alone(self._folder) as is_alone:
+                if is_alone:
+                    snapshots.sweep(self._folder)
             self._writer = asyncio.create_task(self._write_every_so_often())
         return secret
 
@@ -155,6 +157,7 @@ class RedisStore:
             secret, found = await self._redis.ask(("GET", _SECRET), ("HGETALL", _MODELS))
             if secret is None or not is_alone:  # a Redis that has forgotten everything is not to be believed
                 return
+            snapshots.sweep(self._folder)  # a process of this host may have died since, or while this one began
             records = self._parse(found)
             for model in set(snapshots.names(self._folder)) - set(records):
                 snapshots.forget(self._folder, model)

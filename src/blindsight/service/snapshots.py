@@ -18,7 +18,7 @@ from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.service.protocol import decode
 from blindsight.service.store import Record
 
-__all__ = ["forget", "names", "read", "write"]
+__all__ = ["forget", "names", "read", "sweep", "write"]
 
 
 def write(folder: Path, record: Record, instances: Sequence[bytes]) -> None:
@@ -65,6 +65,16 @@ def read(folder: Path, model: str) -> tuple[Record, list[bytes]]:
 def names(folder: Path) -> list[str]:
     """The models that have a snapshot in `folder`."""
     return sorted(path.stem for path in folder.glob("*.safetensors"))
+
+
+def sweep(folder: Path) -> None:
+    """Delete what a crash left half written: instances of some other moment, or of no model by now.
+
+    Only for who knows that nobody else is writing to `folder`.
+    """
+    for path in folder.iterdir():
+        if path.suffix[1:].isdigit():
+            path.unlink(missing_ok=True)
 
 
 def forget(folder: Path, model: str) -> None:
