@@ -1,7 +1,9 @@
 """One model in service: how often its instances are read, and what happens when they go away."""
 
 import asyncio
+import itertools
 import os
+import subprocess
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from blindsight.service.memory import MemoryStore
 from blindsight.service.pool import Pool, first_instances
 from blindsight.service.protocol import Refusal, decode, encode
+from blindsight.service.redis_store import RedisStore
 from blindsight.service.spam import Window
 from blindsight.service.store import Record
 
@@ -171,6 +174,76 @@ def test_the_same_is_done_for_updates_that_are_taken_and_for_those_that_are_not(
     assert refused[1:] == (0, True)
     assert taken[0] == refused[0]
     assert taken[0].count("read all instances") == 3
+
+
+def sent(server) -> tuple[dict[str, int], int]:
+    """How often a Redis was sent which command, and how many bytes in all, since it was asked last."""
+
+    def say(*words: str) -> dict[str, str]:
+        done = subprocess.run(["redis-cli", "-p", str(server.port), *words], check=True, capture_output=True, text=True)
+        return dict(line.split(":", 1) for line in done.stdout.splitlines() if ":" in line)
+
+    commands = {
+        name: int(about.split("calls=")[1].split(",")[0]) for name, about in say("INFO", "commandstats").items()
+    }
+    bytes_in = int(say("INFO", "stats")["total_net_input_bytes"])
+    say("CONFIG", "RESETSTAT")
+    return {name: calls for name, calls in commands.items() if "info" not in name and "config" not in name}, bytes_in
+
+
+def test_redis_is_sent_the_same_for_updates_that_are_taken_and_for_those_that_are_not(
+    make_task, redis_server, monkeypatch
+):
+    """Command for command and byte for byte: who shares the network or the Redis could count them otherwise."""
+    places = itertools.count()
+    monkeypatch.setattr("blindsight.service.redis_store.random_index", lambda count: next(places) % count)
+    monkeypatch.setattr("blindsight.service.redis_store._KNOWN_FOR_S", 1e9)  # however slow this machine is today
+    task = make_task(instances=12)  # places of one digit and of two
+
+    async def steps(update):
+        store, record = RedisStore(redis_server.address, None), Record(task=task)
+        await store.put(record, instances)
+        pool = Pool(record, store)
+        await pool.offer(update, os.urandom(12), 2**31)  # the first reads all instances
+        sent(redis_server)
+        found = list[tuple[dict[str, int], int]]()
+        for number in (*[1] * 12, 118):
+            for _ in range(number):
+                await pool.offer(update, os.urandom(12), 2**31)
+                await asyncio.sleep(0.001)
+            found.append(sent(redis_server))
+        after, count = await store.instances(record)
+        await store.delete(record.model)
+        await pool.close()
+        await store.close()
+        return found, (pool.taken, pool.spam, count, after == instances)
+
+    instances = first_instances(Record(task=task))
+    honest, spam = encode(np.mean([decode(one) for one in instances], axis=0)), encode(decode(instances[0]) + 1e6)
+    taken, how = asyncio.run(steps(honest))
+    places = itertools.count()
+    refused, how_not = asyncio.run(steps(spam))
+    assert (how, how_not) == ((131, 0, 131, False), (0, 131, 0, True))
+    assert taken == refused
+    one, more = taken[0], taken[-1]
+    assert one[0] == {"cmdstat_set": 2, "cmdstat_incrby": 1}
+    assert more[0]["cmdstat_get"] == 2 * (12 + 1)  # the instances were read again at the same updates
+
+
+def test_an_update_to_a_life_that_is_over_leaves_nothing_in_redis(make_task, redis_server):
+    async def check():
+        store, record = RedisStore(redis_server.address, None), Record(task=make_task())
+        instances = first_instances(record)
+        await store.put(record, instances)
+        await store.delete(record.model)
+        for _ in range(3):
+            assert not await store.replace(record, instances[0])
+            await store.decline(record, instances[0])
+        await store.close()
+
+    asyncio.run(check())
+    keys = subprocess.run(["redis-cli", "-p", str(redis_server.port), "KEYS", "*"], check=True, capture_output=True)
+    assert keys.stdout.strip() == b""
 
 
 def test_a_store_that_others_share_is_always_waited_for(make_task):

@@ -113,10 +113,10 @@ class Pool:
         unused, count = await self._store.spend(self.record, nonce, ends)
         if not unused:
             raise self._replayed()
-        window = self._window
-        if window is None or count >= window.due:
-            window = await self._renewed(window, count)
-        if not window.admits(update, count):
+        window, seen = self._window, count + self.spam  # what came here counts, taken or not: a look takes long
+        if window is None or seen >= window.due:
+            window = await self._renewed(window, seen)
+        if not window.admits(update, seen):
             self.spam += 1
             await self._store.decline(self.record, update)
         elif await self._store.replace(self.record, update):
@@ -169,7 +169,7 @@ class Pool:
             instances, count = await self._store.instances(self.record)
             if not instances:
                 raise Refusal(503, "the model is being replaced: draw again", headers={"Retry-After": "1"})
-            return self._look(instances, count)
+            return self._look(instances, count + self.spam)
 
     def _look(self, instances: Sequence[bytes], count: int) -> Window:
         window = self._window = self._window or Window(self.record.task)

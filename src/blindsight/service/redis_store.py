@@ -4,7 +4,7 @@
 
     blindsight:models          a hash of records
     blindsight:LIFE:NUMBER     an instance, float32; no {tag}, so that the instances of a model spread over slots
-    blindsight:LIFE:count      updates taken
+    blindsight:LIFE:count      updates taken, and one: where it is missing, this life is over
     blindsight:spent:NONCE     a ticket that was used, until it would have expired
     blindsight:secret          what tickets are signed with; where it is missing, Redis has forgotten everything
 
@@ -91,7 +91,7 @@ class RedisStore:
         if instances is not None:
             for number, instance in enumerate(instances):
                 await self._redis.ask(("SET", _key(record, number), instance))
-            await self._redis.ask(("SET", _count(record), 0))
+            await self._redis.ask(("SET", _count(record), 1))
         await self._redis.ask(("HSET", _MODELS, record.model, record.to_json()))
         if before is not None and (old := Record.from_json(before)).life != record.life:
             await self._drop(old)
@@ -114,7 +114,7 @@ class RedisStore:
         """All instances, and how many updates have been taken."""
         keys = [("GET", _key(record, number)) for number in range(record.task.instances)]
         count, *found = await self._redis.ask(("GET", _count(record)), *keys)
-        return ([], 0) if None in found else (found, int(count or 0))
+        return ([], 0) if None in found else (found, _taken(count))
 
     async def spend(self, record: Record, nonce: bytes, ends: int) -> tuple[bool, int]:
         """Use a ticket up, for all processes; the count is that of the last answer, if it came within a second."""
@@ -130,22 +130,23 @@ class RedisStore:
 
     async def replace(self, record: Record, update: bytes) -> bool:
         """One pipelined write."""
-        key = _key(record, random_index(record.task.instances))
-        is_there, count = await self._redis.ask(("SET", key, update, "XX"), ("INCR", _count(record)))
-        if is_there is None:  # the count of a life that is over was begun anew
-            await self._redis.ask(("DEL", _count(record)))
-            return False
-        self._know(record, count)
-        return True
+        return await self._write(record, _key(record, random_index(record.task.instances)), update, 1)
 
     async def decline(self, record: Record, update: bytes) -> None:
-        """The same write to a place that is never there."""
-        nowhere = _key(record, -1 - random_index(record.task.instances))
-        _, count = await self._redis.ask(("SET", nowhere, update, "XX"), ("GET", _count(record)))
-        self._know(record, count)
+        """The same write, to the letter, to a place that is never there."""
+        place = _key(record, random_index(record.task.instances))
+        await self._write(record, place.replace(f"{record.life}:", f"{record.life}."), update, 0)
+
+    async def _write(self, record: Record, place: str, update: bytes, taken: int) -> bool:
+        is_there, count = await self._redis.ask(("SET", place, update, "XX"), ("INCRBY", _count(record), taken))
+        if count == taken:  # the count of a life that is over was begun anew
+            await self._redis.ask(("DEL", _count(record)))
+        else:
+            self._know(record, count)
+        return is_there is not None
 
     def _know(self, record: Record, count: bytes | int | None) -> int:
-        found = int(count or 0)
+        found = _taken(count)
         self._counts[record.life] = found, time.time()
         return found
 
@@ -193,7 +194,7 @@ class RedisStore:
             renewed = record.renewed()
             for number, instance in enumerate(instances):
                 await self._redis.ask(("SET", _key(renewed, number), instance))
-            await self._redis.ask(("SET", _count(renewed), 0), ("HSET", _MODELS, model, renewed.to_json()))
+            await self._redis.ask(("SET", _count(renewed), 1), ("HSET", _MODELS, model, renewed.to_json()))
             _log.info("put %s back from its snapshot", model)
         _, secret, _ = await self._redis.ask(
             ("SET", _SECRET, secrets.token_bytes(32), "NX"), ("GET", _SECRET), ("DEL", _FILLING)
@@ -218,6 +219,11 @@ def _key(record: Record, number: int) -> str:
 
 def _count(record: Record) -> str:
     return f"blindsight:{record.life}:count"
+
+
+def _taken(count: bytes | int | None) -> int:
+    """How many updates the number at `_count` stands for."""
+    return max(int(count or 0) - 1, 0)
 
 
 @contextlib.contextmanager
