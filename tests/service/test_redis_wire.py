@@ -1,7 +1,9 @@
 """The connection to Redis: passwords, pipelines, and a Redis that is lost or hangs."""
 
 import asyncio
+import contextlib
 import signal
+import socket
 
 import pytest
 
@@ -72,5 +74,31 @@ def test_a_redis_that_hangs_counts_as_lost_and_is_found_again(redis_server, monk
         await asyncio.sleep(0.3)
         assert await redis.ask(("GET", "a")) == [None]
         await redis.close()
+
+    asyncio.run(check())
+
+
+def test_who_is_cancelled_while_redis_is_away_stops(monkeypatch):
+    """At whatever turn of the loop: a service that looks for its Redis again and again must still be able to end."""
+    monkeypatch.setattr("blindsight.service.redis_wire._TRY_AGAIN_S", -1.0)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"redis://127.0.0.1:{free.getsockname()[1]}/0"
+
+    async def look() -> None:
+        redis = Redis(address)
+        while True:
+            with contextlib.suppress(StoreUnreachable):
+                await redis.ask(("PING",))
+
+    async def check():
+        for turns in range(40):
+            looking = asyncio.create_task(look())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            looking.cancel()
+            _, still = await asyncio.wait([looking], timeout=1)
+            for task in still:
+                task.cancel()
+            assert not still, f"cancelled after {turns} turns, and went on"
 
     asyncio.run(check())

@@ -72,8 +72,9 @@ def test_services_on_one_redis_see_what_the_other_does(serving, redis_server, tm
     until(lambda: other.draw("other").status_code == 404)
 
 
-def test_spam_is_told_by_what_all_services_took(serving, redis_server, make_task):
+def test_spam_is_told_by_what_all_services_took(serving, redis_server, make_task, monkeypatch):
     """One service takes all the honest updates; the other has to know that the model moved."""
+    monkeypatch.setattr("blindsight.service.redis_store._KNOWN_FOR_S", 0.0)  # a second is long for so fast a model
     task = make_task(epsilon=50.0, learning_rate=0.1, unit="feature")
     one, other = serving(task, store=redis_server.address), serving(None, store=redis_server.address, data=None)
     assert other.update(other.draw()).status_code == 202  # its window is from the beginning

@@ -65,7 +65,8 @@ class Redis:
             if time.monotonic() - self._failed < _TRY_AGAIN_S:
                 raise StoreUnreachable("Redis is away")
             try:
-                self._wire = await asyncio.wait_for(self._open(), _CONNECT_S)
+                async with asyncio.timeout(_CONNECT_S):  # `wait_for` of Python 3.11 forgets that it was cancelled
+                    self._wire = await self._open()
             except (OSError, TimeoutError) as error:
                 self._failed = time.monotonic()
                 raise StoreUnreachable(
