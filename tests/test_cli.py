@@ -112,6 +112,7 @@ def test_no_noise_is_said_to_be_no_privacy():
         (["plan", "--population", "100", "--cohort", "1000", "--noise-multiplier", "1", "--rounds", "1"], "cohort"),
         ([*PLAN], "exactly two"),
         ([*PLAN, "--noise-multiplier", "1", "--epsilon", "1"], "exactly two"),
+        ([*PLAN, "--noise-multiplier", "1", "--fraction", "0.1"], "name the fault with --detect FAULT"),
         ([*PLAN, "--noise-multiplier", "-1"], "noise_multiplier"),
         ([*PLAN, "--noise-multiplier", "nan"], "noise_multiplier"),
         ([*PLAN, "--epsilon", "0"], "epsilon must be positive"),

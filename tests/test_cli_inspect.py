@@ -60,7 +60,11 @@ BAD = {
     "no such label": (["sanity", "digits", "--label", "weather"], "no field 'weather' to be its label"),
     "which field": (["sanity", "forum", "--reference", "digits"], "say which of"),
     "votes for nobody": (["sanity", "digits", "--suspect", "invert"], "without a primary model"),
-    "mistakes of nobody": (["mistakes", "digits"], "needs labels and a primary model"),
+    "mistakes of nobody": (["mistakes", "digits"], "needs labels and a primary model: name one with --model"),
+    "no such class": (["mistakes", "digits", "--label", "foo"], "name one of image, label with --label FIELD"),
+    "slices of no class": (["slices", "digits", "--label", "foo"], "name one of image, label with --label FIELD"),
+    "whose rows": (["sanity", "plain.csv"], "name the one that does, of 'age', 'label', as --client NAME"),
+    "odd rows": (["sanity", "odd.csv", "--client", "age"], "read the column as text: text = ['label'] in the options"),
     "another task's option": (["sanity", "digits", "--minimum", "3"], "--minimum is for blindsight inspect mistakes"),
     "no such forming": (["sanity", "digits", "--forming", "magic"], "zero_fill or eligible"),
     "no privacy": (["sanity", "digits", "--epsilon", "0"], "epsilon"),
@@ -70,10 +74,13 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_sentence(case, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    Path("plain.csv").write_text("age,label\n1,a\n", encoding="utf-8")
+    Path("odd.csv").write_text("age,label\n1,1\n2,b\n", encoding="utf-8")
     arguments, words = BAD[case]
     code, _, refusal = run("inspect", *arguments)
     assert code == 2
     assert words in refusal
+    assert "selection." not in refusal
     assert "\n" not in refusal.strip()
 
 

@@ -289,6 +289,19 @@ def test_a_run_of_before_the_setting_goes_on_with_its_own_noise():
     assert jobs.run_settings(settings(model={"classes": 10}))["model"]["classes"] == 10
 
 
+def test_a_run_whose_clients_have_changed_says_so_and_not_that_settings_have(tmp_path):
+    """As those do whom an older version held out: nothing in the settings tells."""
+    asked = settings({**PRIVACY, "sampler": "float"}, **LISTED)
+    jobs.run_training(asked, out=tmp_path / "run", population=people(40))
+    for go_on in (
+        lambda: jobs.run_training(asked, out=tmp_path / "run", population=people(60)),
+        lambda: jobs.load_trained(tmp_path / "run", population=people(60)),
+    ):
+        with pytest.raises(InvalidInput, match=r"begun with 3\d to train on, and now there are 5\d: .*anew in") as said:
+            go_on()
+        assert "settings" not in str(said.value)
+
+
 def test_a_model_of_listed_classes_answers_in_the_order_in_which_it_is_asked(tmp_path):
     letters = lettered(*"abc" * 10, names=("a", "b", "c"))
     model = {"kind": "logistic", "inputs": "x", "classes": ["c", "a", "b"]}

@@ -17,7 +17,7 @@ from safetensors.numpy import save
 
 from blindsight.errors import BlindsightError, InvalidInput
 
-__all__ = ["Checkpoint", "load", "newest", "write"]
+__all__ = ["Checkpoint", "load", "newest", "read_facts", "write"]
 
 _KEPT = 2  # the newest may be damaged by a failing disk
 
@@ -62,6 +62,15 @@ def newest(folder: Path) -> Path | None:
     """The newest checkpoint in `folder`, if there is one."""
     found = _all(folder)
     return found[-1] if found else None
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """The facts in the checkpoint at `path` as they stand there; none if they cannot be read. `load` checks them."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return json.loads((file.metadata() or {})["facts"])
+    except (SafetensorError, OSError, KeyError, ValueError):
+        return {}
 
 
 def load(path: Path, like: Any) -> Checkpoint:

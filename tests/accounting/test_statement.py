@@ -22,9 +22,9 @@ def spent(epsilon: float) -> Guarantee:
     return Guarantee(epsilon=epsilon, delta=DELTA, accountant="PLD", participation="everyone", releases=1)
 
 
-def printed(statement: Statement) -> list[str]:
+def printed(statement: Statement, width: int = 300) -> list[str]:
     out = io.StringIO()
-    Console(file=out, width=300, color_system=None).print(statement)
+    Console(file=out, width=width, color_system=None).print(statement)
     return out.getvalue().splitlines()
 
 
@@ -36,6 +36,23 @@ def book(tmp_path: Path) -> Ledger:
     book.record(Repeated(Gaussian(60.0), 1200), population="phones", run="r1")
     book.record(Gaussian(9.0), population="tablets", relation=Relation.REPLACE, unit=Unit.EXAMPLE)
     return book
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_long_names_go_on_in_the_next_line_and_numbers_are_never_cut(width: int, tmp_path: Path):
+    book = Ledger(tmp_path / "ledger.db")
+    names = [f"{letter}{'.'.join(str(number) for number in range(30))}" for letter in "ab"]  # that differ, cut or not
+    for name in names:
+        book.set_budget(name, epsilon=3.25, delta=DELTA)
+        book.record(Repeated(Gaussian(60.0), 1200), population=name)
+    heading, *rows = printed(Statement.of(book), width)
+    assert "\u2026" not in "".join(rows)
+    assert all(len(row) <= width for row in rows)
+    said = "".join(row.split(" ")[0] for row in rows)
+    assert said == "".join(names)
+    for number in (round_up(account(book, names[0]).spent.epsilon), "3.25", "1e-05"):
+        assert sum(number in row.split() for row in rows) == 2
+    assert heading.startswith("population")
 
 
 @given(epsilon=st.floats(0, 10), budget=st.floats(0, 10))

@@ -14,7 +14,7 @@ from PIL import Image
 from blindsight.accounting.events import NonPrivate
 from blindsight.accounting.guarantee import certify
 from blindsight.inspection import gallery
-from blindsight.inspection.page import drawing, samples, words
+from blindsight.inspection.page import drawing, privacy, samples, words
 from blindsight.inspection.report import ArmView
 
 HOSTILE = [
@@ -142,6 +142,12 @@ def test_pictures_have_words_and_controls_have_labels(page):
     assert page.tags.count("label") == page.tags.count("select") + page.tags.count("input") == 3
     assert page.tags.count("main") == page.tags.count("h1") == 1
     assert page.values("html", "lang") == ["en"]
+
+
+@pytest.mark.parametrize(("names", "told"), [(["cat"], " · 1 class"), (["cat", "dog"], " · 2 classes"), ([], "")])
+def test_one_class_is_not_several(make_report, names, told):
+    about = {"name": "pets", "clients": 7, "classes": names}
+    assert privacy.population(make_report(population=about)) == "pets · 7 clients" + told
 
 
 def test_the_page_tells_everything(report, page):

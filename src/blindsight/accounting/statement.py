@@ -86,7 +86,8 @@ class Statement:
             ("per", "left"),
             ("", "left"),
         ):
-            table.add_column(column, justify=justify)  # pyright: ignore[reportArgumentType]
+            whole: Any = {"justify": justify, "no_wrap": justify == "right"}  # a number is never cut, a name goes on
+            table.add_column(column, overflow="fold", min_width=len(column), **whole)
         for one in self.accounts:
             budget = "-" if one.budget is None else f"{one.budget.epsilon:g}"
             unit = f"{one.spent.unit}, {one.spent.relation.in_words}"

@@ -125,6 +125,8 @@ WholeNumber = Annotated[int | None, typer.Option(parser=whole_number, metavar="N
 
 # --- plan and tables
 
+_USUAL_FRACTION = 0.05
+
 
 @app.command(
     epilog="Example:  blindsight plan --population 250000 --cohort 1000 --noise-multiplier 1 --rounds 1000 --delta 4e-8"
@@ -151,7 +153,9 @@ def plan(
     ] = False,
     explain: Annotated[bool, flag("--explain", "Say in plain words what is promised.")] = False,
     detect: Annotated[str | None, typer.Option(help="A fault: would one inspection at --epsilon find it?")] = None,
-    fraction: Annotated[float, typer.Option(help="The share of clients that the fault hits (--detect).")] = 0.05,
+    fraction: Annotated[
+        float | None, typer.Option(help="The share of clients that the fault hits (--detect; 0.05).")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Privacy arithmetic: epsilon from noise and rounds, noise from epsilon, rounds from epsilon.
@@ -160,8 +164,11 @@ def plan(
     inspection of all clients at --epsilon could show that fault, before anything is spent.
     """
     if detect is not None:
-        _print_prediction(detect, fraction, population, epsilon, delta_value(delta, population), as_json)
+        share = _USUAL_FRACTION if fraction is None else fraction
+        _print_prediction(detect, share, population, epsilon, delta_value(delta, population), as_json)
         return
+    if fraction is not None:
+        raise InvalidInput("--fraction is the share of clients that a fault hits: name the fault with --detect FAULT")
     if cohort is None:
         raise InvalidInput("say how many clients take part in a round with --cohort")
     given = [value is not None for value in (noise_multiplier, rounds, epsilon)]

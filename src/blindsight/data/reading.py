@@ -86,6 +86,12 @@ def wanted_columns(
     names: Sequence[str], client: str, fields: Sequence[str] | None, classes: Sequence[str], file: str | Path
 ) -> list[str]:
     """The columns to read besides the client's."""
+    if client == "client" and client not in names:  # nobody has named one
+        listed = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
+        raise InvalidInput(
+            f"{file} has no column {client!r} that says whose a row is: name the one that does, of {listed}, as "
+            f'--client NAME or client = "NAME"'
+        )
     need_column(client, names, file)
     wanted = list(dict.fromkeys(names if fields is None else fields))
     for field in dict.fromkeys((client, *wanted)):

@@ -231,7 +231,8 @@ def _typed(column: Any, rows: Rows, field: str) -> Any:
             value = column[wrong].as_py()
             state = f"{value!r} is not {what}, as the values before it are" if value else "the value is missing"
             raise InvalidInput(
-                f"{rows.at(wrong, field)}: {state}; correct it, or read the column as text with text=({field!r},)"
+                f"{rows.at(wrong, field)}: {state}; correct it, or read the column as text: text = [{field!r}] in the "
+                f"options"
             )
         if pattern == _TRUTH:
             return pc.equal(pc.utf8_lower(column), "true")
@@ -241,7 +242,7 @@ def _typed(column: Any, rows: Rows, field: str) -> Any:
         except pa.ArrowInvalid as error:
             raise InvalidInput(
                 f"{rows.files[0]}: field {field!r} has whole numbers beyond 64 bits ({error}); read the column as text "
-                f"with text=({field!r},)"
+                f"with text = [{field!r}] in the options"
             ) from error
     return column
 

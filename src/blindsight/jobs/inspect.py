@@ -64,6 +64,9 @@ def run_inspection(
     if judge is None and public is not None and label in public.fields:
         progress("training a model on the public reference", 0, 1)
         judge = public_model(public, read, label)
+    has_both = (settings.get("low") is None) == (settings.get("high") is None)  # else the task itself refuses
+    if task == "mistakes" or (task == "slices" and has_both and settings.get("by") in (None, "accuracy")):
+        _check_judged(people, judge, label, task)
     folder = Path(out) if out is not None else Path("runs") / f"{task}-{runs.file_name(people.name)}"
     ask = {"sanity": tasks.sanity, "mistakes": tasks.mistakes, "slices": tasks.slices, "labelling": labelling}[task]
     report = ask(
@@ -133,6 +136,21 @@ def public_model(public: Population, inputs: Sequence[str], label: str) -> Prima
     return primary(
         lambda z: scores(((z - middle) / spread).astype(np.float32)), name=f"an mlp trained on {public.name}"
     )
+
+
+def _check_judged(people: Population, judge: Primary | None, label: str, task: str) -> None:
+    """Refuses a question about what a model gets wrong where nobody knows."""
+    if label not in people.fields:
+        others = ", ".join(people.fields)
+        raise InvalidInput(
+            f"inspect {task} needs the true class, and {people.name} has no field {label!r}: name one of {others} with "
+            f"--label FIELD"
+        )
+    if judge is None:
+        raise InvalidInput(
+            f"inspect {task} needs labels and a primary model: name one with --model, or public data to train one on "
+            f"with --reference"
+        )
 
 
 def _input_of(population: Population, label: str) -> str:

@@ -89,6 +89,7 @@ def run_training(
             vocabulary, released = vocabulary_of(config, clients, public, run=run, key=key, ledger=ledger)
             ready = _ready(config, language_task(config, clients, held_out, vocabulary, released))
         task, privacy, algorithm = ready
+        _check_clients(run, task.clients.size)
         log = None if config.bayesian is None else PairLog(run, bayesian_config(privacy))
         trained = train(
             algorithm,
@@ -188,11 +189,23 @@ def load_trained(folder: str | Path, *, population: Population | None = None) ->
     else:
         task = classification_task(config, population, clients, held_out)
     size = task.clients.size
+    _check_clients(run, size)
     unprotected = Privacy.none(population=size, cohort=1, rounds=1)  # what was kept has the same shape
     algorithm = make_algorithm(config, task.model, unprotected)
     like = {"state": algorithm.init(), "participated": np.zeros(size, np.int32)}
     model = algorithm.model(checkpoints.load(path, like).tree["state"])
     return TrainedRun(run, config, model, task.clients, task.held_out, task.vocabulary, task.model)
+
+
+def _check_clients(run: runs.Run, size: int) -> None:
+    """Refuses to go on with others than those whom the run began with: the data, or who is held out, has changed."""
+    path = checkpoints.newest(run.path)
+    began = size if path is None else checkpoints.read_facts(path).get("settings", {}).get("population", size)
+    if began != size:
+        raise InvalidInput(
+            f"{run.path} was begun with {began:,} to train on, and now there are {size:,}: the data have changed, or a "
+            f"version of Blindsight that held out others began it, so begin the run anew in another folder"
+        )
 
 
 def _ready(config: Config, task: Task) -> tuple[Task, Privacy, Algorithm]:

@@ -33,8 +33,7 @@ class Running:
 def serve(settings: Settings, *, routes: Sequence[BaseRoute] = ()) -> None:
     """Run the service until it is asked to stop (SIGTERM or SIGINT); requests under way are finished first."""
     with _bind(settings) as listening:
-        server, service = _server(settings, routes)
-        logging.getLogger(__name__).info("listening at %s", _address(settings, listening))
+        server, service = _server(settings, routes, _address(settings, listening))
         gc.freeze()  # what was loaded to get here is no garbage
         _run(server, listening)
         _raise_failure(service)
@@ -62,7 +61,20 @@ def _run(server: uvicorn.Server, listening: socket.socket) -> None:
         server.run(sockets=[listening])
 
 
-def _server(settings: Settings, routes: Sequence[BaseRoute]) -> tuple[uvicorn.Server, Service]:
+class _Server(uvicorn.Server):
+    """Says where it listens once all that is behind it, the store above all, is there."""
+
+    def __init__(self, config: uvicorn.Config, address: str) -> None:
+        super().__init__(config)
+        self._address = address
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and self._address:
+            logging.getLogger(__name__).info("listening at %s", self._address)
+
+
+def _server(settings: Settings, routes: Sequence[BaseRoute], address: str = "") -> tuple[uvicorn.Server, Service]:
     service = Service(Registry(settings), routes)
     config = uvicorn.Config(
         service,  # pyright: ignore[reportArgumentType]
@@ -83,7 +95,7 @@ def _server(settings: Settings, routes: Sequence[BaseRoute]) -> tuple[uvicorn.Se
         config.load()
     except (OSError, ssl.SSLError) as error:
         raise InvalidInput(f"cannot use the certificate or its key ({error}): name two PEM files") from error
-    return uvicorn.Server(config), service
+    return _Server(config, address), service
 
 
 def _bind(settings: Settings) -> socket.socket:

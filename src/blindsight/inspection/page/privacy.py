@@ -43,7 +43,8 @@ def population(report: "Report") -> str:
     name, clients = report.population.get("name"), report.population.get("clients")
     parts = [str(name)] if name else []
     parts += [f"{clients:,} clients" if isinstance(clients, int) else f"{clients} clients"] if clients else []
-    parts += [f"{len(report.class_names)} classes"] if report.class_names else []
+    classes = len(report.class_names)
+    parts += [f"{classes} class{'' if classes == 1 else 'es'}"] if classes else []
     return " · ".join(parts)
 
 
