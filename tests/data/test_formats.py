@@ -544,7 +544,10 @@ REFUSALS = {
     "parquet: empty file": (lambda: written("t.parquet", b""), "t.parquet is not a Parquet file"),
     "parquet: no rows": (lambda: table(client=pa.array([], "string"), x=pa.array([], "int8")), "t.parquet has no rows"),
     "parquet: no files": (lambda: lambda: data.parquet([]), "list of Parquet files is empty"),
-    "parquet: missing column": (lambda: table(clint=A, x=[1, 2]), "no column 'client' that says whose a row is: .* of 'clint', 'x', as --client NAME"),
+    "parquet: missing column": (
+        lambda: table(clint=A, x=[1, 2]),
+        "no column 'client' that says whose a row is: .* of 'clint', 'x', as --client NAME",
+    ),
     "parquet: row without a client": (
         lambda: table(client=["a", None], x=[1, 2]),
         "t.parquet, row 2, field 'client': the row has no client",
