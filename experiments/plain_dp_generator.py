@@ -120,6 +120,7 @@ def run(
         "measured_in_s": round(measured - began, 1),
         "redrawn_in_s": round(redrawn - measured, 1),
         "in_all_s": round(time.monotonic() - began, 1),
+        "hardware": f"{jax.devices()[0].device_kind}, {len(os.sched_getaffinity(0))} cores",
         "load": round(os.getloadavg()[0], 1),
     }
     if not small:
@@ -165,8 +166,7 @@ def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def write(runs: list[dict[str, Any]], path: Path) -> None:
     """The results with what made them."""
     result = {
-        "command": "python experiments/plain_dp_generator.py --seeds 2 (--small where 150 images of each class)",
-        "hardware": f"{jax.devices()[0].device_kind}, two cores that others used too (see load)",
+        "command": "python experiments/plain_dp_generator.py --seeds 2",
         "versions": {"jax": jax.__version__, "python": platform.python_version()},
         "unit": "one client with one image: example level",
         "accuracy": "percent of the 10,000 real test images: mean, least, most over seeds",

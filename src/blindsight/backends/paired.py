@@ -81,21 +81,22 @@ class PairedCohort:
         """As `Cohort.sum`."""
         if not isinstance(l2_bound, float | int):
             raise InvalidInput("pairs are for updates with one bound: leave adaptive clipping out")
-        distances = self._distances(client_update, broadcast, float(l2_bound))
+        lengths = self._lengths(client_update, broadcast, float(l2_bound))
+        total = self.inner.sum(client_update, broadcast, l2_bound=l2_bound, grid=grid)
+        distances = np.asarray(lengths, np.float64) / self.n_expected  # an accelerator is busy with the sum meanwhile
         self.paired.record(distances)
         self._seen = {"pairs": len(distances), "largest_distance": float(distances.max())}
-        return self.inner.sum(client_update, broadcast, l2_bound=l2_bound, grid=grid)
+        return total
 
-    def _distances(self, client_update: ClientUpdate, broadcast: Tree, bound: float) -> np.ndarray:
-        """How far m random clients each move the mean that is released."""
+    def _lengths(self, client_update: ClientUpdate, broadcast: Tree, bound: float) -> jax.Array:
+        """How long the parts of m random clients are, after the clip: each moves the sum that is released by so much."""
         backend, key = self.paired.backend, self.key.derive("pairs")
         clients = np.sort(key.derive("who").stream().subset(backend.population.size, self.paired.pairs))
         columns, starts = backend.place(clients)
         facts = np.stack([clients, starts, backend.population.sizes[clients]], axis=1).astype(np.int32)
         settings = client_update, bound, backend.uniform, backend.capacities[0], backend.chunk
         here = placement.on_first(columns)  # where the broadcast is
-        lengths = _lengths(settings, broadcast, here, facts, key.derive("updates").jax())
-        return np.asarray(lengths, np.float64) / self.n_expected
+        return _lengths(settings, broadcast, here, facts, key.derive("updates").jax())
 
 
 @functools.partial(jax.jit, static_argnums=(0,))
