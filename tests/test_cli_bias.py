@@ -52,6 +52,13 @@ def test_it_says_what_public_text_lacks(inspected):
     assert list(Path("runs").glob("bias-*/report.html"))
 
 
+def test_classes_are_texts_in_files(inspected):
+    result = inspected("--reference", "public.csv", "--input", "text", "--label", "region", "--epsilon", "8", "--json")
+    assert result.exit_code == 0, result.output
+    compared = json.loads(result.stdout)["bias"]["compared"]
+    assert {one["name"] for one in compared if one["about"] == "class"} == {"north", "south"}
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -230,6 +230,19 @@ def test_a_field_divides_what_is_compared_by_name(tmp_path):
     assert next(one for one in shown(report).compared if one.name == "tablet").verdict == "more"
 
 
+@pytest.mark.parametrize("field", ["region", "habit", "kind"])
+def test_a_field_may_be_called_like_a_part_of_the_report(field, tmp_path):
+    """The share of a region is none of pictures, and that of a kind is not kept for the pictures' captions."""
+    clients, public = authors(120), authors(60, 1)
+    for one in (clients, public):
+        one._columns[field] = np.full(one.n_examples, "north").astype(TEXT)  # pyright: ignore[reportPrivateUsage]
+    report = ask(tmp_path, clients, public, inputs="text", by=field, values=["north"])
+    told = next(one for one in report.findings if one.name.endswith(f"{field}: north"))
+    assert told.statement.startswith("No difference was found in the share of ")
+    assert f"{field} north" in told.statement
+    assert '<th scope=row rowspan="2">north</th>' in report.to_html()
+
+
 def test_classes_are_compared_by_name_and_not_by_number(tmp_path):
     clients, public = writers(200), writers(100, 1)
     backwards = tuple(public.classes["label"])[::-1]
@@ -239,6 +252,30 @@ def test_classes_are_compared_by_name_and_not_by_number(tmp_path):
     assert names == backwards
     np.testing.assert_array_equal(both[0].columns["label"], 9 - clients.columns["label"])
     np.testing.assert_array_equal(both[1].columns["label"], swapped.columns["label"])
+
+
+@pytest.mark.parametrize(("dtype", "names"), [(TEXT, ("12", "3")), (np.int64, ("3", "12"))], ids=["texts", "numbers"])
+def test_texts_and_whole_numbers_are_their_own_names(dtype, names):
+    """As files have them, which list no classes: those of public data are compared, not what only clients have."""
+    clients, public = (
+        Population({"label": np.array(values).astype(dtype)}, sizes=[len(values)], name="file")
+        for values in ([12, 7, 3, 12], [3, 12, 3])
+    )
+    both, found = bias_asking._classed([clients, public], "label", None)  # pyright: ignore[reportPrivateUsage]
+    assert found == names == both[0].classes["label"] == both[1].classes["label"]
+    first, last = names.index("3"), names.index("12")
+    assert both[0].columns["label"].tolist() == [last, -1, first, last]
+    assert both[1].columns["label"].tolist() == [first, last, first]
+    both, found = bias_asking._classed([clients, public], "label", ["7", "3"])  # pyright: ignore[reportPrivateUsage]
+    assert both[0].columns["label"].tolist() == [-1, 0, 1, -1]
+
+
+def test_what_is_no_list_of_classes_is_refused():
+    about: dict[str, Any] = {"sizes": [101], "name": "file"}
+    for column, words in ((np.arange(101), "101 different values in file"), (np.ones(101), "label is float64 in file")):
+        file = Population({"label": column}, **about)
+        with pytest.raises(InvalidInput, match=words):
+            bias_asking._classed([file, file], "label", None)  # pyright: ignore[reportPrivateUsage]
 
 
 def patients(illnesses: list[list[str]], name: str) -> Population:

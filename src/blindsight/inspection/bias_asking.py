@@ -8,6 +8,7 @@ import numpy as np
 
 from blindsight.data import text
 from blindsight.data.population import TEXT, Population
+from blindsight.data.reading import as_classes
 from blindsight.data.text import Case
 from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.inspection import bias_text, cues
@@ -24,6 +25,8 @@ LEAST = 40
 
 _SURE = "sure"
 _UNSURE = 0.1  # of public examples count as those that a model is unsure of
+_TAKEN = ("class", "habit", "kind", "likelihood", "model")  # words with a meaning of their own in a report
+_MOST_CLASSES = 100  # of a field whose classes nobody has listed: more are rather names, dates or texts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +98,7 @@ def prepare(
             both, _ = _classed(both, field, None)
     if by is not None:
         both, names = _divided(both, by, values)
-        divisions.append(Division(by, names, by))
+        divisions.append(Division(by, names, f"field {by}" if by in _TAKEN else by))
     named: tuple[str, ...] = ()
     if all(label in one.fields for one in both):
         both, named = _classed(both, label, classes)
@@ -174,30 +177,42 @@ def _divided(both: list[Population], by: str, values: Sequence[str] | None) -> t
 def _classed(
     both: list[Population], field: str, names: Sequence[str] | None
 ) -> tuple[list[Population], tuple[str, ...]]:
-    """Both populations with the classes of `field` numbered alike: those of the reference, or those that are named.
+    """Both populations with the classes of `field` numbered alike: those that are named, or those of the reference.
 
     The clients' own list is not read: a loader may have read it off their data, where one example of one client makes a
     class, whose name would be in the report and whose place would move the numbers of all others.
     """
-    for one in both:
-        if field not in one.classes:
-            raise InvalidInput(f"the classes of {field!r} in {one.name} have no names: give them, to compare by name")
-    known = [one.classes[field] for one in both]
-    whole = tuple(names or known[1])
-    if not set(known[0]) & set(whole):
+    own = [_named(one, field) for one in both]
+    whole = tuple(names or own[1][1])
+    if len(whole) > _MOST_CLASSES and not names and field not in both[1].classes:
+        raise InvalidInput(
+            f"{field!r} has {len(whole):,} different values in {both[1].name}: name those to compare, or another field"
+        )
+    if field in both[0].classes and not set(own[0][1]) & set(whole):
         raise InvalidInput(
             f"{both[0].name} and {both[1].name} have no class of {field!r} in common ({', '.join(whole[:3])}...): name "
             f"data that are labelled in the same way"
         )
-    found = list[Population]()
-    for one, own in zip(both, known, strict=True):
-        place = np.array([whole.index(name) if name in whole else -1 for name in own] + [-1], np.int32)
-        codes = one.columns[field].astype(np.int64)
-        codes = np.where((codes >= 0) & (codes < len(own)), codes, len(own))
+    found, places = list[Population](), {name: place for place, name in enumerate(whole)}
+    for one, (codes, known) in zip(both, own, strict=True):
+        place = np.array([places.get(name, -1) for name in known] + [-1], np.int32)
+        codes = np.where((codes >= 0) & (codes < len(known)), codes, len(known))
         changed = one.replace({**one.columns, field: place[codes]})
         changed.classes[field] = whole
         found.append(changed)
     return found, whole
+
+
+def _named(one: Population, field: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    """What `field` holds as numbers of classes, and their names: texts and whole numbers are their own names."""
+    if field in one.classes:
+        return one.columns[field].astype(np.int64), one.classes[field]
+    dtype, shape = one.fields[field]
+    if shape or dtype.kind not in "biuT":
+        raise InvalidInput(
+            f"{field} is {_spell(dtype, shape)} in {one.name}, and classes are texts or whole numbers: name another"
+        )
+    return as_classes(one.columns[field], one.name)
 
 
 def _sentences(population: Population, field: str) -> Population:

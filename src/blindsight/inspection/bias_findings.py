@@ -35,6 +35,7 @@ from blindsight.inspection.unknown_report import Rate
 __all__ = ["Tested", "compare_habits", "compare_shares", "conclude", "habit_p_value", "percent"]
 
 SERVING, TRAINING = "serving", "training"
+REGION = "region of pictures"  # and not "region", which is a field of many tables
 _WIDE = float(stats.norm.isf(0.025))
 _TOO_FEW = "Too few clients have examples for {} to be compared at this epsilon."
 _LEVELS = np.logspace(-12, 0, 481)  # of a distribution over limits, finest in the tail
@@ -196,7 +197,7 @@ def _words(line: Compared, low: float, high: float) -> str:
             return f"About as many clients have {line.name} as public ones do: {both}."
         way = "more" if amount == "much" else "less"
         return f"Clients with {way} {cue} than nearly all of training: {both}."
-    if line.about == "region":
+    if line.about == REGION:
         found = "more" if line.verdict == "more" else "fewer" if line.verdict == "less" else "about as many"
         return f"Of pictures that the discriminator finds {line.name} there are {found}: {both}."
     what = _SUBJECTS.get((line.about, line.name), f"{line.about} {line.name}")

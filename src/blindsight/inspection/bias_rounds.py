@@ -271,5 +271,5 @@ def _kinds_tested(part: Shares, measured: Measured, training: Population) -> lis
     def rest(one: ReadShares) -> ReadShares:
         return ReadShares(1 - one.mean[-1:], one.spread[-1:], one.counted, one.noise_std)
 
-    whole = Division(_KIND, ("denser in serving",), "region")
+    whole = Division(_KIND, ("denser in serving",), bias_findings.REGION)
     return [*tested, *bias_findings.compare_shares(rest(serving), rest(usual), whole, whole.names, measured.epsilon)]

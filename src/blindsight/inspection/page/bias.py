@@ -72,9 +72,9 @@ def _figure(about: str, lines: "list[Compared]") -> str:
     first = max(QUIET, sum(one.verdict != "alike" for one in ordered))
     rest = ordered[first:]
     folded = f"<details><summary>{len(rest)} more</summary>{_table(rest)}</details>" if rest else ""
-    title = {"habit": "Habits: clients beyond nearly all of training", "region": "Pictures"}.get(about, about)
+    titles = {"habit": "Habits: clients beyond nearly all of training", "region of pictures": "Pictures"}
     return (
-        f'<figure class="column"><figcaption><span class=name>{escape(title)}</span></figcaption>'
+        f'<figure class="column"><figcaption><span class=name>{escape(titles.get(about, about))}</span></figcaption>'
         f"{_table(ordered[:first])}{folded}</figure>"
     )
 
