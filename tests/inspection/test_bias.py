@@ -105,6 +105,17 @@ def test_the_report_comes_back_from_json_and_shows_all_of_it(pictures):
     assert "simulation_only" not in json.dumps(kept)
 
 
+def test_its_page_is_quiet_and_its_samples_can_be_enlarged(pictures, browser, tmp_path):
+    """The samples of kinds are tiles too, but none of an arm: they have no twin beside them."""
+    report, _ = pictures
+    browser.view(1400, 900)
+    browser.open(report.save(tmp_path / "bias.html").as_uri())
+    assert browser.ask("document.querySelectorAll('.column .tiles img').length") > 0
+    assert browser.trouble == []
+    browser.ask("document.querySelector('.arm .tiles li').click()")
+    assert browser.ask("document.getElementById('pair').open")
+
+
 def test_nothing_read_without_noise_enters_the_report(pictures):
     report, _ = pictures
     marked = dataclasses.replace(shown(report), reference="simulation_only: 300 clients")

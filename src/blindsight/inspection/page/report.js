@@ -3,7 +3,7 @@
 (() => {
   const all = (selector, from = document) => [...from.querySelectorAll(selector)];
   const root = document.documentElement;
-  const grids = all(".tiles");
+  const grids = all(".arm .tiles");
   root.classList.add("js");
   addEventListener("beforeprint", () => all("details").forEach((one) => { one.open = true; }));
   if (!grids.length) return;
@@ -14,7 +14,7 @@
   all(".controls").forEach((one) => { one.hidden = false; });
 
   const visible = (grid) => all("li:not([hidden])", grid);
-  const twins = (tile) => all(`.tiles li[data-index="${tile.dataset.index}"]`);
+  const twins = (tile) => all(`.arm .tiles li[data-index="${tile.dataset.index}"]`);
 
   function arrange() {
     const wanted = classes ? classes.value : "";
