@@ -84,6 +84,7 @@ class BadMaker:
     def __call__(self, shard: Shard, count: int, *, key: Key) -> Made:
         shard.record(Gaussian(2.0), key=key, note="bad")
         rows = {"nan": np.full((count, 4), np.nan), "shape": np.zeros((count, 5)), "text": np.full((count, 4), "a")}
+        rows |= {"bytes": np.zeros((count, 4), np.uint8), "many": np.zeros((9 * count, 4))}
         return Made(rows[self.how], np.zeros(count, np.int64))
 
 

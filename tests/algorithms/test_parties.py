@@ -12,12 +12,16 @@ import jax
 import numpy as np
 import optax
 import pytest
+from sklearn.tree import DecisionTreeClassifier
 
 from blindsight import keys
 from blindsight.accounting import accountants
 from blindsight.accounting.events import Gaussian, Repeated, Unit, from_json
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import dp_fedavg, moments
+from blindsight.algorithms.bayesian_gan import bayesian_gan
+from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
+from blindsight.algorithms.draw_and_discard import Task
 from blindsight.algorithms.parties.generators import OneShot, TrainedPrivately, class_sums
 from blindsight.algorithms.parties.party import Made, Party, PartyFailed, Session, Shard, predictor
 from blindsight.algorithms.parties.voters import GivenModel, OnMade, OnRawData, PrivateLinear, PrivateNetwork, flat
@@ -25,9 +29,13 @@ from blindsight.errors import BudgetExceeded, InvalidInput
 from blindsight.models import features
 from blindsight.models.classifiers import Logistic, cross_entropy
 from blindsight.models.coding import Images
+from blindsight.models.gan import compact_gan, paper_gan
 from blindsight.models.oriented import oriented_gradients
+from blindsight.models.selu_gan import selu_gan
+from blindsight.models.specs import Category, Features, Number, Response
 from blindsight.models.vae import elbo, vae
 from blindsight.privacy import Privacy
+from blindsight.service.export import onnx_model
 
 sys.path.insert(0, str(Path(__file__).parent))
 some: Any = importlib.import_module("some_parties")
@@ -232,9 +240,28 @@ def autoencoder(privacy: Privacy) -> Any:
     return dp_fedavg(model, elbo(), privacy, **OPTIMIZERS, batch_size=1)
 
 
+SERVER: Any = {"critic_optimizer": optax.sgd(1.0), "generator_optimizer": optax.adam(1e-3), "generator_batch_size": 4}
+
+
+def gan(privacy: Privacy) -> Any:
+    pair = compact_gan(Images(8, 8), classes=2, latents=2, channels=(4,), width=16, key=jax.random.key(0))
+    return dp_fedavg_gan(pair, privacy, **SERVER, critic_rate=0.01, batch_size=1, critic_steps=1, generator_steps=1)
+
+
+def dcgan(privacy: Privacy) -> Any:
+    pair = paper_gan(Images(8, 8), latents=2, key=jax.random.key(0))
+    return dp_fedavg_gan(pair, privacy, **SERVER, critic_rate=0.01, batch_size=1, critic_steps=1, generator_steps=1)
+
+
+def wgan(privacy: Privacy) -> Any:
+    pair = selu_gan(Images(8, 8), classes=2, latents=2, channels=(4, 4, 4), hidden=4, key=jax.random.key(0))
+    return bayesian_gan(pair, privacy, **SERVER, fakes=4)
+
+
 def drawn(model: Any, count: int, key: keys.Key) -> tuple[np.ndarray, np.ndarray]:
     labels = np.arange(count) % 2
-    return model.coding.decode(model.sample(count, key=key.jax(), labels=jax.numpy.asarray(labels)))["image"], labels
+    asked: Any = {"labels": jax.numpy.asarray(labels)} if model.classes else {}  # of a DCGAN, any class will do here
+    return model.coding.decode(model.sample(count, key=key.jax(), **asked))["image"], labels
 
 
 def check_rounds(event: Any) -> None:
@@ -252,9 +279,10 @@ def test_a_network_trains_on_examples_as_clients(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_an_autoencoder_trains_on_examples_as_clients(tmp_path: Path):
+@pytest.mark.parametrize("make", [autoencoder, gan, dcgan, wgan])
+def test_any_generator_trains_on_examples_as_clients(make, tmp_path: Path):
     of = shard(tmp_path)
-    made = TrainedPrivately(make=autoencoder, draw=drawn, privacy=PRIVACY)(of, 10, key=KEY)
+    made = TrainedPrivately(make=make, draw=drawn, privacy=PRIVACY)(of, 10, key=KEY)
     assert made.inputs.shape == (10, 8, 8)
     assert made.labels.tolist() == [0, 1] * 5
     [event] = recorded(of)
@@ -321,10 +349,31 @@ def test_any_model_predicts():
         found = predictor(model)(images)
         assert found.shape == (5,)
         assert set(found) <= {0, 1}
+    tree = DecisionTreeClassifier().fit(images.reshape(5, -1), np.array([0, 1, 0, 1, 0]))
+    assert predictor(tree)(images).tolist() == [0, 1, 0, 1, 0]
     with pytest.raises(InvalidInput, match="a model is an estimator"):
         predictor(3)
     with pytest.raises(InvalidInput, match="there is no model"):
         predictor("nowhere.onnx")
+
+
+def test_an_onnx_file_votes_and_what_it_cannot_read_is_no_vote(tmp_path: Path):
+    """Whether 255 or 1 is white nobody has said: its scores would be no numbers, and the first class would win."""
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    fields, answer = Features((Number("a", 0, 1), Number("b", 0, 1), Number("c", 0, 1))), Category("y", ("l", "r"))
+    about: dict[str, Any] = {"family": "multinomial", "features": fields, "response": Response(answer)}
+    task = Task(model="m", unit="model", epsilon=1.0, **about)
+    weights = np.zeros((2, fields.width))
+    weights[1, 0] = 1.0  # the second class where the first number is above 0
+    (tmp_path / "m.onnx").write_bytes(onnx_model(task, weights.ravel()))
+    rows = np.array([[-1, 0, 0, 0], [1, 0, 0, 0]], np.float32)[:, : fields.width]
+    of = shard(tmp_path)
+    for file in (tmp_path / "m.onnx", str(tmp_path / "m.onnx")):
+        predict = GivenModel(model=file, event=Gaussian(3.0))(of, Made(*bars()), key=keys.root())
+        assert predict(rows).tolist() == [0, 1]
+        with pytest.raises(InvalidInput, match=r"m.onnx gave no finite score for each class: if it reads fractions"):
+            predict(np.ones((2, fields.width), np.uint8))
+    assert recorded(of) == [Gaussian(3.0)] * 2
 
 
 def test_bytes_are_read_as_numbers_from_0_to_1():

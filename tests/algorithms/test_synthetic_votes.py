@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import math
+import multiprocessing
 import os
 import re
 import signal
@@ -160,6 +161,8 @@ def test_a_private_partys_votes_cost_nothing_in_a_noisy_count_either(tmp_path: P
         ({"generator": some.BadMaker("nan")}, "not finite numbers"),
         ({"generator": some.BadMaker("shape")}, r"do not have the shape \[4\]"),
         ({"generator": some.BadMaker("text")}, "not finite numbers"),
+        ({"generator": some.BadMaker("bytes")}, "its samples are bytes and those of others numbers"),
+        ({"generator": some.BadMaker("many")}, "it sent 450 samples where 50 were asked for"),
         ({"classes": ("left", "right", "middle")}, "it has the classes left, right, middle and not left, right"),
         ({"shape": (5,)}, r"do not have the shape \[5\] that it said"),
         ({"data": some.no_data}, r"could not be opened \(FileNotFoundError\)"),
@@ -244,6 +247,7 @@ def test_no_sample_with_a_clear_majority_is_an_error(tmp_path: Path):
 def test_requests_that_make_no_sense_are_refused(changes, why, tmp_path: Path):
     with pytest.raises(InvalidInput, match=why):
         run(three(tmp_path), **changes)
+    assert not list(tmp_path.iterdir())  # nobody has paid for it
 
 
 def test_parties_need_different_names(tmp_path: Path):
@@ -275,6 +279,13 @@ def test_parties_in_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.M
     here = run([some.party(n, tmp_path / "here", voter=some.RAW) for n in range(2)], votes="unprotected")
     made = {row.tobytes() for row in here.inputs}
     assert len(made & {row.tobytes() for row in found.inputs}) > 50  # the same seeds, the same samples, wherever
+
+
+def test_a_party_that_no_process_can_be_told_of_is_named_and_leaves_no_other_running(tmp_path: Path):
+    parties = [some.party(1, tmp_path), some.party(2, tmp_path, data=lambda: None)]
+    with pytest.raises(InvalidInput, match=r"party-2: it cannot be sent to a process of its own"):
+        run(parties, processes=True)
+    assert multiprocessing.active_children() == []
 
 
 def test_a_process_that_hangs_is_ended_and_named(tmp_path: Path, capfd: Any):

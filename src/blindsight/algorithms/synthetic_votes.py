@@ -17,6 +17,7 @@ import dataclasses
 import hashlib
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -138,13 +139,15 @@ def aggregate(
         raise InvalidInput("aggregation takes two parties at least, with different names")
     if samples < 1 or margin < 0:
         raise InvalidInput(f"each party makes one sample at least and the margin is 0 or more, got {samples}, {margin}")
-    seats = {party.name: _open(party, processes) for party in parties}
-    table = _Table(seats, tuple(classes), tuple(shape), delta, timeout_s)
+    _check(votes, train)
+    table = _Table(tuple(classes), tuple(shape), delta, timeout_s)
     try:
         progress("meeting the parties")
+        table.open(parties, processes)
         table.ask({"ask": "who"}, table.check_who)
         progress("collecting samples")
-        made = table.ask({"ask": "samples", "count": samples}, table.check_samples)
+        made = table.ask({"ask": "samples", "count": samples}, lambda reply: table.check_samples(reply, samples))
+        made = table.alike(made)
         questions = np.concatenate(list(made.values()))
         progress(f"voting on {len(questions):,} samples")
         # other questions, other noise: the same on two counts would cancel out
@@ -170,15 +173,23 @@ class _Table:
 
     def __init__(
         self,
-        seats: dict[str, Reached],
         classes: tuple[str, ...],
         shape: tuple[int, ...],
         delta: float,
         timeout_s: float,
     ) -> None:
-        self.seats, self.classes, self.shape, self.delta, self.timeout_s = seats, classes, shape, delta, timeout_s
+        self.classes, self.shape, self.delta, self.timeout_s = classes, shape, delta, timeout_s
+        self.seats: dict[str, Reached] = {}
         self.failures: dict[str, str] = {}
         self.spent: dict[str, Guarantee] = {}  # as of the last thing that a party released, also of one that left
+
+    def open(self, parties: Sequence[Party], processes: bool) -> None:
+        """Give every party a seat."""
+        for party in parties:
+            try:
+                self.seats[party.name] = Process(party) if processes else Here(party)
+            except PartyFailed as error:
+                self.failures[party.name] = str(error)
 
     def ask(
         self, header: dict[str, Any], check: Callable[[Reply], Any], array: np.ndarray | None = None
@@ -211,8 +222,6 @@ class _Table:
         if isinstance(votes, NoisyVotes):
             mechanism = votes.mechanism(len(questions), classes, margin=margin)
             header["cost"] = to_json(marked(mechanism.event_for(len(questions)), key))  # parties write it down first
-        elif votes not in ("private", "unprotected"):
-            raise InvalidInput(f"votes are 'private', 'unprotected' or NoisyVotes(...), got {votes!r}")
         cast = self.ask(header, lambda reply: self.check_votes(reply, len(questions)), questions)
         ballots = np.stack(list(cast.values()))
         if mechanism is None:
@@ -247,11 +256,22 @@ class _Table:
             )
         return found
 
-    def check_samples(self, reply: Reply) -> np.ndarray:
+    def alike(self, made: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The samples of most parties, which are bytes or other numbers: side by side, 255 would be taken for 1."""
+        is_bytes = {name: rows.dtype == np.uint8 for name, rows in made.items()}
+        ((usual, _),) = Counter(is_bytes.values()).most_common(1)
+        words = ("numbers", "bytes")
+        for name in [name for name, one in is_bytes.items() if one != usual]:
+            self._leave(name, f"its samples are {words[not usual]} and those of others {words[usual]}")
+        return {name: rows for name, rows in made.items() if is_bytes[name] == usual}
+
+    def check_samples(self, reply: Reply, samples: int) -> np.ndarray:
         """Refuse samples that are none."""
         made = reply.array
-        if made is None or made.ndim < 1 or made.shape[1:] != self.shape or not len(made):
+        if made is None or made.ndim < 1 or made.shape[1:] != self.shape:
             raise PartyFailed(f"its samples do not have the shape {list(self.shape)}")
+        if len(made) != samples:  # who sends more would outweigh the others
+            raise PartyFailed(f"it sent {len(made):,} samples where {samples:,} were asked for")
         if made.dtype.kind not in "uif" or (made.dtype.kind == "f" and not np.isfinite(made).all()):
             raise PartyFailed("its samples are not finite numbers")
         return made
@@ -266,15 +286,17 @@ class _Table:
         return cast
 
 
-def _open(party: Party, processes: bool) -> Reached:
-    return Process(party) if processes else Here(party)
+def _check(votes: Any, train: Any) -> None:
+    """Refuse what would come to nothing before any party pays for it."""
+    if not isinstance(votes, NoisyVotes) and votes not in ("private", "unprotected"):
+        raise InvalidInput(f"votes are 'private', 'unprotected' or NoisyVotes(...), got {votes!r}")
+    if not hasattr(train, "fit") and not callable(train):
+        raise InvalidInput(f"train is an estimator or a function of inputs and labels, got {type(train).__name__}")
 
 
 def _trained(train: Any, inputs: np.ndarray, labels: np.ndarray) -> Any:
     if hasattr(train, "fit"):
         return copy.deepcopy(train).fit(inputs.reshape(len(inputs), -1), labels)
-    if not callable(train):
-        raise InvalidInput(f"train is an estimator or a function of inputs and labels, got {type(train).__name__}")
     return train(inputs, labels)
 
 

@@ -5,6 +5,7 @@ different examples, so one example is exposed to what its own party releases and
 """
 
 import dataclasses
+import functools
 import hashlib
 import os
 from collections.abc import Callable
@@ -205,8 +206,7 @@ def predictor(model: Any) -> Predict:
     if hasattr(model, "predict") and not isinstance(model, Primary):
         return lambda inputs: np.asarray(model.predict(inputs.reshape(len(inputs), -1)))
     if isinstance(model, Primary | eqx.Module | str | os.PathLike):
-        scoring = primary(Path(model) if isinstance(model, os.PathLike) else model)
-        return lambda inputs: scoring.predict(inputs)[0]
+        return functools.partial(_highest, primary(Path(model) if isinstance(model, os.PathLike) else model))
     if not callable(model):
         raise InvalidInput(
             f"a model is an estimator, a network, the path of an ONNX file or a function of inputs, "
@@ -218,3 +218,15 @@ def predictor(model: Any) -> Predict:
         return found.argmax(axis=1) if found.ndim == 2 else found
 
     return called
+
+
+def _highest(model: Primary, inputs: np.ndarray) -> np.ndarray:
+    """The class with the highest score; without scores the first class would seem to be meant."""
+    with np.errstate(invalid="ignore"):  # of a file that does not say its range, and bytes
+        scores = model.scores(inputs)
+    if scores.ndim != 2 or not np.isfinite(scores).all():
+        raise InvalidInput(
+            f"{model.name} gave no finite score for each class: if it reads fractions and gets bytes, write the range "
+            f'into the file ("range": "0,1"), or put a function around it'
+        )
+    return np.argmax(scores, axis=1)

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import multiprocessing
 import os
+import pickle
 import threading
 import time
 import traceback
@@ -54,7 +55,13 @@ class Process:
         context = multiprocessing.get_context("spawn")
         self._pipe, far = context.Pipe()
         self._process = context.Process(target=_serve, args=(party, far), name=f"party {party.name}", daemon=True)
-        self._process.start()
+        try:
+            self._process.start()
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise PartyFailed(
+                f"it cannot be sent to a process of its own ({type(error).__name__}): its functions and classes must "
+                f"be importable by name, or say processes=False"
+            ) from error
         self._sender: threading.Thread | None = None
         far.close()  # or the end of the process would go unnoticed
 
