@@ -240,7 +240,7 @@ def autoencoder(privacy: Privacy) -> Any:
     return dp_fedavg(model, elbo(), privacy, **OPTIMIZERS, batch_size=1)
 
 
-SERVER: Any = {"critic_optimizer": optax.sgd(1.0), "generator_optimizer": optax.adam(1e-3), "generator_batch_size": 4}
+SERVER: Any = {"critic_optimizer": optax.sgd(1.0), "generator_optimizer": optax.sgd(0.1), "generator_batch_size": 4}
 
 
 def gan(privacy: Privacy) -> Any:

@@ -226,6 +226,9 @@ def test_without_labels_a_model_says_what_is_there_and_what_it_is_unsure_of():
     assert [(one.about, one.is_learnt) for one in prepared.divisions] == [("model", True), ("predicted class", True)]
     assert (prepared.label, prepared.classes) == ("predicted", public.classes["label"])
     assert set(prepared.clients.columns["predicted"]) == {0}  # all are bright
+    nameless = Population(dict(public.columns), sizes=public.sizes, name="file")
+    prepared = bias_asking.prepare(clients, nameless, seed=b"x" * 32, **asked)
+    assert prepared.divisions[1].names == prepared.classes == tuple("0123456789")  # by number, then
     unsure = [(one.columns["sure"] == 0).mean() for one in (prepared.confirming, prepared.clients)]
     assert unsure[0] == pytest.approx(0.1, abs=0.02)
     assert unsure[1] == 0

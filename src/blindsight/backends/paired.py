@@ -89,7 +89,7 @@ class PairedCohort:
         return total
 
     def _lengths(self, client_update: ClientUpdate, broadcast: Tree, bound: float) -> jax.Array:
-        """How long the parts of m random clients are, after the clip: each moves the sum that is released by so much."""
+        """How long the parts of m random clients are after the clip: by so much each moves the sum that is released."""
         backend, key = self.paired.backend, self.key.derive("pairs")
         clients = np.sort(key.derive("who").stream().subset(backend.population.size, self.paired.pairs))
         columns, starts = backend.place(clients)

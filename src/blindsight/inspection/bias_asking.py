@@ -14,7 +14,7 @@ from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.inspection import bias_text, cues
 from blindsight.inspection.bias_measures import HALF, Division, Limits, client_means, coins, look, with_halves
 from blindsight.inspection.bias_text import LIKELY, SURPRISE, Filter
-from blindsight.models.primary import Primary
+from blindsight.models.primary import Primary, gather
 from blindsight.selection import coded
 from blindsight.selection import observe as observe_primary
 
@@ -233,6 +233,9 @@ def _judged(
     ]
     divisions = [Division(_SURE, ("unsure", "sure"), "model", is_learnt=True)]
     classes = both[1].classes.get(label, ())
+    if not named and not classes and (label not in both[1].fields or both[1].fields[label][0].kind in "iu"):
+        one = gather(both[1].columns, inputs)[:1]
+        classes = tuple(map(str, range(model.scores(one).shape[1])))  # classes of a file have numbers and no names
     if not named and classes:
         divisions.append(Division("predicted", classes, "predicted class", is_learnt=True))
     return looked, divisions, named or classes
