@@ -84,6 +84,32 @@ def test_bad_input_is_one_sentence(case, tmp_path: Path, monkeypatch):
     assert "\n" not in refusal.strip()
 
 
+def test_a_table_beside_a_reference_with_classes_in_words(tmp_path: Path):
+    dice = np.random.default_rng(0)
+
+    def table(name: str, clients: int, *, has_labels: bool = True, strange: str = "") -> str:
+        rows = ["who,a,b" + ",label" * has_labels]
+        for client in range(clients):
+            for kind in dice.integers(3, size=8):
+                a, b = dice.normal(float(kind), 0.2, 2)
+                word = strange if strange and client == 0 else ("low", "middle", "high")[kind]
+                rows.append(f"{name}{client},{a:.3f},{b:.3f}" + f",{word}" * has_labels)
+        (tmp_path / f"{name}.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+        return str(tmp_path / f"{name}.csv")
+
+    about = ["--client", "who", "--reference", table("public", 40), "--input", "a", "--input", "b"]
+    about += ["--range", "a=-1:3", "--range", "b=-1:3", "--epsilon", "8", "--ledger", str(tmp_path / "ledger.db")]
+    for task, clients in {
+        "labelling": table("nameless", 60, has_labels=False),
+        "mistakes": table("named", 60, strange="only-here"),
+    }.items():
+        code, _, refusal = run("inspect", task, clients, *about, "--population", task, "--out", str(tmp_path / task))
+        assert code == 0, refusal
+        told = (tmp_path / task / "report.json").read_text()
+        assert "middle" in told
+        assert "only-here" not in told  # a class that only clients have is theirs
+
+
 def test_help_shows_an_example():
     assert "Example:" in run("inspect", "--help")[1]
 

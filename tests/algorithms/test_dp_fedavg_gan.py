@@ -242,6 +242,16 @@ def test_backends_train_the_same_pair():
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+def test_both_may_learn_with_adam():
+    gan = compact_gan(ROWS, latents=4, hidden=(8,), width=16, key=jax.random.key(2))
+    adam = optax.adam(0.01)
+    algorithm = federated(gan, not_private(clients=5), critic_optimizer=adam, generator_optimizer=adam)
+    state = run(algorithm, Simulation(population()), rounds=2)
+    before, after = (jax.tree.leaves(eqx.filter(pair, eqx.is_array)) for pair in (gan, algorithm.model(state)))
+    assert all(a.dtype == b.dtype and np.all(np.isfinite(b)) for a, b in zip(before, after, strict=True))
+    assert any(np.any(a != b) for a, b in zip(before, after, strict=True))
+
+
 def test_a_pair_learns_where_the_examples_are():
     """Two clusters of points, no noise: samples come to lie on them."""
     generator = np.random.default_rng(0)

@@ -213,3 +213,22 @@ def test_rows_without_any_label_make_a_set_too(tmp_path):
     assert len(made.samples) == 5
     assert {(sample.own, sample.proposed) for sample in made.samples} == {(None, None)}
     assert made.said(made.samples[0].row or {})["work"] in ("office", "field")
+
+
+def test_a_made_row_may_lack_a_number(tmp_path):
+    dice = np.random.default_rng(0)
+    kinds = dice.integers(0, 2, 400)
+    ages = np.where(dice.random(400) < 0.5, np.nan, dice.uniform(20, 80, 400)).astype(np.float32)
+    clients = Population(
+        {"age": ages, "size": (kinds + dice.uniform(0, 1, 400)).astype(np.float32), "label": kinds.astype(np.int32)},
+        sizes=np.full(100, 4),
+        name="rows",
+        classes={"label": ("no", "yes")},
+    )
+    model = primary(lambda rows: np.stack([rows[:, 0], 50 - rows[:, 0]], axis=-1))  # nothing to say of such a row
+    about: dict[str, Any] = {"epsilon": 50, "delta": 1e-5, "samples": 60, "out": tmp_path / "run", "model": model}
+    inspect.labelling(clients, inputs=["age", "size"], ranges={"age": (0, 100), "size": (0, 2)}, **about)
+    tasks = json.loads((tmp_path / "run" / "label_studio.json").read_text())
+    lacking = [task for task in tasks if task["data"]["row"]["age"] == ""]
+    assert 0 < len(lacking) < 60
+    assert {task["predictions"][0]["score"] for task in lacking} == {0.0}

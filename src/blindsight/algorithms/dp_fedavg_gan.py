@@ -99,7 +99,8 @@ def dp_fedavg_gan(
         broadcast = state.params, server.generator
         total = cohort.sum(client_update, broadcast, l2_bound=privacy.clip, grid=mechanism.grid(privacy.clip))
         release = mechanism.release(total, key=key.derive("update"))
-        critic, server = learn(state.params, server, release.value, key.derive("generator").jax())
+        with jax.numpy_dtype_promotion("standard"):  # which Optax needs
+            critic, server = learn(state.params, server, release.value, key.derive("generator").jax())
         return State(critic, server, state.clip), release.event
 
     # from here on there is nothing but what was released

@@ -136,7 +136,7 @@ def _save(
         proposed, scores = judge.predict(gather(columns, fields))
         proposer = judge.name
     extra: dict[str, Any] = {} if proposed is None else {"pred": proposed.astype(np.int64)}
-    extra |= {} if scores is None else {"score": np.round(scores.astype(np.float64), 4)}
+    extra |= {} if scores is None else {"score": np.round(np.nan_to_num(scores.astype(np.float64)), 4)}
     about = {"proposer": proposer, "names": {field: list(said) for field, said in names.items() if said}}
     by = f", with labels proposed by {proposer}" if proposed is not None else ""
     answer = f"{count:,} synthetic examples for people to label{by}."

@@ -133,4 +133,6 @@ def _samples(table: Any, classes: tuple[str, ...], about: Mapping[str, Any]) -> 
 def _cell(value: Any, names: tuple[str, ...]) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
         return names[value]
-    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+    if value is None or value != value:  # NaN: the generator made none
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

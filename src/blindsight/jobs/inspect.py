@@ -13,12 +13,14 @@ from blindsight.backends import use_cores
 from blindsight.config import ModelSettings
 from blindsight.data import faults
 from blindsight.data.embedded import POPULATIONS
-from blindsight.data.population import Population
+from blindsight.data.population import TEXT, Population
+from blindsight.data.reading import as_classes
 from blindsight.data.sources import check_public, source
 from blindsight.errors import InvalidInput
 from blindsight.inspection import tasks
 from blindsight.inspection.labelling_task import labelling
 from blindsight.inspection.report import Report
+from blindsight.jobs.classes import numbered
 from blindsight.jobs.language import PUBLIC
 from blindsight.jobs.student import FACTS, load_student
 from blindsight.jobs.train import load_trained, make_model
@@ -49,15 +51,17 @@ def run_inspection(
     are other clients of it, unless another is named.
     """
     use_cores()
-    options: dict[str, Any] = {"clients": clients} if clients else {}
-    people = source(data, **options, **({"client": client} if client else {}))
+    whose: dict[str, Any] = {"client": client} if client else {}
+    people = source(data, **({"clients": clients} if clients else {}), **whose)
     people = people if fault is None else faults.apply(people, fault)
     if reference is None:
         public = source(data, **PUBLIC) if data in POPULATIONS and data != "digits" else None
     else:
-        chosen = PUBLIC if reference in POPULATIONS and reference != "digits" else {}
-        check_public(reference, chosen, data, {}, what="--reference")
-        public = source(reference, **chosen)
+        is_known = reference in POPULATIONS and reference != "digits"
+        options = PUBLIC if is_known else whose if Path(reference).is_file() else {}
+        check_public(reference, options, data, {}, what="--reference")
+        public = source(reference, **options)
+        people, public = _in_public_classes(people, public, label)
     read = list(inputs or [_input_of(people, label)])
     one = read[0] if len(read) == 1 else read
     judge = None if model is None else read_model(model, people.classes.get(label, ()))
@@ -129,13 +133,22 @@ def public_model(public: Population, inputs: Sequence[str], label: str) -> Prima
         return primary(
             fit(model, x, y, key=jax.random.key(0)), name=f"a cnn trained on {public.name}", shape=x.shape[1:]
         )
-    # numbers of all sizes side by side: each is brought to the spread that it has in public
-    middle, spread = x.mean(axis=0), x.std(axis=0) + 1e-6
-    trained = fit(model, ((x - middle) / spread).astype(np.float32), y, epochs=10, key=jax.random.key(0))
-    scores = primary(trained).scores
-    return primary(
-        lambda z: scores(((z - middle) / spread).astype(np.float32)), name=f"an mlp trained on {public.name}"
-    )
+    # numbers of all sizes: each is brought to the spread that it has in public, and what is missing to its middle
+    middle, spread = np.nanmean(x, axis=0), np.nanstd(x, axis=0) + 1e-6
+
+    def scaled(rows: np.ndarray) -> np.ndarray:
+        return np.nan_to_num((rows - middle) / spread).astype(np.float32)
+
+    scores = primary(fit(model, scaled(x), y, epochs=10, key=jax.random.key(0))).scores
+    return primary(lambda rows: scores(scaled(rows)), name=f"an mlp trained on {public.name}")
+
+
+def _in_public_classes(people: Population, public: Population, label: str) -> tuple[Population, Population]:
+    """Both with labels that are texts as numbers of the classes in the public data, whose names anyone may know."""
+    if label not in public.fields or public.fields[label][0] != TEXT:
+        return people, public
+    listed = ModelSettings(label=label, classes=as_classes(public.columns[label], public.name)[1])
+    return numbered(listed, people) if label in people.fields else people, numbered(listed, public)
 
 
 def _check_judged(people: Population, judge: Primary | None, label: str, task: str) -> None:

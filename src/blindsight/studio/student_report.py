@@ -52,7 +52,7 @@ class StudentReport:
     @property
     def verdict(self) -> str:
         """The outcome in one sentence."""
-        learnt = f"A {self.model} has learnt from {self.examples:,} labelled synthetic examples"
+        learnt = f"The {self.model} has learnt from {self.examples:,} labelled synthetic examples"
         if self.public is None:
             return f"{learnt}; no public data were named to measure it on."
         found = f"{100 * self.public['accuracy']:.1f} % of {self.public['examples']:,} public examples"
