@@ -20,9 +20,11 @@ from blindsight.service.store import Record
 def spoken(talk) -> dict[str, bytes]:
     """Draws and updates of every kind; what must not be found anywhere afterwards."""
     secrets: dict[str, bytes] = {}
+    dice = np.random.default_rng(0)
     for number in range(60):  # the window is refreshed on the way
         drawn = talk.draw()
-        sent = encode(decode(drawn.content) + np.float32(1e-5 * (number + 1)))
+        # no two sums of steps are equal, or two instances could come to be the same
+        sent = encode(decode(drawn.content) + dice.uniform(1e-5, 6e-4, 3).astype(np.float32))
         talk.update(drawn, sent, user_agent=f"agent-{number}", x_request_id=f"mine-{number}")
         secrets[f"ticket {number}"] = drawn.headers["blindsight-ticket"].encode()
         secrets[f"agent {number}"] = f"agent-{number}".encode()
