@@ -107,7 +107,7 @@ def run(
         noise = 0.05 if kind == "strokes" else 0.3
         student = train_student(*taught, model=model, steps=STEPS, key=key, noise=noise, **MOVES)
         scores[kind] = student.accuracy(test)
-    row = {
+    row: dict[str, Any] = {
         "data": name,
         "epsilon": epsilon,
         "delta": DELTA,
@@ -121,6 +121,7 @@ def run(
         "redrawn_in_s": round(redrawn - measured, 1),
         "in_all_s": round(time.monotonic() - began, 1),
         "hardware": f"{jax.devices()[0].device_kind}, {len(os.sched_getaffinity(0))} cores",
+        "versions": {"jax": jax.__version__, "python": platform.python_version()},
         "load": round(os.getloadavg()[0], 1),
     }
     if not small:
@@ -167,7 +168,6 @@ def write(runs: list[dict[str, Any]], path: Path) -> None:
     """The results with what made them."""
     result = {
         "command": "python experiments/plain_dp_generator.py --seeds 2",
-        "versions": {"jax": jax.__version__, "python": platform.python_version()},
         "unit": "one client with one image: example level",
         "accuracy": "percent of the 10,000 real test images: mean, least, most over seeds",
         "simulation_only": "accuracies and fidelity are read off real images without noise",

@@ -9,13 +9,13 @@ from blindsight.backends import use_cores
 from blindsight.data import faults
 from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import TEXT, Population
-from blindsight.data.sources import check_public, source
+from blindsight.data.sources import source
 from blindsight.data.text import Case
 from blindsight.errors import InvalidInput
 from blindsight.inspection.bias_asking import learning_half
 from blindsight.inspection.bias_task import bias
 from blindsight.inspection.report import Report
-from blindsight.jobs.inspect import public_model, read_model, read_range
+from blindsight.jobs.inspect import public_model, read_model, read_range, read_reference
 from blindsight.jobs.language import PUBLIC
 from blindsight.models.primary import Primary
 
@@ -79,10 +79,7 @@ def _reference(data: str, name: str | None, whose: dict[str, Any]) -> Population
         raise InvalidInput(
             "say what to compare with: --reference DATA, the public data that the model was trained on, or their like"
         )
-    chosen = name or data
-    options = _PUBLIC if chosen in POPULATIONS and chosen != "digits" else whose if Path(chosen).is_file() else {}
-    check_public(chosen, options, data, {}, what="--reference")
-    return source(chosen, **options)
+    return read_reference(name or data, data, _PUBLIC, whose)
 
 
 def _half_model(public: Population, fields: Sequence[str], label: str) -> Primary | None:

@@ -1,7 +1,7 @@
 """An inspection from its options: what `blindsight inspect` does, and how it comes by a primary model."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from blindsight.jobs.student import FACTS, load_student
 from blindsight.jobs.train import load_trained, make_model
 from blindsight.models.primary import Primary, fit, gather, primary
 
-__all__ = ["load_model", "public_model", "read_model", "read_range", "run_inspection"]
+__all__ = ["load_model", "public_model", "read_model", "read_range", "read_reference", "run_inspection"]
 
 
 def run_inspection(
@@ -57,11 +57,7 @@ def run_inspection(
     if reference is None:
         public = source(data, **PUBLIC) if data in POPULATIONS and data != "digits" else None
     else:
-        is_known = reference in POPULATIONS and reference != "digits"
-        options = PUBLIC if is_known else whose if Path(reference).is_file() else {}
-        check_public(reference, options, data, {}, what="--reference")
-        public = source(reference, **options)
-        people, public = _in_public_classes(people, public, label)
+        people, public = _in_public_classes(people, read_reference(reference, data, PUBLIC, whose), label)
     read = list(inputs or [_input_of(people, label)])
     one = read[0] if len(read) == 1 else read
     judge = None if model is None else read_model(model, people.classes.get(label, ()))
@@ -85,6 +81,13 @@ def run_inspection(
         **settings,
     )
     return report, folder
+
+
+def read_reference(name: str, data: str, known: Mapping[str, Any], whose: Mapping[str, Any]) -> Population:
+    """Public data, never the clients' own: an embedded population as `known` says, a file as the clients' is read."""
+    options = known if name in POPULATIONS and name != "digits" else whose if Path(name).is_file() else {}
+    check_public(name, options, data, {}, what="--reference")
+    return source(name, **options)
 
 
 def read_model(path: str | Path, classes: Sequence[str] = ()) -> Primary:

@@ -31,73 +31,99 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def make_routes(service: "Service") -> list[BaseRoute]:
     """The routes of everything that is not the hot path."""
-    registry = service.registry
+    calls = _Calls(service)
+    one = "/v1/admin/models/{model}"
+    return [
+        Route("/healthz", calls.healthy),
+        Route("/readyz", calls.ready),
+        # names of models, and whether an update was taken: not for senders
+        Route("/metrics", calls.admin(calls.metrics)),
+        Route("/openapi.json", calls.openapi),
+        Route("/v1/admin/models", calls.admin(calls.models), methods=["GET", "POST"]),
+        Route(one, calls.admin(calls.model), methods=["GET", "DELETE"]),
+        Route(f"{one}/freeze", calls.admin(calls.freeze), methods=["POST"]),
+        Route(f"{one}/thaw", calls.admin(calls.thaw), methods=["POST"]),
+        Route(f"{one}/reset", calls.admin(calls.reset), methods=["POST"]),
+        Route(f"{one}/warm-start", calls.admin(calls.warm_start), methods=["POST"]),
+        Route(f"{one}/tokens", calls.admin(calls.add_token), methods=["POST"]),
+        Route(f"{one}/average", calls.admin(calls.average)),
+        Route(f"{one}/statistics", calls.admin(calls.statistics)),
+    ]
 
-    def admin(endpoint: Endpoint) -> Endpoint:
+
+class _Calls:
+    """What each route does, for one service."""
+
+    def __init__(self, service: "Service") -> None:
+        self.service, self.registry = service, service.registry
+
+    def admin(self, endpoint: Endpoint) -> Endpoint:
+        """The same call for who has an admin token, and a refusal for everybody else."""
+
         async def checked(request: Request) -> Response:
-            if not service.access(dict(request.scope["headers"])).admin:
+            if not self.service.access(dict(request.scope["headers"])).admin:
                 raise Refusal(401, "an admin token is needed", headers={"WWW-Authenticate": "Bearer"})
             return await endpoint(request)
 
         return checked
 
-    def pool(request: Request) -> Pool:
-        return registry.pool(request.path_params["model"])
+    def pool(self, request: Request) -> Pool:
+        return self.registry.pool(request.path_params["model"])
 
-    async def list_models(_: Request) -> Response:
-        return JSONResponse({"models": [_about(found) for found in registry.pools.values()]})
+    async def list_models(self, _: Request) -> Response:
+        return JSONResponse({"models": [_about(found) for found in self.registry.pools.values()]})
 
-    async def create(request: Request) -> Response:
+    async def create(self, request: Request) -> Response:
         values = await _json(request, {"task", "replace", "start"})
         task = _task(values.get("task"))
         start = _weights(values["start"], task) if values.get("start") is not None else None
         if not isinstance(values.get("replace", False), bool):
             raise Refusal(422, "replace is true or false")
-        token = await registry.create(task, replace=values.get("replace", False), start=start)
-        about = _about(registry.pool(task.model)) | ({"token": token} if token else {})
+        token = await self.registry.create(task, replace=values.get("replace", False), start=start)
+        about = _about(self.registry.pool(task.model)) | ({"token": token} if token else {})
         return JSONResponse(about, status_code=201 if token else 200)
 
-    async def show(request: Request) -> Response:
-        return JSONResponse(_about(pool(request)) | {"task": pool(request).record.task.to_dict()})
+    async def show(self, request: Request) -> Response:
+        return JSONResponse(_about(self.pool(request)) | {"task": self.pool(request).record.task.to_dict()})
 
-    async def delete(request: Request) -> Response:
-        await registry.delete(request.path_params["model"])
+    async def delete(self, request: Request) -> Response:
+        await self.registry.delete(request.path_params["model"])
         return Response(status_code=204)
 
-    async def freeze(request: Request) -> Response:
-        await registry.freeze(request.path_params["model"], True)
-        return JSONResponse(_about(pool(request)))
+    async def freeze(self, request: Request) -> Response:
+        await self.registry.freeze(request.path_params["model"], True)
+        return JSONResponse(_about(self.pool(request)))
 
-    async def thaw(request: Request) -> Response:
-        await registry.freeze(request.path_params["model"], False)
-        return JSONResponse(_about(pool(request)))
+    async def thaw(self, request: Request) -> Response:
+        await self.registry.freeze(request.path_params["model"], False)
+        return JSONResponse(_about(self.pool(request)))
 
-    async def reset(request: Request) -> Response:
-        await registry.restart(request.path_params["model"])
-        return JSONResponse(_about(pool(request)))
+    async def reset(self, request: Request) -> Response:
+        await self.registry.restart(request.path_params["model"])
+        return JSONResponse(_about(self.pool(request)))
 
-    async def warm_start(request: Request) -> Response:
-        task = pool(request).record.task
+    async def warm_start(self, request: Request) -> Response:
+        task = self.pool(request).record.task
         if request.headers.get("content-type") == OCTETS:
             body = await _body(request)
             weights = _weights(decode(body) if len(body) % 4 == 0 else [], task)
         else:
             weights = _weights((await _json(request, {"weights"})).get("weights"), task)
-        await registry.restart(request.path_params["model"], weights)
-        return JSONResponse(_about(pool(request)))
+        await self.registry.restart(request.path_params["model"], weights)
+        return JSONResponse(_about(self.pool(request)))
 
-    async def add_token(request: Request) -> Response:
-        return JSONResponse({"token": await registry.add_token(request.path_params["model"])}, status_code=201)
+    async def add_token(self, request: Request) -> Response:
+        return JSONResponse({"token": await self.registry.add_token(request.path_params["model"])}, status_code=201)
 
-    async def average(request: Request) -> Response:
+    async def average(self, request: Request) -> Response:
         name = request.query_params.get("format", "json")
         if name not in FORMATS:
             raise Refusal(422, f"format is one of {', '.join(FORMATS)}")
-        found = pool(request)
+        found = self.pool(request)
         return Response(export(found.record.task, await found.average(), name), media_type=FORMATS[name])
 
-    async def statistics(request: Request) -> Response:
-        found = pool(request)
+    async def statistics(self, request: Request) -> Response:
+        found = self.pool(request)
         spread, count = await found.spread()
         expected = float(np.sqrt(found.record.task.instances / 2 * found.record.task.variance))
         return JSONResponse(
@@ -112,45 +138,29 @@ def make_routes(service: "Service") -> list[BaseRoute]:
             }
         )
 
-    async def healthy(_: Request) -> Response:
+    async def healthy(self, _: Request) -> Response:
         return JSONResponse({"status": "alive"})
 
-    async def ready(_: Request) -> Response:
-        if not registry.is_open:
+    async def ready(self, _: Request) -> Response:
+        if not self.registry.is_open:
             raise Refusal(503, "starting or stopping")
-        await registry.store.records()
+        await self.registry.store.records()
         return JSONResponse({"status": "ready"})
 
-    async def metrics(_: Request) -> Response:
+    async def metrics(self, _: Request) -> Response:
         return PlainTextResponse(
-            service.totals.text(registry.pools.values()), media_type="text/plain; version=0.0.4; charset=utf-8"
+            self.service.totals.text(self.registry.pools.values()),
+            media_type="text/plain; version=0.0.4; charset=utf-8",
         )
 
-    async def openapi(_: Request) -> Response:
+    async def openapi(self, _: Request) -> Response:
         return JSONResponse(document())
 
-    async def models(request: Request) -> Response:
-        return await (create if request.method == "POST" else list_models)(request)
+    async def models(self, request: Request) -> Response:
+        return await (self.create if request.method == "POST" else self.list_models)(request)
 
-    async def model(request: Request) -> Response:
-        return await (delete if request.method == "DELETE" else show)(request)
-
-    one = "/v1/admin/models/{model}"
-    return [
-        Route("/healthz", healthy),
-        Route("/readyz", ready),
-        Route("/metrics", admin(metrics)),  # names of models, and whether an update was taken: not for senders
-        Route("/openapi.json", openapi),
-        Route("/v1/admin/models", admin(models), methods=["GET", "POST"]),
-        Route(one, admin(model), methods=["GET", "DELETE"]),
-        Route(f"{one}/freeze", admin(freeze), methods=["POST"]),
-        Route(f"{one}/thaw", admin(thaw), methods=["POST"]),
-        Route(f"{one}/reset", admin(reset), methods=["POST"]),
-        Route(f"{one}/warm-start", admin(warm_start), methods=["POST"]),
-        Route(f"{one}/tokens", admin(add_token), methods=["POST"]),
-        Route(f"{one}/average", admin(average)),
-        Route(f"{one}/statistics", admin(statistics)),
-    ]
+    async def model(self, request: Request) -> Response:
+        return await (self.delete if request.method == "DELETE" else self.show)(request)
 
 
 def _about(pool: Pool) -> dict[str, Any]:
