@@ -4,6 +4,7 @@ All of it goes through the environment, so that nothing here imports JAX and sub
 """
 
 import atexit
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -39,6 +40,39 @@ def ledger_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "ledger.db"
     monkeypatch.setenv("BLINDSIGHT_LEDGER", str(path))
     return path
+
+
+@contextlib.contextmanager
+def _children() -> Generator[Callable[..., Any]]:
+    """A function that starts processes; all are killed, waited for and their pipes closed at the end."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*words: str, **options: Any) -> subprocess.Popen[str]:
+            process = stack.enter_context(subprocess.Popen(words, text=True, **options))
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+@pytest.fixture
+def children() -> Callable[..., Any]:
+    """A context that starts processes and ends them."""
+    return _children
+
+
+@pytest.fixture
+def spawn() -> Generator[Callable[..., Any]]:
+    """Starts processes that end with the test, whether it passes or fails."""
+    with _children() as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def spawn_for_module() -> Generator[Callable[..., Any]]:
+    """Starts processes that end with the module's last test."""
+    with _children() as start:
+        yield start
 
 
 @pytest.fixture(scope="module")

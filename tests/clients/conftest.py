@@ -6,9 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,44 +29,31 @@ def node() -> str:
 class Demo:
     """`blindsight serve --demo` in a process of its own, without the real addresses."""
 
-    def __init__(self, nowhere: Path) -> None:
-        command = [sys.executable, "-m", "blindsight", "serve", "--demo", "--port", "0"]
+    def __init__(self, spawn: Any, nowhere: Path) -> None:
         self.complaints = nowhere / "complaints"  # a pipe that nobody reads would stop it when full
         with self.complaints.open("w") as complaints:
-            self.process = subprocess.Popen(
-                command,
+            self.process = spawn(
+                *(sys.executable, "-m", "blindsight", "serve", "--demo", "--port", "0"),
                 env=os.environ | {"BLINDSIGHT_DATA": str(nowhere)},
                 cwd=nowhere,
                 stdout=subprocess.PIPE,
                 stderr=complaints,
-                text=True,
             )
-        killer = threading.Timer(60, self.process.kill)  # rather than wait for ever for the next line
-        killer.start()
-        assert self.process.stdout is not None
         self.lines: list[str] = []
         while not self.lines or not self.lines[-1].startswith("Ctrl-C"):
             self.lines.append(self.process.stdout.readline())
             assert self.lines[-1], self.complaints.read_text()
-        killer.cancel()
         self.address = next(line.split()[-1] for line in self.lines if line.startswith("The model learns")).rstrip("/")
 
     def end(self) -> tuple[int, str, str]:
         """Ctrl-C: the exit status, what it said afterwards, and all its complaints."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-        try:
-            said, _ = self.process.communicate(timeout=30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise
+        said, _ = self.process.communicate(timeout=120)
         return self.process.returncode, said, self.complaints.read_text()
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+def demo(spawn_for_module: Any, tmp_path_factory: pytest.TempPathFactory) -> Demo:
     """The running demo."""
-    one = Demo(tmp_path_factory.mktemp("nowhere"))
-    yield one
-    if one.process.poll() is None:
-        one.end()
+    return Demo(spawn_for_module, tmp_path_factory.mktemp("nowhere"))

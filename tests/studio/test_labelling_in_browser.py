@@ -1,10 +1,8 @@
 """People label in a real browser by typing, against a real process that may be killed at any moment."""
 
 import json
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,9 @@ from blindsight.studio.run import labelling
 class Process:
     """`blindsight label` in a process of its own."""
 
-    def __init__(self, folder: Path, rater: str) -> None:
+    def __init__(self, spawn: Any, folder: Path, rater: str) -> None:
         words = ["label", str(folder), "--rater", rater, "--json"]
-        self.process = subprocess.Popen([sys.executable, "-m", "blindsight", *words], stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
+        self.process = spawn(sys.executable, "-m", "blindsight", *words, stdout=subprocess.PIPE)
         lines = list[str]()
         while not lines or lines[-1] != "}\n":
             lines.append(self.process.stdout.readline())
@@ -30,19 +27,8 @@ class Process:
         self.address = self.said["address"]
 
     def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-
-@pytest.fixture
-def processes() -> Iterator[list[Process]]:
-    started: list[Process] = []
-    yield started
-    for one in started:
-        if one.process.poll() is None:
-            one.kill()
+        self.process.kill()
+        self.process.wait()
 
 
 def typed(browser: Any, key: str, **more: Any) -> None:
@@ -65,11 +51,11 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "labels.jsonl").read_text().splitlines()]
 
 
-def test_keys_label_and_a_killed_server_loses_nothing(browser, make_set, processes):
+def test_keys_label_and_a_killed_server_loses_nothing(browser, make_set, spawn):
     made = make_set(count=8)
-    processes.append(Process(made.folder, "anna"))
+    first = Process(spawn, made.folder, "anna")
     browser.view(1100, 800)
-    opened(browser, processes[0].address)
+    opened(browser, first.address)
     assert text(browser, "where") == "0 of 8"
     assert "(2, 1e-06)-DP per client" in text(browser, "guarantee")
     proposed = text(browser, "proposed")
@@ -92,7 +78,7 @@ def test_keys_label_and_a_killed_server_loses_nothing(browser, make_set, process
     assert {one["rater"] for one in lines(made.folder)} == {"anna"}
     assert all(one["seconds"] >= 0 for one in lines(made.folder))
     shown = browser.ask("document.querySelector('#example img').alt")
-    processes[0].kill()
+    first.kill()
 
     before = browser.ask("document.querySelector('#example img').alt")
     browser.press("1")  # nobody is there to save it, so the page does not move on
@@ -101,10 +87,10 @@ def test_keys_label_and_a_killed_server_loses_nothing(browser, make_set, process
     assert browser.ask("document.querySelector('#example img').alt") == before == shown
     assert len(lines(made.folder)) == 6
 
-    processes.append(Process(made.folder, "anna"))
-    assert processes[1].said["done"] == 2
-    assert processes[1].address != processes[0].address  # another token
-    opened(browser, processes[1].address)
+    second = Process(spawn, made.folder, "anna")
+    assert second.said["done"] == 2
+    assert second.address != first.address  # another token
+    opened(browser, second.address)
     assert text(browser, "where") == "2 of 8"
     assert browser.ask("document.querySelector('#example img').alt") == shown  # it goes on where it stopped
     typed(browser, "Backspace")  # what was labelled before the crash can be taken back

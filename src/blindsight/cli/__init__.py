@@ -1,6 +1,7 @@
 """The command line: parse, one library call, print. Whatever takes time to import is imported by its command."""
 
 import dataclasses
+import io
 import math
 import sys
 from pathlib import Path
@@ -57,6 +58,8 @@ app.command("audit", epilog="Example:  blindsight audit runs/keyboard")(audit)
 
 def main() -> None:
     """Run the command line; every expected failure is one sentence on stderr and an exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # a command that prints and then serves is read through pipes too
     try:
         code = app(prog_name="blindsight", standalone_mode=False)
         print(end="", flush=True)  # a full disk is found here, not while Python shuts down

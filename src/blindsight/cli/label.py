@@ -105,4 +105,3 @@ def _say(value: dict[str, Any], words: str, as_json: bool) -> None:
         print_json(value)
     else:
         Console(highlight=False, soft_wrap=True).print(escape(words))
-    typer.get_text_stream("stdout").flush()
