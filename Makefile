@@ -7,7 +7,7 @@ MODULES ?=
 BIN := .venv/bin
 READY := .venv/.ready
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
-PYTEST := $(BIN)/python -m pytest -n auto --cov=blindsight --cov-report=term-missing:skip-covered
+PYTEST := $(BIN)/python -m pytest -qq -n auto --dist loadfile
 SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 
 # Sets the shell variable `python` to the first suitable interpreter, or stops with one sentence.
@@ -21,6 +21,9 @@ FIND_PYTHON = python=; for candidate in $(PYTHON); do \
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1 \t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
+.PHONY: setup
+setup: $(READY) ## make .venv from the pinned lock, once
+
 .PHONY: demo
 demo: $(READY) ## set up, then run the main job on embedded data
 	@$(BIN)/blindsight demo
@@ -30,8 +33,12 @@ test: lint ## set up, then lint, types and every test that is not slow
 	@$(PYTEST) -m "not slow"
 
 .PHONY: test-all
-test-all: lint ## the same with the slow tests
-	@$(PYTEST) --timeout=3600
+test-all: lint ## the same with the slow tests, more examples of each law, and code compiled as users have it
+	@JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(PYTEST) --timeout=3600 --hypothesis-profile=thorough
+
+.PHONY: coverage
+coverage: $(READY) ## which lines and branches do the tests that are not slow reach?
+	@$(PYTEST) -m "not slow" --cov=blindsight --cov-report=term-missing:skip-covered
 
 .PHONY: lint
 lint: $(READY) ## style, format and types only

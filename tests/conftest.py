@@ -1,15 +1,20 @@
 """What every test gets: strict JAX, a ledger of its own, a home that is not yours.
 
 All of it goes through the environment, so that nothing here imports JAX and subprocesses inherit it.
+
+Nearly all of what a test pays for is compiling programs that run once, so JAX compiles without optimising. What XLA
+makes of a program then differs in the last bits from what users get; `make test-all` compiles as users do.
 """
 
 import atexit
 import contextlib
-import importlib.util
+import gc
+import math
 import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator
@@ -17,7 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import CHROMIUM, Browser
 from hypothesis import settings
+from progress import Progress
 
 _scratch = tempfile.TemporaryDirectory(prefix="blindsight-tests-")
 atexit.register(_scratch.cleanup)
@@ -28,10 +35,47 @@ os.environ |= {
     "JAX_NUMPY_DTYPE_PROMOTION": "strict",
     "JAX_NUMPY_RANK_PROMOTION": "raise",
 }
+if os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") != "0":
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
 
-settings.register_profile("dev", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+settings.register_profile("steady", deadline=None, derandomize=True, print_blob=True, max_examples=25)
+settings.register_profile("thorough", deadline=None, print_blob=True)
+settings.load_profile("steady")
+
+_WORKER_BYTES = 2.5e9  # what a worker may take, and something for what it starts
+
+
+@pytest.hookimpl(trylast=True)  # once there is a terminal to write to
+def pytest_configure(config: pytest.Config) -> None:
+    """One line of progress for a person who runs everything; pytest's own report for one who asks about a test."""
+    if config.option.verbose <= -2 and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Progress(config))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """As many workers as there are cores and as memory has room for."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, int(_free_bytes() / _WORKER_BYTES)))
+
+
+def _free_bytes() -> float:
+    """What the machine has free, and no more than this container may take."""
+    free = math.inf
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = 1024.0 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
+    with contextlib.suppress(OSError, ValueError):  # "max" is no number
+        free = min(free, float(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return free
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_compiled_code() -> Generator[None]:
+    """Programs that a module compiled go with it: thousands of them would fill memory, and the kernel's table of maps."""
+    yield
+    if (jax := sys.modules.get("jax")) is not None:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(autouse=True)
@@ -75,17 +119,33 @@ def spawn_for_module() -> Generator[Callable[..., Any]]:
         yield start
 
 
+@pytest.fixture
+def optimised() -> Generator[None]:
+    """Compile as users do, for a test that computes longer than it compiles."""
+    import jax
+
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generators are fitted in a few steps: how good their samples look is measured in experiments."""
+    import functools
+
+    from blindsight.algorithms import moments
+
+    monkeypatch.setattr(moments, "fit", functools.partial(moments.fit, steps=50))
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Generator[Any]:
-    """One page of a headless Chromium; see `tests/browser.py`."""
-    spec = importlib.util.spec_from_file_location("driving_chromium", Path(__file__).with_name("browser.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if module.CHROMIUM is None:
-        pytest.skip("needs chromium: apt-get install chromium")
-    one = module.Browser(tmp_path_factory.mktemp("chromium"))
+    """One page of a headless Chromium; see `tests/support/browser.py`."""
+    if CHROMIUM is None:
+        pytest.skip("need chromium: apt-get install chromium")
+    one = Browser(tmp_path_factory.mktemp("chromium"))
     yield one
     one.close()
 
@@ -172,7 +232,7 @@ class RedisServer:
 def redis_server() -> Generator[RedisServer]:
     """A Redis that the test may stop and start."""
     if shutil.which("redis-server") is None:
-        pytest.skip("there is no redis-server on this machine")
+        pytest.skip("need redis-server: apt-get install redis-server")
     server = RedisServer()
     yield server
     server.stop()
@@ -182,7 +242,7 @@ def redis_server() -> Generator[RedisServer]:
 def append_only_redis() -> Generator[RedisServer]:
     """A Redis with an append-only file."""
     if shutil.which("redis-server") is None:
-        pytest.skip("there is no redis-server on this machine")
+        pytest.skip("need redis-server: apt-get install redis-server")
     server = RedisServer("--appendonly", "yes")
     yield server
     server.stop()

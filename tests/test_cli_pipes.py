@@ -55,8 +55,14 @@ def test_the_service_says_where_it_is(spawn, tmp_path, words, said):
 
 
 def test_a_process_that_a_failing_test_leaves_is_ended(children):
-    with pytest.raises(ZeroDivisionError), children() as start:
-        left = start(sys.executable, "-c", "import time; time.sleep(600)", stdout=subprocess.PIPE)
-        raise ZeroDivisionError
-    assert left.returncode is not None
-    assert left.stdout.closed
+    left = list[Any]()
+
+    def failing() -> None:
+        with children() as start:
+            left.append(start(sys.executable, "-c", "import time; time.sleep(600)", stdout=subprocess.PIPE))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        failing()
+    assert left[0].returncode is not None
+    assert left[0].stdout.closed

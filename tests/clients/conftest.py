@@ -19,10 +19,10 @@ def node() -> str:
     places = [Path(place, "bin", "node") for place in wheel.submodule_search_locations or []] if wheel else []
     found = shutil.which("node") or next((str(place) for place in places if place.exists()), None)
     if found is None:
-        pytest.skip("needs Node 18 or newer: apt-get install nodejs")
+        pytest.skip("need Node 18 or newer: apt-get install nodejs")
     version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     if int(version.removeprefix("v").partition(".")[0]) < 18:
-        pytest.skip(f"needs Node 18 or newer, this is {version}")
+        pytest.skip(f"need Node 18 or newer, this is {version}")
     return found
 
 

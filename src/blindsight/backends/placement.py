@@ -1,5 +1,6 @@
 """Where a simulation computes: which devices, what lies on them, and what is kept of compiled code."""
 
+import gc
 import math
 import os
 from collections.abc import Mapping
@@ -14,10 +15,21 @@ from blindsight.data.population import Columns, Population
 from blindsight.errors import InvalidInput
 from blindsight.trees import Tree
 
-__all__ = ["beyond_32_bits", "keep_compiled_code", "nbytes", "numbers", "on_all", "on_first", "room", "use_cores"]
+__all__ = [
+    "beyond_32_bits",
+    "keep_compiled_code",
+    "make_room_for_programs",
+    "nbytes",
+    "numbers",
+    "on_all",
+    "on_first",
+    "room",
+    "use_cores",
+]
 
 _RESIDENT_SHARE = 0.4  # of the accelerator's memory may hold the population
 _RESIDENT_ON_CPU = 8 << 30
+_MAPS_SHARE = 0.5  # of the memory maps of a process may be taken before compiled programs go
 _ALIGNMENT = 64  # what XLA wants of memory that it is to read where it lies
 
 
@@ -37,11 +49,42 @@ def use_cores(count: int | None = None) -> None:
 
 
 def keep_compiled_code() -> None:
-    """Let JAX keep what it compiles in the user's cache folder, unless told where by JAX_COMPILATION_CACHE_DIR."""
-    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
+    """Let JAX keep what it compiles for an accelerator in the user's cache folder, unless JAX is told where already.
+
+    Not for the CPU. There it saves a second or two of a minute, and JAX writes entries in place: whoever is killed
+    while writing leaves half a file behind, which every later run reads, complains about and compiles anyway.
+    """
+    if jax.default_backend() != "cpu" and getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(cache / "blindsight" / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def make_room_for_programs() -> None:
+    """Drop what this process has compiled for the CPU before the kernel has no room for more; it is compiled again.
+
+    Each program that XLA compiles for the CPU takes about six of the memory maps that Linux allows a process, 65,530
+    by default, and XLA ends the process with a segmentation fault when it gets no other. That is some ten thousand
+    programs: a long session of many inspections.
+    """
+    if _maps() > _MAPS_SHARE * _most_maps():
+        jax.clear_caches()
+        gc.collect()
+
+
+def _maps() -> int:
+    try:
+        with open("/proc/self/maps", "rb") as lines:
+            return sum(1 for _ in lines)
+    except OSError:  # not Linux, and no such limit
+        return 0
+
+
+def _most_maps() -> float:
+    try:
+        return float(Path("/proc/sys/vm/max_map_count").read_text())
+    except (OSError, ValueError):
+        return math.inf
 
 
 def room() -> float:

@@ -51,6 +51,7 @@ class Simulation:
         if not 0 <= dropout <= 1:
             raise InvalidInput(f"dropout is a probability, got {dropout}")
         placement.keep_compiled_code()
+        placement.make_room_for_programs()
         self.population, self.dropout = population, dropout
         self.is_cpu = jax.default_backend() == "cpu"
         self.chunk = chunk or (1 if self.is_cpu else _LARGEST_CHUNK)
