@@ -71,7 +71,7 @@ def _free_bytes() -> float:
 
 @pytest.fixture(autouse=True, scope="module")
 def forget_compiled_code() -> Generator[None]:
-    """Programs that a module compiled go with it: thousands of them would fill memory, and the kernel's table of maps."""
+    """What a module compiled goes with it: thousands of programs would fill memory and the kernel's table of maps."""
     yield
     if (jax := sys.modules.get("jax")) is not None:
         jax.clear_caches()

@@ -1,4 +1,4 @@
-"""What a person sees of a run of the tests: one line while they run, and one that says what was run and what was not."""
+"""What a person sees of the tests: a line of progress, and at the end one that says what was run and what was not."""
 
 import collections
 import re
@@ -71,7 +71,9 @@ class Progress:
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
         """The last line of all."""
-        parts = [f"{self._outcomes[outcome]:,} {outcome}" for outcome in ("passed", "failed") if self._outcomes[outcome]]
+        parts = [
+            f"{self._outcomes[outcome]:,} {outcome}" for outcome in ("passed", "failed") if self._outcomes[outcome]
+        ]
         if self._reasons:
             reasons = "; ".join(f"{count:,} {_plain(why)}" for why, count in self._reasons.most_common())
             parts.append(f"{self._outcomes['skipped']:,} skipped ({reasons})")

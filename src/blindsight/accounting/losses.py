@@ -15,6 +15,7 @@ from dp_accounting.pld import privacy_loss_distribution as upstream_pld
 from dp_accounting.pld.common import DifferentialPrivacyParameters
 from dp_accounting.rdp import rdp_privacy_accountant as upstream_rdp
 
+from blindsight.accounting import sampled_gaussian
 from blindsight.accounting.events import (
     Event,
     FixedSize,
@@ -100,12 +101,7 @@ def _(event: Poisson, relation: Relation, interval: float) -> Distribution:
     if event.rate == 0:
         return upstream_pld.identity(value_discretization_interval=interval)
     if isinstance(noise, Gaussian):  # here the library's own `replace` is right: it moves the sum by 2S
-        return upstream_pld.from_gaussian_mechanism(
-            noise.noise_multiplier,
-            sampling_prob=event.rate,
-            neighboring_relation=_UPSTREAM[relation],
-            value_discretization_interval=interval,
-        )
+        return sampled_gaussian.poisson(noise.noise_multiplier, event.rate, relation, interval)
     if isinstance(noise, Laplace) and not noise.discrete and relation is Relation.ADD_OR_REMOVE:
         return upstream_pld.from_laplace_mechanism(
             noise.noise_multiplier, sampling_prob=event.rate, value_discretization_interval=interval
@@ -117,13 +113,8 @@ def _(event: Poisson, relation: Relation, interval: float) -> Distribution:
 def _(event: TruncatedPoisson, relation: Relation, interval: float) -> Distribution:
     if not isinstance(event.event, Gaussian):
         raise _unknown(event)
-    return upstream_pld.from_truncated_subsampled_gaussian_mechanism(
-        event.population,
-        event.rate,
-        event.limit,
-        event.event.noise_multiplier,
-        neighboring_relation=_UPSTREAM[relation],
-        value_discretization_interval=interval,
+    return sampled_gaussian.truncated_poisson(
+        event.event.noise_multiplier, event.population, event.rate, event.limit, relation, interval
     )
 
 
