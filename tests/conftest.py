@@ -8,6 +8,8 @@ makes of a program then differs in the last bits from what users get; `make test
 
 import atexit
 import contextlib
+import ctypes
+import functools
 import gc
 import math
 import os
@@ -34,6 +36,7 @@ os.environ |= {
     "XDG_CACHE_HOME": _scratch.name,
     "JAX_NUMPY_DTYPE_PROMOTION": "strict",
     "JAX_NUMPY_RANK_PROMOTION": "raise",
+    "MALLOC_ARENA_MAX": "2",  # for workers and other processes that begin from here
 }
 if os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") != "0":
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
@@ -76,6 +79,8 @@ def forget_compiled_code() -> Generator[None]:
     if (jax := sys.modules.get("jax")) is not None:
         jax.clear_caches()
         gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # glibc gives back what is free only when asked to
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(autouse=True)
@@ -133,8 +138,6 @@ def optimised() -> Generator[None]:
 @pytest.fixture
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Generators are fitted in a few steps: how good their samples look is measured in experiments."""
-    import functools
-
     from blindsight.algorithms import moments
 
     monkeypatch.setattr(moments, "fit", functools.partial(moments.fit, steps=50))

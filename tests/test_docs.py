@@ -20,9 +20,15 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
+COMPUTING = ("inspection.md", "labelling.md")  # longer than compiling
+
+
+@pytest.mark.usefixtures("few_steps")
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
-def test_python_on_the_page_runs(page, tmp_path, monkeypatch):
+def test_python_on_the_page_runs(page, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
+    if page.name in COMPUTING:
+        request.getfixturevalue("optimised")
     names: dict[str, object] = {}
     for block in blocks(page, "python"):
         exec(compile(block, str(page), "exec"), names)

@@ -61,7 +61,7 @@ def inspect(tmp_path: Path, people: Population, arms: Any = None, **more: Any) -
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch):
     """How good samples look is measured elsewhere: here a generator is fitted in a few steps."""
-    monkeypatch.setattr(reading.moments, "fit", functools.partial(moments.fit, steps=50))
+    monkeypatch.setattr(reading.moments, "fit", functools.partial(moments.fit, steps=20))
 
 
 def entries(tmp_path: Path, population: str) -> list[Any]:
@@ -245,7 +245,7 @@ def test_noise_is_in_what_is_kept(tmp_path):
     assert all(f.effect != g.effect for f, g in zip(one.findings[:5], other.findings[:5], strict=True))
 
 
-TRAINING = Training(rounds=4, cohort=40, batch_size=8, generator_steps=1)
+TRAINING = Training(rounds=2, cohort=40, batch_size=8, generator_steps=1)
 
 
 @jax.numpy_dtype_promotion("standard")  # which Optax needs

@@ -266,7 +266,7 @@ shapes = st.sampled_from([(), (0,), (1,), (3,), (2, 2), (0, 3)])
 
 
 @both
-@laws
+@settings(laws, max_examples=12)  # each compiles anew
 @given(first=st.lists(shapes, max_size=4), second=shapes)
 def test_structure_shapes_and_type_are_kept_and_no_coordinate_is_left_bare(sampler, first, second):
     mechanism = gaussian(1.0, sampler=sampler)

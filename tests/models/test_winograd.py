@@ -25,11 +25,18 @@ def _expected(x, weight, kernel, padding="VALID"):
 @pytest.mark.parametrize(("height", "width"), [(6, 6), (5, 7), (13, 10), (30, 11)])
 def test_it_is_the_convolution_and_has_its_gradients(kernel, height, width):
     x, weight = _drawn(kernel, height, width)
-    expected, pull = jax.vjp(lambda x, weight: _expected(x, weight, kernel), x, weight)
-    found, pull_found = jax.vjp(lambda x, weight: winograd(x, weight, kernel), x, weight)
+    towards = jnp.asarray(np.random.default_rng(0).normal(size=_expected(x, weight, kernel).shape), jnp.float32)
+
+    def with_gradients(convolution):
+        def value_and_pulled(x, weight):
+            value, pull = jax.vjp(lambda x, weight: convolution(x, weight, kernel), x, weight)
+            return value, pull(towards)
+
+        return jax.jit(value_and_pulled)(x, weight)
+
+    (expected, pulled), (found, pulled_found) = with_gradients(_expected), with_gradients(winograd)
     np.testing.assert_allclose(found, expected, atol=5e-5)
-    towards = jnp.asarray(np.random.default_rng(0).normal(size=expected.shape), jnp.float32)
-    for got, wanted in zip(pull_found(towards), pull(towards), strict=True):
+    for got, wanted in zip(pulled_found, pulled, strict=True):
         np.testing.assert_allclose(got, wanted, atol=2e-5 * float(jnp.abs(wanted).max()))
 
 
@@ -41,7 +48,7 @@ def test_gradients_of_gradients_are_right_as_a_critics_penalty_needs_them():
             found = jax.grad(lambda x: jnp.sum(jnp.tanh(convolution(x, weight))))(x)
             return jnp.sum(jnp.square(found))
 
-        return jax.grad(slope)(weight)
+        return jax.jit(jax.grad(slope))(weight)
 
     wanted = penalty(lambda x, weight: _expected(x, weight, 3))
     np.testing.assert_allclose(
