@@ -58,3 +58,19 @@ def test_truncated_poisson_is_the_librarys(population, rate, limit, relation):
     )
     ours = sampled_gaussian.truncated_poisson(1.5, population, rate, limit, relation, INTERVAL)
     assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("rate", [1e-4, 0.1, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("noise_multiplier", [0.6, 1.0, 5.0])
+def test_losses_rounded_down_are_the_librarys(noise_multiplier, rate):
+    theirs = library.from_gaussian_mechanism(
+        noise_multiplier,
+        sampling_prob=rate,
+        pessimistic_estimate=False,
+        use_connect_dots=False,
+        value_discretization_interval=INTERVAL,
+    )
+    ours = sampled_gaussian.optimistic_poisson(noise_multiplier, rate, INTERVAL)
+    assert_same(ours, theirs)
+    upper = sampled_gaussian.poisson(noise_multiplier, rate, Relation.ADD_OR_REMOVE, INTERVAL)
+    assert ours.get_delta_for_epsilon(1.0) <= upper.get_delta_for_epsilon(1.0)

@@ -22,11 +22,10 @@ from typing import Protocol
 
 import numpy as np
 from dp_accounting import get_epsilon_gaussian
-from dp_accounting.pld import privacy_loss_distribution as upstream_pld
 from dp_accounting.rdp import rdp_privacy_accountant as upstream_rdp
 from scipy import optimize, special, stats
 
-from blindsight.accounting import losses
+from blindsight.accounting import losses, sampled_gaussian
 from blindsight.accounting.events import (
     Event,
     FixedSize,
@@ -132,12 +131,8 @@ def fixed_size_lower(event: Event, delta: float) -> float:
     largest = epsilon(event, delta, Relation.REPLACE).epsilon
     interval = max(_FINEST_INTERVAL / 2, shift * (shift / 2 + 9) / 5e5, largest / 5e6)
     parts = [
-        upstream_pld.from_gaussian_mechanism(
-            noise.noise_multiplier / 2,
-            sampling_prob=leaf.cohort / leaf.population,
-            pessimistic_estimate=False,
-            use_connect_dots=False,
-            value_discretization_interval=interval,
+        sampled_gaussian.optimistic_poisson(
+            noise.noise_multiplier / 2, leaf.cohort / leaf.population, interval
         ).self_compose(leaves[leaf])
         for leaf, noise in rounds.items()
     ]

@@ -17,7 +17,7 @@ from scipy import stats
 
 from blindsight.accounting.events import Relation
 
-__all__ = ["poisson", "truncated_poisson"]
+__all__ = ["optimistic_poisson", "poisson", "truncated_poisson"]
 
 
 def poisson(noise_multiplier: float, rate: float, relation: Relation, interval: float) -> PrivacyLossDistribution:
@@ -44,6 +44,12 @@ def truncated_poisson(
     return poisson(noise_multiplier / 2, drawn, Relation.REPLACE, interval).compute_mixture(untouched, truncated)
 
 
+def optimistic_poisson(noise_multiplier: float, rate: float, interval: float) -> PrivacyLossDistribution:
+    """As `poisson` under add-or-remove, but with every loss rounded down: for lower bounds."""
+    sides = (AdjacencyType.REMOVE, AdjacencyType.ADD) if rate < 1 else (AdjacencyType.REMOVE,)
+    return PrivacyLossDistribution(*(_masses_rounded_down(noise_multiplier, rate, side, interval) for side in sides))
+
+
 def _masses(noise_multiplier: float, rate: float, side: AdjacencyType, interval: float) -> Any:
     kind = _GaussianLoss if rate < 1 else GaussianPrivacyLoss
     loss = kind(noise_multiplier, sampling_prob=rate, adjacency_type=side)
@@ -51,6 +57,23 @@ def _masses(noise_multiplier: float, rate: float, side: AdjacencyType, interval:
     low, high = math.floor(bounds.epsilon_lower / interval), math.ceil(bounds.epsilon_upper / interval)
     deltas = loss.get_delta_for_epsilon(np.arange(low, high + 1) * interval)
     return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, low, high, deltas)
+
+
+def _masses_rounded_down(noise_multiplier: float, rate: float, side: AdjacencyType, interval: float) -> Any:
+    """The probability of each multiple of `interval`, standing for all losses up to the next ("privacy buckets")."""
+    loss = _GaussianLoss(noise_multiplier, sampling_prob=rate, adjacency_type=side, pessimistic_estimate=False)
+    tail = loss.privacy_loss_tail()
+    highest = math.floor(loss.privacy_loss(tail.lower_x_truncation) / interval)
+    lowest = loss.privacy_loss(tail.upper_x_truncation)
+    buckets = np.arange(highest, math.floor(lowest / interval) - 1, -1)
+    buckets = buckets[buckets * interval > lowest]
+    edges = [[tail.lower_x_truncation], loss.cutoffs(buckets * interval), [tail.upper_x_truncation]]
+    reached: Any = loss.mu_upper_cdf(np.concatenate(edges))
+    masses = dict(zip([*buckets.tolist(), highest - len(buckets)], np.diff(reached).tolist(), strict=True))
+    for value, mass in tail.tail_probability_mass_function.items():  # rounded down, so that none of them is infinite
+        step = math.floor(value / interval)
+        masses[step] = masses.get(step, 0.0) + float(mass)
+    return pld_pmf.create_pmf(masses, interval, 0.0, pessimistic_estimate=False)
 
 
 class _GaussianLoss(GaussianPrivacyLoss):
@@ -61,26 +84,29 @@ class _GaussianLoss(GaussianPrivacyLoss):
             return super().get_delta_for_epsilon(epsilon)
         epsilons: np.ndarray = np.asarray(epsilon, float)
         deltas, edge = np.zeros_like(epsilons), math.log1p(-self.sampling_prob)
+        inside = np.ones_like(epsilons, bool)
         if self.adjacency_type is AdjacencyType.ADD:
             inside = epsilons < -edge  # beyond, the divergence is zero
-            reached = self._cutoffs_add(epsilons[inside])
         elif self.adjacency_type is AdjacencyType.REMOVE:
             inside = epsilons > edge
             deltas[~inside] = -np.expm1(epsilons[~inside])
-            reached = self._cutoffs_remove(epsilons[inside])
-        else:
-            inside = np.ones_like(epsilons, bool)
-            reached = self._cutoffs_replace(epsilons)
+        reached = self.cutoffs(epsilons[inside])
         lower: Any = self.mu_lower_log_cdf(reached)
         deltas[inside] = self.mu_upper_cdf(reached) - np.exp(epsilons[inside] + lower)
         return np.clip(deltas, 0, 1)
 
-    def _cutoffs_add(self, losses: np.ndarray) -> np.ndarray:
-        """Up to which output the loss is at least each of `losses`, where a client is added."""
-        return self.sensitivity + self._cutoffs_unsampled(-self._log_unsampled(-losses))
-
-    def _cutoffs_remove(self, losses: np.ndarray) -> np.ndarray:
-        return self._cutoffs_unsampled(self._log_unsampled(losses))
+    def cutoffs(self, losses: np.ndarray) -> np.ndarray:
+        """Up to which output the privacy loss is at least each of `losses`."""
+        if self.adjacency_type is AdjacencyType.REPLACE:
+            return self._cutoffs_replace(losses)
+        if self.sampling_prob == 1.0:
+            unsampled = losses
+        elif self.adjacency_type is AdjacencyType.ADD:
+            unsampled = -self._log_unsampled(-losses)
+        else:
+            unsampled = self._log_unsampled(losses)
+        shift = self.sensitivity if self.adjacency_type is AdjacencyType.ADD else 0.0
+        return shift - 0.5 * self.sensitivity - unsampled * self._standard_deviation**2 / self.sensitivity
 
     def _cutoffs_replace(self, losses: np.ndarray) -> np.ndarray:
         rate, std = self.sampling_prob, self._standard_deviation
@@ -91,9 +117,6 @@ class _GaussianLoss(GaussianPrivacyLoss):
             term = log_alpha + log_sinh
         asinh = -np.sign(losses) * np.logaddexp(0.5 * np.logaddexp(0, 2 * term), term)
         return std**2 / self.sensitivity * (asinh - losses / 2)
-
-    def _cutoffs_unsampled(self, losses: np.ndarray) -> np.ndarray:
-        return -0.5 * self.sensitivity - losses * self._standard_deviation**2 / self.sensitivity
 
     def _log_unsampled(self, losses: np.ndarray) -> np.ndarray:
         """log(1 + (e^loss - 1) / rate): the loss without sampling that becomes `losses` with it; -inf at the edge."""
