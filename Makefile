@@ -6,7 +6,7 @@ PYTHON ?= python3.13 python3.12 python3.11 python3 python
 MODULES ?=
 BIN := .venv/bin
 READY := .venv/.ready
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile
 PYTEST := $(BIN)/python -m pytest -qq -n auto --dist loadfile
 SUITABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 
