@@ -18,7 +18,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ import pytest
 from browser import CHROMIUM, Browser
 from hypothesis import settings
 from progress import Progress
+from waiting import HANG_S, until
 
 _scratch = tempfile.TemporaryDirectory(prefix="blindsight-tests-")
 atexit.register(_scratch.cleanup)
@@ -208,23 +208,25 @@ class RedisServer:
     """A real Redis of the tests' own, on a free port of this machine, that keeps nothing on disk."""
 
     def __init__(self, *options: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
         self._options = options
-        self.address = f"redis://127.0.0.1:{self.port}/0"
-        self.start()
+        for _ in range(20):  # Redis takes no port of the system's choice, and somebody may be quicker
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                self.port = free.getsockname()[1]
+            self.address = f"redis://127.0.0.1:{self.port}/0"
+            if self.start():
+                return
+        raise OSError("redis-server does not start")
 
-    def start(self) -> None:
+    def start(self) -> bool:
         words = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", *self._options]
         self.process = subprocess.Popen(["redis-server", *words], stdout=subprocess.DEVNULL, cwd=_scratch.name)
-        until = time.monotonic() + 20
-        while time.monotonic() < until:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
-            except OSError:
-                time.sleep(0.02)
-        raise TimeoutError("redis-server did not start")
+        until(lambda: self._answers() or self.process.poll() is not None)
+        return self.process.poll() is None
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), HANG_S):
+            return True
+        return False
 
     def stop(self) -> None:
         self.process.kill()

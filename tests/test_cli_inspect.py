@@ -21,6 +21,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return (2 if refusal else done.exit_code), done.stdout, refusal or done.stderr
 
 
+@pytest.mark.slow  # it trains a network first; test_demo.py asks the same of the library
 @pytest.mark.usefixtures("few_steps", "optimised")
 def test_it_finds_who_fails_and_why_and_pays_for_it(tmp_path):
     about = ["--clients", "120", "--fault", "invert:0.5", "--low", "0.5", "--high", "0.9", "--suspect", "invert"]

@@ -75,12 +75,3 @@ def test_links_between_pages_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} -> {target}"
-
-
-@pytest.mark.parametrize(
-    "paper", ["002", "003", pytest.param("000", marks=pytest.mark.slow), pytest.param("001", marks=pytest.mark.slow)]
-)
-def test_the_page_of_tables_is_what_the_command_prints(paper):
-    from blindsight.accounting.tables import build
-
-    assert build(paper).to_markdown().strip() in (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ import functools
 import io
 import json
 import math
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -35,6 +36,12 @@ def test_every_row_is_there_and_progress_is_told(paper: str):
     assert len(table.rows) == len(table.data)
     assert seen == [(done, len(table.rows)) for done in range(1, len(table.rows) + 1)]
     assert (table.paper, table.title) == (paper, PAPERS[paper])
+
+
+@every_paper
+def test_the_page_of_the_documentation_has_the_table(paper: str):
+    page = Path(__file__).parents[2] / "docs" / "tables.md"
+    assert built(paper)[0].to_markdown().strip() in page.read_text(encoding="utf-8")
 
 
 @every_paper

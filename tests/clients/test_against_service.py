@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,10 +89,8 @@ def test_a_page_of_an_allowed_origin_trains_it_too(browser, service, origin):
     """
     browser.open(f"{origin}/package.json")
     browser.ask(script.replace("ADDRESS", repr(service.address)).replace("TOKEN", repr(TOKEN)) + "; 0")
-    deadline = time.monotonic() + 20
-    while (sent := browser.ask("window.sent")) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    browser.until("window.sent !== undefined")
+    sent = browser.ask("window.sent")
     assert isinstance(sent, list), sent
     kept = [decode(instance) for instance in instances(service)]
     assert any(np.array_equal(np.array(sent, np.float32), instance) for instance in kept)

@@ -3,7 +3,6 @@
 import io
 import json
 import string
-import time
 import tracemalloc
 from typing import Any
 
@@ -179,7 +178,6 @@ def test_a_wrong_draw_is_noticed():
 
 
 def test_a_million_clients_cost_no_object_each():
-    began = time.process_time()
     sizes = np.arange(1_000_000) % 3
     tracemalloc.start()
     population = Population({"x": np.zeros(int(sizes.sum()), np.float32)}, sizes=sizes, name="many")
@@ -189,7 +187,6 @@ def test_a_million_clients_cost_no_object_each():
     assert some.size == 500_000
     assert population.examples(np.arange(100_000))["x"].shape == (sizes[:100_000].sum(),)
     assert objects < 10_000
-    assert time.process_time() - began < 10
 
 
 def test_ranges_are_those_of_python():

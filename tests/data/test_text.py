@@ -195,8 +195,8 @@ def test_other_fields_are_refused_in_one_sentence():
 def test_ten_thousand_words_cover_real_text():
     try:
         people = dataset("stackexchange").select(np.arange(300))
-    except InvalidInput as absent:
-        pytest.skip(str(absent))
+    except InvalidInput:
+        pytest.skip("need real data sets: blindsight data get NAME")
     split = split_sentences(people)
     numbered = word_tokens(split, Vocabulary.most_frequent(people), length=20).columns["tokens"]
     words = numbered[numbered > END]

@@ -4,7 +4,6 @@ Screenshots go to $BLINDSIGHT_ARTEFACTS where that is set.
 """
 
 import base64
-import time
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +82,7 @@ def test_the_size_is_one_for_all_grids(opened):
 
 def test_grids_scroll_together(opened):
     opened.ask("document.querySelectorAll('.tiles')[0].scrollTop = 120")
-    for _ in range(100):
-        if opened.ask("document.querySelectorAll('.tiles')[1].scrollTop") == 120:
-            break
-        time.sleep(0.02)
-    assert opened.ask("document.querySelectorAll('.tiles')[1].scrollTop") == 120
+    opened.until("document.querySelectorAll('.tiles')[1].scrollTop === 120")
 
 
 def test_keys_walk_the_grid_and_enlarge_a_pair(opened):

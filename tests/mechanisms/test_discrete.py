@@ -21,7 +21,7 @@ from blindsight.mechanisms.gaussian import gaussian
 from blindsight.mechanisms.laplace import laplace
 from blindsight.trees import BoundedSum
 
-pytestmark = pytest.mark.timeout(30)  # a sampler that never accepts would draw for ever
+pytestmark = pytest.mark.timeout(120)  # a sampler that never accepts would draw for ever
 
 Sampler = Callable[[int, int, Stream], np.ndarray]
 SAMPLERS: dict[str, Sampler] = {"gaussian": discrete_gaussian, "laplace": discrete_laplace}

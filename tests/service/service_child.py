@@ -1,5 +1,6 @@
 """A service in a process of its own: `python service_child.py ADDRESS_OF_REDIS|memory FOLDER PORT TASK.json`."""
 
+import logging
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from blindsight.service import Settings, serve
 
 if __name__ == "__main__":
     store, folder, port, task = sys.argv[1:]
+    logging.basicConfig(level=logging.INFO)
     serve(
         Settings(
             store=store,

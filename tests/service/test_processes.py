@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx2 as httpx
 import numpy as np
 import pytest
+from waiting import HANG_S, until
 
 from blindsight.errors import BlindsightError
 from blindsight.service import Settings, running, snapshots
@@ -28,29 +29,36 @@ class Processes:
     """Services on one port, and clients that ask it all the time."""
 
     def __init__(self, store: str, folder: Path, task) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self._held = socket.socket()  # several processes share a port: it stays ours while none of them listens
+        self.port = 0
+        if store != "memory":
+            self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            self._held.bind(("127.0.0.1", 0))
+            self.port = self._held.getsockname()[1]
         self.store, self.folder, self.task = store, folder, folder.parent / "task.json"
         self.task.write_text(json.dumps(task.to_dict()), encoding="utf-8")
-        self.address, self.running = f"http://127.0.0.1:{self.port}", []
+        self.address, self.running, self.errors = f"http://127.0.0.1:{self.port}", [], folder.parent / "errors.txt"
         self.answers: Counter[object] = Counter()
         self.moved = 0.0
 
     def start(self) -> subprocess.Popen:
         tokens = {"BLINDSIGHT_ADMIN_TOKEN": ADMIN, "BLINDSIGHT_MODEL_TOKENS": f"phishing={CLIENT}"}
         words = [sys.executable, str(CHILD), self.store, str(self.folder), str(self.port), str(self.task)]
-        with open(self.folder.parent / "errors.txt", "ab") as errors:
+        with open(self.errors, "wb" if self.port == 0 else "ab") as errors:
             process = subprocess.Popen(words, env=os.environ | tokens, stderr=errors)
         self.running.append(process)
         return process
 
     def wait(self) -> None:
-        for _ in range(600):
-            with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{self.address}/readyz").status_code == 200:
-                    return
-            time.sleep(0.05)
-        raise TimeoutError((self.folder.parent / "errors.txt").read_text())
+        if self.port == 0:
+            until(lambda: b"listening at " in self.errors.read_bytes())
+            self.address = self.errors.read_text().partition("listening at ")[2].split()[0]
+        until(lambda: self.answers_with("/readyz", 200))
+
+    def answers_with(self, path: str, status: int) -> bool:
+        with contextlib.suppress(httpx.TransportError):
+            return httpx.get(f"{self.address}{path}").status_code == status
+        return False
 
     def begin_at(self, weight: float) -> None:
         """Far from zero, so that a model that was lost would be noticed."""
@@ -62,6 +70,7 @@ class Processes:
         for process in self.running:
             process.kill()
             process.wait()
+        self._held.close()
 
     def admin(self, path: str) -> dict:
         for _ in range(100):
@@ -94,15 +103,11 @@ class Processes:
 
     def client(self) -> httpx.Client:
         base = f"{self.address}/v1/models/phishing"
-        return httpx.Client(base_url=base, headers={"Authorization": f"Bearer {CLIENT}"}, timeout=10)
+        return httpx.Client(base_url=base, headers={"Authorization": f"Bearer {CLIENT}"}, timeout=HANG_S)
 
     def until_taken(self, more: int) -> None:
         wanted = self.answers[202] + more
-        for _ in range(600):
-            if self.answers[202] >= wanted:
-                return
-            time.sleep(0.05)
-        raise TimeoutError(f"{self.answers} {(self.folder.parent / 'errors.txt').read_text()}")
+        until(lambda: self.answers[202] >= wanted)
 
 
 def pair(client: httpx.Client) -> int:
@@ -139,7 +144,9 @@ def test_a_service_that_is_killed_goes_on_from_its_snapshot(processes):
     service.begin_at(0.5)
     with service.load():
         service.until_taken(50)
-        time.sleep(0.5)
+        until(lambda: snapshots.names(service.folder) == ["phishing"])
+        kept = snapshots.read(service.folder, "phishing")
+        until(lambda: snapshots.read(service.folder, "phishing") != kept)  # one of after the beginning
         process.kill()
         process.wait()
         record, instances = snapshots.read(service.folder, "phishing")
@@ -153,7 +160,7 @@ def test_a_service_that_is_killed_goes_on_from_its_snapshot(processes):
 
     average = service.admin("phishing/average")["weights"]
     process.send_signal(signal.SIGTERM)
-    process.wait(20)
+    process.wait(HANG_S)
     _, instances = snapshots.read(service.folder, "phishing")  # everything, to the last update
     assert average == pytest.approx(decode(b"".join(instances)).reshape(20, 3).mean(axis=0, dtype=np.float64))
 
@@ -181,11 +188,11 @@ def test_a_redis_restarted_under_load_is_filled_again(processes, redis_server):
     service.begin_at(0.5)
     with service.load():
         service.until_taken(100)
-        time.sleep(0.5)
+        kept = snapshots.read(service.folder, "phishing")
+        until(lambda: snapshots.read(service.folder, "phishing") != kept)
         redis_server.stop()
-        time.sleep(0.3)
+        until(lambda: service.answers_with("/readyz", 503))
         assert httpx.get(f"{service.address}/healthz").status_code == 200
-        assert httpx.get(f"{service.address}/readyz").status_code == 503
         redis_server.start()
         service.until_taken(100)
     assert service.answers[503] > 0

@@ -5,10 +5,10 @@ import shutil
 import ssl
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
+from waiting import until
 
 from blindsight.algorithms.draw_and_discard import client_update
 from blindsight.keys import reproducible
@@ -41,13 +41,6 @@ def test_a_service_over_tls(serving, certificate, make_task, tmp_path):
         assert client.train([{"https": True, "length": 3, "phishing": False}]).shape == (3,)
     with Client(talk.address, "phishing", TOKEN, unprotected=True, retries=0) as client, pytest.raises(ServiceError):
         client.task()  # nobody it knows has signed that
-
-
-def until(fine, seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not fine():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_services_on_one_redis_see_what_the_other_does(serving, redis_server, tmp_path, make_task):

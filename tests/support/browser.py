@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from waiting import HANG_S, until
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 # Chromium reads commands from descriptor 3 and writes to 4.
@@ -61,7 +63,7 @@ class Browser:
             self.events.append(answer)
 
     def _next(self) -> dict[str, Any]:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + HANG_S
         while b"\0" not in self.buffer:
             ready, _, _ = select.select([self.reader], [], [], max(0, deadline - time.monotonic()))
             part = os.read(self.reader, 1 << 20) if ready else b""
@@ -93,12 +95,9 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text, **more)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
 
-    def until(self, expression: str, seconds: float = 45) -> None:
+    def until(self, expression: str) -> None:
         """Wait until the page agrees."""
-        deadline = time.monotonic() + seconds
-        while not self.ask(expression):
-            assert time.monotonic() < deadline, f"never: {expression}"
-            time.sleep(0.02)
+        until(lambda: self.ask(expression), f"never: {expression}")
 
     def screenshot(self, path: Path, *, whole: bool = False) -> Path:
         data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]

@@ -5,8 +5,6 @@ a plan asks for dozens. These are its formulas on arrays; a test holds every pro
 """
 
 import math
-from collections.abc import Iterable
-from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -79,8 +77,8 @@ def _masses_rounded_down(noise_multiplier: float, rate: float, side: AdjacencyTy
 class _GaussianLoss(GaussianPrivacyLoss):
     """The library's loss of a sampled Gaussian; the hockey-stick divergence takes an array of epsilons in one go."""
 
-    def get_delta_for_epsilon(self, epsilon: float | Iterable[float]) -> Any:
-        if isinstance(epsilon, Number):
+    def get_delta_for_epsilon(self, epsilon: Any) -> Any:
+        if np.ndim(epsilon) == 0:
             return super().get_delta_for_epsilon(epsilon)
         epsilons: np.ndarray = np.asarray(epsilon, float)
         deltas, edge = np.zeros_like(epsilons), math.log1p(-self.sampling_prob)
