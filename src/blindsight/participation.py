@@ -4,12 +4,13 @@
 participation           relation               what must be true in the field
 ======================  =====================  ==============================================================
 `poisson` (default)     add or remove one      each client tosses its own secret coin every round
-`fixed_size`            replace one            the population's size is public, cohorts are drawn uniformly
+`fixed_size`            replace one            cohorts are drawn uniformly, in secret
 `full`                  add or remove one      nothing: every client takes part every round
 `unproven`              add or remove one      no client takes part more than `max_participations` times, and who
                                                else does is independent of it
 ======================  =====================  ==============================================================
 
+The number of clients is public for all of them: a client that is left out leaves an empty place.
 A cohort is drawn from a secret key (`keys.root()`); who is in it must stay secret, or the amplification is void.
 """
 
