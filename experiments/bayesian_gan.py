@@ -31,11 +31,11 @@ import jax
 import matplotlib
 import numpy as np
 import optax
-from scipy import special, stats
 
 from blindsight import inspection, keys, runs, trees
 from blindsight.accounting.bayesian import BayesianConfig, step_cost
-from blindsight.accounting.events import Unit
+from blindsight.accounting.events import Gaussian, Poisson, Relation, Unit
+from blindsight.accounting.gaussian_curve import KnownRounds
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import dp_fedavg
 from blindsight.algorithms.bayesian_gan import bayesian_gan, published_noise_multipliers
@@ -149,25 +149,6 @@ def noise_for_bayesian(epsilon: float, rate: float, rounds: int) -> float:
     return high
 
 
-def by_participations(rate: float, rounds: int, noise: float) -> float:
-    """Plain epsilon if an adversary also knew in which batches a record was: tighter than Renyi's for little noise.
-
-    For every number k of batches it is one Gaussian release at sqrt(k) / noise, and delta is the mean over k.
-    """
-    k = np.arange(1, int(stats.binom.ppf(1 - 1e-12, rounds, rate)) + 1)
-    mu, share = np.sqrt(k) / noise, stats.binom.pmf(k, rounds, rate)
-
-    def delta(epsilon: float) -> float:
-        second = np.exp(np.minimum(0.0, epsilon + special.log_ndtr(-epsilon / mu - mu / 2)))
-        return float(np.sum(share * np.maximum(0.0, special.ndtr(-epsilon / mu + mu / 2) - second))) + 1e-12
-
-    low, high = 0.0, float(mu[-1] ** 2 + 10 * mu[-1] + 50)
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if delta(middle) > DELTA else (low, middle)
-    return high
-
-
 def readings(batch: int, epochs: float, records: int = 60_000) -> dict[str, Any]:
     """What the printed noise promises in plain DP, for every reading of it, over so many epochs."""
     found: dict[str, Any] = {}
@@ -177,7 +158,8 @@ def readings(batch: int, epochs: float, records: int = 60_000) -> dict[str, Any]
             promise = plain(records, rounds, noise, batch).guarantee(delta=DELTA)
             row: dict[str, Any] = {"noise_multiplier": noise, "epsilon": promise.epsilon, "by": promise.accountant}
             if noise < 0.2:
-                row["at most, by participations"] = by_participations(batch / records, rounds, noise)
+                known = KnownRounds.of({Poisson(batch / records, Gaussian(noise)): rounds}, Relation.ADD_OR_REMOVE)
+                row["at most, by participations"] = known and known.epsilon(DELTA)
             found[f"{name}: {std} {reading}"] = row
     return found
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dp_accounting import get_epsilon_gaussian
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -239,11 +240,10 @@ def test_nobody_takes_part_more_often_than_promised(population, share, most, see
         cohort = rule.draw(key=SEED.derive("turn", seed, t), available=available, participated=participated)
         assert np.array_equal(participated, before)
         assert cohort.dtype == np.int64
-        assert len(cohort) <= rule.limit == rule.cohort
+        assert len(cohort) <= rule.limit == population
         assert cohort.tolist() == sorted(set(cohort.tolist()))
         eligible = {i for i in available.tolist() if participated[i] < most}
         assert set(cohort.tolist()) <= eligible
-        assert len(cohort) == min(rule.cohort, len(eligible))  # nobody is sent home without need
         participated[cohort] += 1
     assert participated.max(initial=0) <= most
     [(release, count)] = flatten(rule.event(NOISE, 30)).items()
@@ -251,15 +251,63 @@ def test_nobody_takes_part_more_often_than_promised(population, share, most, see
     assert count == most >= participated.max()
 
 
-def test_of_too_many_every_subset_is_equally_likely():
-    rule = participation.unproven(9, 2, max_participations=3)
-    participated = np.array([0, 3, 2, 0, 4, 1, 0, 0, 3])
-    available = np.array([8, 6, 4, 2, 0, 2])  # of whom 4 and 8 have had their turns
-    cells = list(itertools.combinations([0, 2, 6], 2))
-    arguments: dict[str, Any] = {"available": available, "participated": participated}
-    drawn = [rule.draw(key=SEED.derive("turn", t), **arguments) for t in range(3000)]
-    assert fit(tally(drawn, cells)) > ACCEPT
-    assert fit(tally((np.array([0, 2]) if t % 10 == 0 else c for t, c in enumerate(drawn)), cells)) < REJECT
+def unproven_rounds(rule: Unproven, without: int | None, rounds: int, key: keys.Key) -> np.ndarray:
+    """Who takes part in which round if everyone turns up, or everyone but one."""
+    available = np.array([i for i in range(rule.population) if i != without])
+    participated = np.zeros(rule.population, np.int64)
+
+    def draw(t: int) -> np.ndarray:
+        cohort = rule.draw(key=key.derive("cohort", t), available=available, participated=participated)
+        participated[cohort] += 1
+        return cohort
+
+    return attendance(draw, rounds, rule.population)
+
+
+@laws
+@given(
+    population=st.integers(2, 12),
+    share=st.floats(0.05, 1),
+    most=st.integers(1, 4),
+    who=st.integers(0, 11),
+    seed=st.integers(0, 2**32),
+)
+@example(population=3, share=0.67, most=1, who=0, seed=0)
+def test_one_client_more_changes_nobody_elses_rounds(population, share, most, who, seed):
+    """Neighbouring populations, the same coins: the rounds of all others are the same, in every round to the end."""
+    rule = participation.unproven(population, math.ceil(population * share), max_participations=most)
+    who, key = who % population, SEED.derive("neighbours", seed)
+    there, away = (unproven_rounds(rule, without, 20, key) for without in (None, who))
+    others = np.arange(population) != who
+    assert np.array_equal(there[:, others], away[:, others])
+    assert not away[:, who].any()
+    assert there[:, who].sum() <= most
+
+
+@pytest.mark.parametrize(("cohort", "most", "rounds"), [(99, 1, 1), (60, 2, 5), (100, 3, 4)])
+def test_the_claimed_epsilon_is_that_of_the_sums_that_neighbours_really_make(cohort, most, rounds):
+    """All others send -S, the client +S. Given the coins, the release is a Gaussian about a known mean for either
+    population, so its epsilon is the closed form of the distance between the means, in S over the noise."""
+    rule = participation.unproven(100, cohort, max_participations=most)
+    parts = np.full(100, -1.0)
+    parts[17] = 1.0
+    farthest = 0.0
+    for seed in range(40):
+        rows = (unproven_rounds(rule, without, rounds, SEED.derive("sums", seed)) for without in (None, 17))
+        there, away = (row @ parts for row in rows)
+        farthest = max(farthest, float(np.linalg.norm(there - away)))
+    claimed = accountants.epsilon(rule.event(Gaussian(1.0), rounds), 1e-5, rule.relation).epsilon
+    real = get_epsilon_gaussian(1.0 / farthest, 1e-5)
+    assert real <= claimed <= real * (1 + 1e-6)
+
+
+def test_whoever_turns_up_is_kept_by_a_coin_of_its_own():
+    rule, rounds = participation.unproven(40, 10, max_participations=10**6), 4000
+    everyone, none = np.arange(40), np.zeros(40, np.int64)
+    rows = attendance(lambda t: rule.draw(key=SEED.derive("own", t), available=everyone, participated=none), rounds, 40)
+    assert min(independence(rows, rule.rate).values()) > ACCEPT
+    for wrong in (2 / 3, 0.95, 1.05, 3 / 2):
+        assert independence(rows, rule.rate * wrong)["mean"] < REJECT
 
 
 def turn(rule: Unproven, available: Any, participated: Any) -> list[int]:
@@ -267,14 +315,14 @@ def turn(rule: Unproven, available: Any, participated: Any) -> list[int]:
 
 
 def test_whoever_turns_up_may_be_listed_in_any_way():
-    rule = participation.unproven(5, 3, max_participations=1)
+    rule = participation.unproven(5, 5, max_participations=1)
     nobody = np.zeros(5)
     for available in ([4, 0], (0, 4), np.array([4, 0, 4], np.uint8), np.array([0, 4], np.int32)):
         assert turn(rule, available, nobody) == [0, 4]
     assert turn(rule, [], nobody) == turn(rule, np.array([]), nobody) == turn(rule, np.arange(0), nobody) == []
     assert turn(rule, range(3), nobody) == [0, 1, 2]
     assert turn(rule, np.arange(5), np.ones(5)) == []
-    assert len(turn(rule, np.arange(5), nobody)) == 3
+    assert turn(rule, np.arange(5), nobody) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("available", [[-1], [5], [0, 5], [-1, 2], [0.0, 1.0], [math.nan], [True] * 5, ["0"]])
@@ -321,7 +369,7 @@ def test_a_cohort_is_a_sorted_list_of_clients_up_to_the_limit(rule):
         assert set(cohort.tolist()) <= set(range(50))
     assert max(sizes) <= rule.limit
     assert type(rule.limit) is int
-    varies = isinstance(rule, TruncatedPoissonRounds)
+    varies = isinstance(rule, TruncatedPoissonRounds | Unproven)
     assert (len(sizes) > 1) == varies
     assert varies or sizes == {rule.limit}
 
@@ -455,9 +503,9 @@ def test_a_population_that_does_not_exist_is_refused(make, population):
 
 def test_only_coins_can_have_a_broken_cohort():
     assert participation.poisson(10, 2.5).n_expected == 2.5
-    for make in (MAKERS["fixed"], MAKERS["unproven"]):
-        with pytest.raises(InvalidInput, match=r"cohort must be a whole number, got 2\.5"):
-            make(10, 2.5)
+    assert participation.unproven(10, 2.5, max_participations=1).n_expected == 2.5
+    with pytest.raises(InvalidInput, match=r"cohort must be a whole number, got 2\.5"):
+        MAKERS["fixed"](10, 2.5)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 11])
@@ -493,5 +541,5 @@ def test_whole_numbers_may_be_written_as_floats():
         assert type(rule.population) is int
         assert type(rule.limit) is int
     unproven = participation.unproven(million, 3.0, max_participations=2.0)  # type: ignore[arg-type]
-    assert [type(x) for x in (unproven.population, unproven.cohort, unproven.max_participations)] == [int] * 3
+    assert [type(x) for x in (unproven.population, unproven.max_participations)] == [int] * 2
     assert participation.fixed_size(10, 3.0).draw(key=SEED).size == 3  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,10 +56,10 @@ def test_a_participation_that_does_not_exist_is_refused():
 
 def test_a_cohort_of_exact_size_is_a_whole_number():
     assert changed(cohort=2.5).sampling.n_expected == 2.5
-    for participation in ("fixed", "unproven"):
-        assert changed(cohort=20.0, participation=participation).sampling.limit == 20
-        with pytest.raises(InvalidInput, match="whole number"):
-            changed(cohort=2.5, participation=participation)
+    assert changed(cohort=2.5, participation="unproven").sampling.n_expected == 2.5
+    assert changed(cohort=20.0, participation="fixed").sampling.limit == 20
+    with pytest.raises(InvalidInput, match="whole number"):
+        changed(cohort=2.5, participation="fixed")
 
 
 def test_whole_numbers_may_be_written_as_floats():
@@ -172,6 +173,23 @@ def test_the_guarantee_says_what_it_rests_on(participation: ParticipationName):
     assert any("drawn uniformly" in words for words in found.assumptions) == (participation == "fixed")
     assert any("claims nothing" in words for words in found.assumptions) == (participation == "unproven")
     assert any("does not depend on" in words for words in found.assumptions) == (participation == "unproven")
+
+
+@pytest.mark.parametrize("unit", [Unit.CLIENT, Unit.EXAMPLE])
+def test_every_participation_says_alike_that_the_number_of_units_is_public(unit: Unit):
+    """Sums are divided by it and pages print it, so one more or less of them is no secret, under any relation."""
+    said: set[str] = set()
+    for name in NAMES:
+        found = changed(participation=name, unit=unit).guarantee(delta=1e-5)
+        [sentence] = [words for words in found.assumptions if f"the number of {unit}s is public" in words]
+        said.add(sentence)
+        assert sentence in found.explain()
+        assert sentence in json.loads(json.dumps(found.to_dict()))["assumptions"]
+        assert sentence in plan(changed(participation=name, unit=unit), delta=1e-5).to_dict()["assumptions"]
+    assert len(said) == 1
+    page = " ".join((Path(__file__).parents[1] / "docs" / "privacy.md").read_text(encoding="utf-8").split())
+    assert "the number of clients is public" in page
+    assert not any("is public" in words for words in changed(noise_multiplier=0.0).guarantee(delta=1e-5).assumptions)
 
 
 def test_a_limit_per_client_is_worth_its_rounds_only():

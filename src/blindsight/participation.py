@@ -4,11 +4,13 @@
 participation           relation               what must be true in the field
 ======================  =====================  ==============================================================
 `poisson` (default)     add or remove one      each client tosses its own secret coin every round
-`fixed_size`            replace one            the population's size is public, cohorts are drawn uniformly
+`fixed_size`            replace one            cohorts are drawn uniformly, in secret
 `full`                  add or remove one      nothing: every client takes part every round
-`unproven`              add or remove one      no client takes part more than `max_participations` times
+`unproven`              add or remove one      no client takes part more than `max_participations` times, and who
+                                               else does is independent of it
 ======================  =====================  ==============================================================
 
+The number of clients is public for all of them: a client that is left out leaves an empty place.
 A cohort is drawn from a secret key (`keys.root()`); who is in it must stay secret, or the amplification is void.
 """
 
@@ -155,40 +157,50 @@ class Full:
 
 @dataclasses.dataclass(frozen=True)
 class Unproven:
-    """Whoever turns up, at most `cohort` a round and each client at most `max_participations` times.
+    """Whoever turns up and wins a coin of its own, each client at most `max_participations` times.
 
     For a server that cannot prove how its clients came to be chosen (charging, idle, on wi-fi: Ramaswamy et al. 2020,
-    Section V-A). No amplification is claimed; a client is affected by its own rounds alone, of which there are at most
-    `max_participations`, whatever the order or the reason.
+    Section V-A). No amplification is claimed.
+
+    **Why a round costs one bound S.** Whether a client is kept depends on its own coin and its own history alone. There
+    is no cap on the count: a cap would make room for somebody else whenever a client stays away, in this round and,
+    through the limit per client, in later ones, and such a pair of sums is 2S apart. So with one client more or less
+    every other client takes part in exactly the same rounds, and sums differ by that client's part, in its own rounds
+    only, of which there are at most `max_participations`.
     """
 
     population: int
-    cohort: int
+    cohort: float
     max_participations: int
     relation: Relation = dataclasses.field(default=Relation.ADD_OR_REMOVE, init=False)
 
     def __post_init__(self) -> None:
         _check(self.population, self.cohort)
-        _make_whole(self, "population", "cohort", "max_participations")
+        _make_whole(self, "population", "max_participations")
         if not self.max_participations >= 1:
             raise InvalidInput(f"max_participations must be at least 1, got {self.max_participations}")
 
     @property
+    def rate(self) -> float:
+        """The probability with which an eligible client is kept; it does not depend on how many there are."""
+        return self.cohort / self.population
+
+    @property
     def n_expected(self) -> float:
-        """The cohort size asked for; a smaller turn-out is not divided away."""
+        """The expected cohort if everyone is eligible; a smaller turn-out is not divided away."""
         return float(self.cohort)
 
     @property
     def limit(self) -> int:
-        """The cohort size."""
-        return self.cohort
+        """The population: the count has no cap."""
+        return self.population
 
     def event(self, release: Event, rounds: int = 1) -> Event:
         """`release`, as often as one client can be in it."""
         return Repeated(release, min(rounds, self.max_participations))
 
     def draw(self, *, key: Key, available: np.ndarray, participated: np.ndarray) -> np.ndarray:
-        """At most `cohort` of the `available` indices, leaving out whoever has used up its participations.
+        """Those of the `available` indices that win their coin, leaving out whoever has used up its participations.
 
         `participated[i]` counts the rounds client `i` has been in; the caller keeps it, in the checkpoint too.
         """
@@ -198,10 +210,8 @@ class Unproven:
         if who.size and not (who.dtype.kind in "iu" and who[0] >= 0 and who[-1] < self.population):
             raise InvalidInput(f"available must list clients by their indices, 0 to {self.population - 1}")
         who = who.astype(np.int64)
-        eligible = who[participated[who] < self.max_participations]
-        if len(eligible) <= self.cohort:
-            return eligible
-        return np.sort(eligible[key.stream().subset(len(eligible), self.cohort)])
+        coins = key.stream().bernoulli(self.rate, self.population)  # everyone's, so that client i has coin i
+        return who[coins[who] & (participated[who] < self.max_participations)]
 
 
 def poisson(population: int, cohort: float, *, limit: int | None = None) -> TruncatedPoissonRounds:
@@ -226,7 +236,7 @@ def full(population: int) -> Full:
     return Full(population)
 
 
-def unproven(population: int, cohort: int, *, max_participations: int) -> Unproven:
+def unproven(population: int, cohort: float, *, max_participations: int) -> Unproven:
     """Participation that the server cannot prove anything about, except an upper limit per client."""
     return Unproven(population, cohort, max_participations)
 

@@ -63,7 +63,7 @@ class Privacy:
             raise InvalidInput(f"noise_multiplier must be 0 or more, got {self.noise_multiplier}")
         participation.poisson(self.population, self.cohort)  # refuses what makes no sense, whatever is made of it
         object.__setattr__(self, "population", int(self.population))
-        if self.participation in ("fixed", "unproven") and self.cohort != int(self.cohort):
+        if self.participation == "fixed" and self.cohort != int(self.cohort):
             raise InvalidInput(f"a cohort of exact size must be a whole number, got {self.cohort}")
 
     @classmethod
@@ -88,7 +88,7 @@ class Privacy:
         if self.participation == "full":
             return participation.full(self.population)
         often = self.rounds if self.max_participations is None else self.max_participations
-        return participation.unproven(self.population, int(self.cohort), max_participations=often)
+        return participation.unproven(self.population, self.cohort, max_participations=often)
 
     @property
     def relation(self) -> Relation:
@@ -273,7 +273,7 @@ def plan(privacy: Privacy, *, delta: float, as_published: bool = False, group: i
 
 
 def _alternative(privacy: Privacy, name: ParticipationName, delta: float) -> Alternative:
-    cohort = _whole(privacy.cohort) if name in ("fixed", "unproven") else privacy.cohort
+    cohort = _whole(privacy.cohort) if name == "fixed" else privacy.cohort
     other = dataclasses.replace(privacy, participation=name, cohort=cohort)
     epsilon = accountants.epsilon(other.event, delta, other.relation).epsilon
     return Alternative(epsilon, accountants.fixed_size_lower(other.event, delta) if name == "fixed" else None)

@@ -524,7 +524,7 @@ def test_the_fast_path_of_a_limit_agrees_with_the_exact_mixture():
     assert ideal == {Poisson(0.05, Gaussian(8.0)): 10}
     assert 0 < slack.failure <= 1e-9
     assert slack.failure == close(10 * stats.binom.sf(35, 199, 0.05), rel=1e-12)
-    assert slack.total_variation == 0
+    assert slack.kl == 0
     fast = epsilon(Repeated(event, 10), 1e-6).epsilon
     exact = accountants._curve(rounds, 1e-6, ADD).epsilon(1e-6)
     assert fast == close(exact, rel=1e-3)
@@ -569,7 +569,7 @@ ROWS = {
     "T13c": (2_000_000, 1000, 1.0, 1000, 5.00e-9, 0.1604, 0.1839, 5.187, 6.832),
     "T13d": (1_930_588, 1000, 1.0, 1000, 5.18e-9, 0.1659, 0.1904, 5.226, 6.997),
     "S5": (342_477, 5000, 1.0, 2000, 2.92e-6, 4.2232, 6.8796, 27.454, 57.374),
-    "R2M": (2_000_000, 20_000, 0.8, 2000, 2e6**-1.1, 5.5298, 7.5480, 47.637, 211.74),
+    "R2M": (2_000_000, 20_000, 0.8, 2000, 2e6**-1.1, 5.5298, 7.5480, 47.637, 175.99),
     "R3M": (3_000_000, 20_000, 0.8, 2000, 3e6**-1.1, 3.8490, 5.0067, 35.640, 105.06),
     "R4M": (4_000_000, 20_000, 0.8, 2000, 4e6**-1.1, 3.0592, 3.8030, 29.524, 66.478),
     "R5M": (5_000_000, 20_000, 0.8, 2000, 5e6**-1.1, 2.6084, 3.1158, 25.771, 48.463),
@@ -595,7 +595,7 @@ def test_golden_fixed_size_upper(row: str):
     """The last column is rounded up: to three decimals, or to two above a hundred."""
     population, cohort, noise, count, failure, *_, upper = ROWS[row]
     bound = epsilon(Repeated(FixedSize(population, cohort, Gaussian(noise)), count), failure, REPLACE)
-    assert bound.accountant == "RDP"
+    assert bound.accountant == ("Gaussian given the rounds" if row == "R2M" else "RDP")
     assert upper - (1e-3 if upper < 100 else 1e-2) <= bound.epsilon <= upper
 
 
@@ -797,12 +797,13 @@ def test_an_infinite_epsilon_is_always_kept():
         lambda noise: Composed((Laplace(9.0), Repeated(noise, 6))),
     ],
 )
-def test_grid_noise_adds_what_pinsker_says(make: Callable[[Event], Event], relation: Relation):
+def test_grid_noise_adds_no_more_than_pinsker_says(make: Callable[[Event], Event], relation: Relation):
     slack, failure = 1e-22, 1e-6
     drawn, ideal = make(Gaussian(12.0, kl_slack=slack)), make(Gaussian(12.0))
     distance = math.sqrt(6 * slack / 2)
     for at in (0.0, 3.0):
-        assert delta(drawn, at, relation) == close(delta(ideal, at, relation) + (1 + math.exp(at)) * distance)
+        found, least = delta(drawn, at, relation), delta(ideal, at, relation)
+        assert least * (1 - 1e-9) <= found <= (least + (1 + math.exp(at)) * distance) * (1 + 1e-9)
     worse, better = (epsilon(event, failure, relation) for event in (drawn, ideal))
     assert better.epsilon - 1e-9 <= worse.epsilon <= better.epsilon + 1e-2
     assert worse.accountant == better.accountant
@@ -812,7 +813,8 @@ def test_grid_noise_adds_what_pinsker_says(make: Callable[[Event], Event], relat
 def test_fixed_size_rounds_have_the_slack_too():
     drawn, ideal = (Repeated(FixedSize(50, 5, Gaussian(4.0, kl_slack=slack)), 8) for slack in (1e-20, 0.0))
     distance = math.sqrt(8 * 1e-20 / 2)
-    assert delta(drawn, 2.0, REPLACE) == close(delta(ideal, 2.0, REPLACE) + (1 + math.exp(2)) * distance)
+    found, least = delta(drawn, 2.0, REPLACE), delta(ideal, 2.0, REPLACE)
+    assert least < found <= (least + (1 + math.exp(2)) * distance) * (1 + 1e-9)
     assert epsilon(drawn, 1e-6, REPLACE).epsilon > epsilon(ideal, 1e-6, REPLACE).epsilon
 
 
@@ -834,12 +836,11 @@ def test_there_and_back(event: Event, relation: Relation, failure: float):
         assert delta(rounds, bound - 0.02, relation) > failure
 
 
-def test_a_grid_too_coarse_for_its_delta_is_refused():
-    coarse = Repeated(Gaussian(2.0, kl_slack=1e-9), 100)
-    with pytest.raises(PrivacyError, match=r"too coarse a grid for delta = 1e-06.*more noise or fewer releases"):
-        epsilon(coarse, 1e-6)
-    with pytest.raises(PrivacyError, match="too coarse a grid"):
-        epsilon(Gaussian(2.0, kl_slack=1e-9), 1e-6)
+def test_a_grid_too_coarse_for_its_delta_is_left_to_renyi():
+    """Whose divergences are those of ideal noise at whole orders; privacy losses would be anything."""
+    coarse, ideal = (Repeated(Gaussian(2.0, kl_slack=slack), 100) for slack in (1e-9, 0.0))
+    assert epsilon(coarse, 1e-6).accountant == "RDP"
+    assert epsilon(ideal, 1e-6).epsilon < epsilon(coarse, 1e-6).epsilon < 1.1 * epsilon(ideal, 1e-6).epsilon
     assert math.isfinite(epsilon(Gaussian(2.0, kl_slack=1e-9), 1e-2).epsilon)
     assert delta(coarse, 1.0) > 100 * 1e-6
     assert delta(coarse, 50.0) == 1
@@ -854,10 +855,13 @@ def test_slack_alone_may_leave_an_epsilon_of_zero():
 
 @pytest.mark.parametrize("relation", list(Relation))
 @pytest.mark.parametrize("noise", [1e-49, 1e-9, 0.001, 0.02])
-def test_huge_losses_go_to_renyi(noise: float, relation: Relation):
+def test_huge_losses_are_those_of_the_rounds_that_a_client_is_in(noise: float, relation: Relation):
+    """Ten of a thousand on average, and hardly ever more than 27."""
     bound = epsilon(Repeated(Poisson(0.01, Gaussian(noise)), 1000), 1e-6, relation)
-    assert bound.accountant == "RDP"
-    assert 1e5 < bound.epsilon < math.inf
+    assert bound.accountant == "Gaussian given the rounds"
+    most = int(stats.binom.isf(5e-7, 1000, 0.01))
+    few, many = (epsilon(Repeated(Gaussian(noise), rounds), 1e-6, relation).epsilon for rounds in (10, most))
+    assert few < bound.epsilon < 1.1 * many
     assert epsilon(Gaussian(noise), 1e-6, relation).accountant == "exact Gaussian"
 
 

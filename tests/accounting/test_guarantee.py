@@ -38,6 +38,7 @@ UNIFORM = "every cohort was drawn uniformly, in secret, at exact size"
 OWN_ANSWER = "randomises its own answer"
 SEED = "knows the seed of this reproducible run"
 CLIPPED = "contribution was clipped to its bound"
+PUBLIC = "is public: it is not hidden"
 
 
 def promise(**changes: Any) -> Guarantee:
@@ -234,8 +235,9 @@ def test_each_event_rests_on_its_own_assumptions(
     found = certify(event, delta=1e-6, unit=unit, relation=relation)
     for sentence in (IDEAL, COIN, UNIFORM, OWN_ANSWER, SEED):
         assert any(sentence in said for said in found.assumptions) == (sentence in expected), sentence
-    assert len(found.assumptions) == len(expected) + 1
+    assert len(found.assumptions) == len(expected) + 2
     assert CLIPPED in found.assumptions[-1]
+    assert PUBLIC in found.assumptions[-2]
     assert found.participation == words
     assert found.releases == 1
     assert (found.unit, found.relation, found.delta, found.lower) == (unit, relation, 1e-6, None)
@@ -253,7 +255,7 @@ def test_a_composition_says_everything_once():
     assert found.releases == 11
     assert found.participation == "Poisson at rate 0.01; no sampling assumed"
     assert found.assumptions[0] == "the caller's own"
-    assert len(set(found.assumptions)) == len(found.assumptions) == 4
+    assert len(set(found.assumptions)) == len(found.assumptions) == 5
 
 
 def test_words_of_the_caller_replace_the_derived_ones():

@@ -135,12 +135,11 @@ def test_sampling_needs_less_noise():
     )
 
 
-def test_noise_is_found_where_the_first_guess_is_too_little_to_be_certified_at_all():
+def test_noise_is_found_where_the_first_guess_is_far_too_little():
     def event(noise: float) -> Event:
         return Repeated(Gaussian(noise, kl_slack=1e-18), 400)
 
-    with pytest.raises(PrivacyError, match="too coarse a grid"):
-        reached(event(1.0), 1e-6)
+    assert reached(event(1.0), 1e-6) > 200
     noise = solve_noise(event, epsilon=1.0, delta=1e-6)
     assert reached(event(noise), 1e-6) <= 1.0 < reached(event(0.999 * noise), 1e-6)
 

@@ -1,6 +1,7 @@
 """Laws of the ledger's page: every number on it is the ledger's own, rounded against the spender."""
 
 import io
+import itertools
 from pathlib import Path
 
 import pytest
@@ -46,11 +47,17 @@ def test_long_names_go_on_in_the_next_line_and_numbers_are_never_cut(width: int,
         book.set_budget(name, epsilon=3.25, delta=DELTA)
         book.record(Repeated(Gaussian(60.0), 1200), population=name)
     heading, *rows = printed(Statement.of(book), width)
+    rows = list(itertools.takewhile(lambda row: not row.startswith("Epsilon spent"), rows))
     assert "\u2026" not in "".join(rows)
     assert all(len(row) <= width for row in rows)
     said = "".join(row.split(" ")[0] for row in rows)
     assert said == "".join(names)
-    for number in (round_up(account(book, names[0]).spent.epsilon), "3.25", "1e-05"):
+    for number in (
+        round_up(account(book, names[0]).spent.epsilon),
+        round_up(account(book, names[0]).adaptive_epsilon),
+        "3.25",
+        "1e-05",
+    ):
         assert sum(number in row.split() for row in rows) == 2
     assert heading.startswith("population")
 
@@ -58,7 +65,7 @@ def test_long_names_go_on_in_the_next_line_and_numbers_are_never_cut(width: int,
 @given(epsilon=st.floats(0, 10), budget=st.floats(0, 10))
 @settings(deadline=None, max_examples=200)
 def test_what_is_left_is_never_more_than_is_left(epsilon: float, budget: float):
-    state = Account("phones", spent(epsilon), Budget(budget, DELTA)).state
+    state = Account("phones", spent(epsilon / 2), epsilon, Budget(budget, DELTA)).state
     if epsilon > budget:
         assert state == "overspent"
         return
@@ -76,14 +83,19 @@ def test_what_is_left_is_never_more_than_is_left(epsilon: float, budget: float):
     ],
 )  # fmt: skip
 def test_the_state_in_words(epsilon: float, budget: float, state: str):
-    one = Account("phones", spent(epsilon), Budget(budget, DELTA))
+    one = Account("phones", spent(epsilon / 2), epsilon, Budget(budget, DELTA))
     assert one.state == state
-    assert str(one) == f"phones: epsilon {round_up(epsilon)} of {budget:g} at delta {DELTA:g} spent, {state}"
+    assert str(one) == (
+        f"phones: epsilon {round_up(epsilon)} of {budget:g} at delta {DELTA:g} spent "
+        f"({round_up(epsilon / 2)} if all was planned beforehand), {state}"
+    )
 
 
 def test_without_a_budget_there_is_nothing_left_or_overspent():
-    one = Account("phones", spent(2.0), None)
-    assert str(one) == f"phones: epsilon {round_up(2.0)} spent, no budget"
+    one = Account("phones", spent(2.0), 2.5, None)
+    assert (
+        str(one) == f"phones: epsilon {round_up(2.5)} spent ({round_up(2.0)} if all was planned beforehand), no budget"
+    )
     assert one.to_dict()["budget"] is None
 
 
@@ -117,22 +129,27 @@ def test_the_dictionary_holds_what_the_ledger_holds(book: Ledger):
         book.spent("phones").to_dict(),
         book.spent("tablets", 1e-6).to_dict(),
     ]
+    adaptive = [book.adaptive_epsilon("phones"), book.adaptive_epsilon("tablets", 1e-6)]
+    assert [one["adaptive_epsilon"] for one in found["populations"]] == adaptive
     assert found["populations"][0]["budget"] == {"epsilon": 3.0, "delta": DELTA}
     assert [entry["hash"] for entry in found["entries"]] == [entry.hash for entry in book.entries()]
 
 
 def test_the_page_shows_the_numbers_of_the_ledger(book: Ledger):
-    heading, phones, tablets, *lines = printed(Statement.of(book, with_entries=True))
+    heading, phones, tablets, legend, *lines = printed(Statement.of(book, with_entries=True))
     assert heading.split("  ")[0] == "population"
     guarantee = certify(Repeated(Gaussian(60.0), 1200), delta=DELTA)
     state = Statement.of(book).accounts[0].state
     assert phones.split() == [
-        *("phones", round_up(guarantee.epsilon), "3", "1e-05", "1,200", "client,"),
+        *("phones", round_up(book.adaptive_epsilon("phones")), round_up(guarantee.epsilon)),
+        *("3", "1e-05", "1,200", "client,"),
         *Relation.ADD_OR_REMOVE.in_words.split(),
         *state.split(),
     ]
-    assert tablets.split()[:5] == ["tablets", round_up(book.spent("tablets", 1e-6).epsilon), "-", "1e-06", "1"]
+    numbers = [book.adaptive_epsilon("tablets", 1e-6), book.spent("tablets", 1e-6).epsilon]
+    assert tablets.split()[:6] == ["tablets", *map(round_up, numbers), "-", "1e-06", "1"]
     assert tablets.endswith("no budget")
+    assert "whatever was chosen after reading results" in legend
     for line, entry in zip(lines, book.entries(), strict=True):
         assert line.split()[:3] == [str(entry.number), entry.time, entry.hash[:12]]
         assert f"{entry.population}: {entry.kind} {entry.event}" in line
@@ -143,6 +160,6 @@ def test_an_empty_ledger_is_said_to_be_empty_and_names_are_no_markup(tmp_path: P
     book = Ledger(tmp_path / "[bold].db")
     assert printed(Statement.of(book)) == [f"{book.path} has no entries yet: the first release or budget makes one."]
     book.record(Gaussian(9.0), population="[red]phones", note="[dim]")
-    _, row, line = printed(Statement.of(book, with_entries=True))
+    _, row, _, line = printed(Statement.of(book, with_entries=True))
     assert row.startswith("[red]phones ")
     assert line.endswith("[dim]")

@@ -9,21 +9,20 @@ The mathematics is dp-accounting's; this module and `losses` are the guard aroun
   `RdpAccountant(REPLACE_ONE)` uses S, and reports 4.73 where the exact value is 10.0.)
 * Sampling. Fixed-size rounds make sense under `replace` only, randomised response likewise; Poisson amplification is
   known for some mechanisms only. Anything else is refused by name.
-* Slack. What sampling with a limit and drawing noise on a grid cost beyond the ideal is added to delta, not forgotten;
-  so is the rounding error of the Fourier transforms, which alone can exceed a delta of 1e-12.
+* Slack. What sampling with a limit and drawing noise on a grid cost beyond the ideal is added, not forgotten; so is the
+  rounding error of the Fourier transforms, which alone can exceed a delta of 1e-12.
 """
 
 import dataclasses
 import functools
 import math
 from collections import Counter
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from dp_accounting import get_epsilon_gaussian
 from dp_accounting.rdp import rdp_privacy_accountant as upstream_rdp
-from scipy import optimize, special, stats
+from scipy import stats
 
 from blindsight.accounting import losses, sampled_gaussian
 from blindsight.accounting.events import (
@@ -35,7 +34,9 @@ from blindsight.accounting.events import (
     TruncatedPoisson,
     flatten,
 )
+from blindsight.accounting.gaussian_curve import KnownRounds, gaussian_delta
 from blindsight.accounting.losses import Distribution
+from blindsight.accounting.slack import Curve, Slack
 from blindsight.errors import InvalidInput, PrivacyError, UnknownEvent
 
 __all__ = ["Bound", "delta", "epsilon", "fixed_size_lower"]
@@ -53,17 +54,6 @@ class Bound:
     accountant: str
 
 
-class _Curve(Protocol):
-    """An upper bound on the (epsilon, delta) curve of ideal events."""
-
-    @property
-    def accountant(self) -> str: ...
-
-    def epsilon(self, delta: float) -> float: ...
-
-    def delta(self, epsilon: float) -> float: ...
-
-
 def epsilon(event: Event, delta: float, relation: Relation = Relation.ADD_OR_REMOVE) -> Bound:
     """The smallest epsilon for which `event` is known to be (epsilon, delta)-DP under `relation`.
 
@@ -77,23 +67,12 @@ def epsilon(event: Event, delta: float, relation: Relation = Relation.ADD_OR_REM
     if not leaves:
         return Bound(0.0, "nothing released")
     ideal, slack = _idealise(leaves, delta)
+    left = delta - slack.failure
     curve = _curve(ideal, delta, relation)
-    if slack.total_variation == 0:
-        return Bound(curve.epsilon(delta - slack.failure), curve.accountant)
-
-    def excess(candidate: float) -> float:
-        return curve.delta(candidate) + slack.at(candidate) - delta
-
-    low, high = 0.0, curve.epsilon(delta / 2 - slack.failure)
-    if excess(high) > 0:
-        raise PrivacyError(
-            f"the noise was drawn on too coarse a grid for delta = {delta:.3g}: the difference from ideal noise alone "
-            f"amounts to {slack.at(high):.3g}; use more noise or fewer releases, or a finer grid"
-        )
-    if excess(low) <= 0:
-        return Bound(low, curve.accountant)
-    root = float(optimize.brentq(excess, low, high, xtol=1e-6))  # pyright: ignore[reportArgumentType]
-    return Bound(min(high, root + 1e-6), curve.accountant)  # brentq may stop on the wrong side of the root
+    found = slack.epsilon(curve, left)
+    if found == math.inf and slack.kl > 0:
+        return Bound(_renyi_of_discrete(ideal, left, relation), "RDP")
+    return Bound(found, curve.accountant)
 
 
 def delta(event: Event, epsilon: float, relation: Relation = Relation.ADD_OR_REMOVE) -> float:
@@ -106,7 +85,7 @@ def delta(event: Event, epsilon: float, relation: Relation = Relation.ADD_OR_REM
     if not leaves:
         return 0.0
     ideal, slack = _idealise(leaves, 1e-9)
-    return min(1.0, _curve(ideal, 1e-9, relation).delta(epsilon) + slack.at(epsilon))
+    return min(1.0, slack.delta(_curve(ideal, 1e-9, relation), epsilon) + slack.failure)
 
 
 def fixed_size_lower(event: Event, delta: float) -> float:
@@ -140,28 +119,26 @@ def fixed_size_lower(event: Event, delta: float) -> float:
     return float(whole.get_epsilon_for_delta(min(1.0, delta + _rounding_error(leaves))))
 
 
-# --- slack: how far what really ran is from the ideal events
+# --- how far what really ran is from the ideal events
 
 
-@dataclasses.dataclass(frozen=True)
-class _Slack:
-    """`failure`: probability that an ideal assumption broke; `total_variation`: distance of the noise from ideal."""
+def _renyi_of_discrete(ideal: Counter[Event], delta: float, relation: Relation) -> float:
+    """Epsilon by Renyi divergences of whole orders, which need no slack; inf where they are not known.
 
-    failure: float
-    total_variation: float
+    On a grid, discrete Gaussians have the very moments of continuous ones: E[(p_v/p)^k] = exp((k^2 - k) |v|^2 / (2s^2))
+    for whole k and whole shifts v (Canonne, Kamath and Steinke 2020), and the divergences of sampled Gaussians at whole
+    orders are sums of these. (The other direction is smaller, by reflection: Mironov, Talwar and Zhang 2019, Thm 5.)
+    """
+    try:
+        return _RdpCurve.of(ideal, relation).epsilon(delta)
+    except PrivacyError:
+        return math.inf
 
-    def at(self, epsilon: float) -> float:
-        """What to add to delta: a mechanism within distance t of an (e, d)-DP one is (e, d + (1 + exp(e)) t)-DP."""
-        if self.total_variation == 0:
-            return self.failure
-        return self.failure + (1 + math.exp(min(epsilon, 700.0))) * self.total_variation
 
-
-def _idealise(leaves: Counter[Event], delta: float) -> tuple[Counter[Event], _Slack]:
+def _idealise(leaves: Counter[Event], delta: float) -> tuple[Counter[Event], Slack]:
     """The same events with ideal noise and, where a limit is all but never reached, without the limit.
 
-    Divergences add up over adaptive releases, so the distance of all the noise from ideal is at most
-    sqrt(sum of kl_slack / 2) by Pinsker's inequality.
+    Divergences add up over coordinates and adaptive releases.
     """
     ideal: Counter[Event] = Counter()
     failure = divergence = 0.0
@@ -180,13 +157,13 @@ def _idealise(leaves: Counter[Event], delta: float) -> tuple[Counter[Event], _Sl
             clean = Gaussian(min(noise.noise_multiplier, _MOST_NOISE) if sampled else noise.noise_multiplier)
             inner = dataclasses.replace(inner, event=clean) if sampled else clean
         ideal[inner] += count
-    return ideal, _Slack(failure, math.sqrt(divergence / 2))
+    return ideal, Slack(failure, divergence)
 
 
 # --- curves
 
 
-def _curve(leaves: Counter[Event], delta: float, relation: Relation) -> _Curve:
+def _curve(leaves: Counter[Event], delta: float, relation: Relation) -> Curve:
     plain = {leaf: n for leaf, n in leaves.items() if isinstance(leaf, Gaussian)}
     if plain:  # Gaussians without sampling are together one Gaussian, exactly
         together = 1 / math.hypot(*(math.sqrt(n) / leaf.noise_multiplier for leaf, n in plain.items()))
@@ -195,31 +172,37 @@ def _curve(leaves: Counter[Event], delta: float, relation: Relation) -> _Curve:
         if len(leaves) == 1:
             return _ExactGaussian(losses.halved_under_replace(merged.noise_multiplier, relation))
     if any(isinstance(leaf, FixedSize) for leaf in leaves):
-        return _RdpCurve.of(leaves, relation)
+        return _best([_RdpCurve.of(leaves, relation), KnownRounds.of(leaves, relation)], delta)
     pure = sum(n * losses.pure_loss(leaf, relation) for leaf, n in leaves.items())
     curve = _best_curve(leaves, delta, relation)
     return curve if pure == math.inf else _CappedCurve(curve, pure)
 
 
-def _best_curve(leaves: Counter[Event], delta: float, relation: Relation) -> _Curve:
+def _best_curve(leaves: Counter[Event], delta: float, relation: Relation) -> Curve:
     """A rough bound says how fine a grid the best one needs; where no grid will do, the rough one is the bound."""
-    rough: list[_Curve] = []
+    rough: list[Curve | None] = []
+    largest = max(losses.largest_loss(leaf, relation) for leaf in leaves)
     refusal: PrivacyError | None = None
     try:
         rough.append(_RdpCurve.of(leaves, relation))
     except PrivacyError as error:  # not known to Renyi, or too small for its precision
         refusal = error
-    if refusal or rough[0].epsilon(delta) > _LARGEST_PLD_EPSILON:
-        largest = max(losses.largest_loss(leaf, relation) for leaf in leaves)
+    if refusal or _best(rough, delta).epsilon(delta) > _LARGEST_PLD_EPSILON:
+        rough.append(KnownRounds.of(leaves, relation))
         if largest <= losses.LARGEST_LOSS:
             rough.append(_PldCurve.of(leaves, relation, max(_FINEST_INTERVAL, largest / 2000)))
-        elif refusal:
+        elif refusal and not any(rough):
             raise refusal
-    best = min(rough, key=lambda curve: curve.epsilon(delta))
+    best = _best(rough, delta)
     size = best.epsilon(delta)
-    if size > _LARGEST_PLD_EPSILON or delta <= 2 * _rounding_error(leaves):
+    if not 0 < size <= _LARGEST_PLD_EPSILON or delta <= 2 * _rounding_error(leaves) or largest > losses.LARGEST_LOSS:
         return best
     return _PldCurve.of(leaves, relation, max(_FINEST_INTERVAL, size * 1e-5))
+
+
+def _best(curves: Sequence[Curve | None], delta: float) -> Curve:
+    """The curve with the smallest epsilon at `delta`."""
+    return min((curve for curve in curves if curve), key=lambda curve: curve.epsilon(delta))
 
 
 def _rounding_error(leaves: Counter[Event]) -> float:
@@ -242,11 +225,7 @@ class _ExactGaussian:
             return float(get_epsilon_gaussian(self.noise_multiplier, delta))
 
     def delta(self, epsilon: float) -> float:
-        z = self.noise_multiplier
-        tail, other = special.log_ndtr(np.array([0.5 / z - epsilon * z, -0.5 / z - epsilon * z]))
-        if tail == -math.inf:
-            return 0.0
-        return float(-math.exp(tail) * math.expm1(min(0.0, epsilon + other - tail)))
+        return float(gaussian_delta(1 / self.noise_multiplier, epsilon))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,7 +251,7 @@ class _PldCurve:
 class _CappedCurve:
     """A curve of events that are together (`pure`, 0)-DP: a grid may round above that."""
 
-    curve: _Curve
+    curve: Curve
     pure: float
 
     @property

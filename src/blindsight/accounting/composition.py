@@ -27,10 +27,9 @@ from blindsight.accounting.events import Composed, Event, Relation, Repeated, Un
 from blindsight.accounting.guarantee import Guarantee, certify
 from blindsight.errors import InvalidInput, PrivacyError, RelationMismatch, UnknownEvent
 
-__all__ = ["Share", "Split", "certified", "check_accountable", "fits", "share_of"]
+__all__ = ["Share", "Split", "certified", "check_accountable", "is_parallel", "share_of"]
 
 _MOST_COMBINATIONS = 64
-_MANY = 8  # entries from which on a bound for rounded counts, which stays in the cache, is tried first
 _MOST_RELEASES = 2**63 - 1
 
 
@@ -117,7 +116,7 @@ def certified(shares: Sequence[Share], delta: float) -> Guarantee:
     unit, relation = _unit_and_relation(shares)
     assumptions = [
         f"no client is in two arms of the split {split.name!r} ({split.rule})"
-        for split in map(Split.from_json, dict.fromkeys(share.split for share in shares if _is_parallel(share)))
+        for split in map(Split.from_json, dict.fromkeys(share.split for share in shares if is_parallel(share)))
     ]
     if sum(share.times for share in shares) > 1:
         assumptions.append("which releases were made, and with how much noise, was not decided by earlier results")
@@ -130,33 +129,12 @@ def certified(shares: Sequence[Share], delta: float) -> Guarantee:
     return dataclasses.replace(worst, releases=sum(share.leaves.total() for share in shares))
 
 
-def fits(shares: Sequence[Share], *, epsilon: float, delta: float) -> bool:
-    """Whether everything in `shares` together is known to be (epsilon, delta)-DP.
-
-    Bounds are slow to compute and every release changes the count. So where there are many entries, counts are first
-    rounded up to a few binary digits, whose bound is in the cache most of the time; only if that is too much is the
-    exact count tried. Rounding up can only over-count.
-    """
-    _, relation = _unit_and_relation(shares)
-    worlds = _worlds(shares)
-    many = sum(share.times for share in shares) >= _MANY
-    for digits in (1, 3, 6) if many else ():
-        with contextlib.suppress(PrivacyError):  # the exact count may be possible where a larger one is not
-            if all(_epsilon(_rounded_up(world, digits), delta, relation) <= epsilon for world in worlds):
-                return True
-    return all(_epsilon(frozenset(world.items()), delta, relation) <= epsilon for world in worlds)
-
-
-def check_accountable(shares: Iterable[Share], new: Share) -> None:
-    """Refuses what could be recorded but never be accounted, alone or beside the kinds of events already there.
-
-    Whether events can be composed depends on their kinds, so one of each kind stands for all of them.
-    """
-    kinds = {_kind(leaf): (leaf, 1) for share in shares for leaf in share.leaves}
-    for leaf in new.leaves:
-        kinds.pop(_kind(leaf), None)
+def check_accountable(kinds: Iterable[Event], new: Share) -> None:
+    """Refuses what could be recorded but never be accounted, alone or beside one of each of the kinds already there."""
     try:
-        _epsilon(frozenset([*kinds.values(), *new.leaves.items()]), 1e-6, new.relation)
+        _epsilon(
+            frozenset([*((leaf, 1) for leaf in kinds if leaf not in new.leaves), *new.leaves.items()]), new.relation
+        )
     except (UnknownEvent, RelationMismatch):
         raise
     except PrivacyError:  # no number at this delta; there may be one at another
@@ -175,7 +153,7 @@ def _worlds(shares: Sequence[Share]) -> list[Counter[Event]]:
     common: Counter[Event] = Counter()
     splits: dict[str, dict[str, Counter[Event]]] = {}
     for share in shares:
-        arm = splits.setdefault(share.split, {}).setdefault(share.arm, Counter()) if _is_parallel(share) else common
+        arm = splits.setdefault(share.split, {}).setdefault(share.arm, Counter()) if is_parallel(share) else common
         arm.update(share.leaves)
     worlds = [common]
     for arms in splits.values():
@@ -196,7 +174,8 @@ def _is_storable(text: str) -> bool:
     return not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
-def _is_parallel(share: Share) -> bool:
+def is_parallel(share: Share) -> bool:
+    """Whether only one arm of the share's split is paid for."""
     return bool(share.split) and share.relation is Relation.ADD_OR_REMOVE and share.unit is Unit.CLIENT
 
 
@@ -205,22 +184,10 @@ def _event(world: Mapping[Event, int]) -> Event:
     return Composed(tuple(Repeated(leaf, world[leaf]) for leaf in sorted(world, key=to_json)))
 
 
-def _kind(leaf: Event) -> tuple[type, type]:
-    return type(leaf), type(getattr(leaf, "event", None))
-
-
-def _rounded_up(world: Counter[Event], digits: int) -> frozenset[tuple[Event, int]]:
-    rounded: list[tuple[Event, int]] = []
-    for leaf, count in world.items():
-        shift = max(0, count.bit_length() - digits)
-        rounded.append((leaf, -(-count >> shift) << shift))
-    return frozenset(rounded)
-
-
 @functools.lru_cache(maxsize=256)
-def _epsilon(leaves: frozenset[tuple[Event, int]], delta: float, relation: Relation) -> float:
+def _epsilon(leaves: frozenset[tuple[Event, int]], relation: Relation) -> float:
     with _computable():
-        return accountants.epsilon(_event(dict(leaves)), delta, relation).epsilon
+        return accountants.epsilon(_event(dict(leaves)), 1e-6, relation).epsilon
 
 
 @contextlib.contextmanager

@@ -83,8 +83,10 @@ class Event:
 class Gaussian(Event):
     """Gaussian noise of standard deviation `noise_multiplier * l2_bound` on a bounded sum.
 
-    `kl_slack` bounds the Kullback-Leibler divergence between the noise really drawn and a post-processing of the ideal
-    continuous Gaussian (zero for the `float` sampler, which claims the ideal; see `mechanisms.gaussian` for `exact`).
+    A `kl_slack` above zero says that the noise was discrete Gaussian, on a grid of 2^12 to 2^24 steps per scale s, and
+    is the sum of 1/(320 s^4) over the numbers released: it bounds the Kullback-Leibler divergence between the noise
+    really drawn and a post-processing of the ideal continuous Gaussian (`mechanisms.gaussian`), and by it `slack` finds
+    what that costs. It is zero for the `float` sampler, which claims the ideal.
     `reproducible` noise can be drawn again, and subtracted, by whoever knows the seed; the guarantee says so.
     """
 

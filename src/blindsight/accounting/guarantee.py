@@ -119,6 +119,10 @@ def certify(
     derived = [sentence for leaf in leaves for sentence in _assumptions(leaf, unit)]
     if bound.epsilon < math.inf:
         whose = Unit.CLIENT if unit is Unit.FEATURE else unit
+        derived.append(
+            f"the number of {whose}s is public: it is not hidden, and sums may be divided by what follows from it; a "
+            f"{whose} that is left out leaves an empty place"
+        )
         derived.append(f"every {whose}'s contribution was clipped to its bound before it left the {whose}'s side")
     return Guarantee(
         epsilon=bound.epsilon,
@@ -148,7 +152,7 @@ def _assumptions(leaf: Event, unit: Unit) -> list[str]:
     if isinstance(leaf, Poisson | TruncatedPoisson):
         found.append(f"each {unit} took part in each round by its own secret coin, with the stated probability or less")
     if isinstance(leaf, FixedSize):
-        found.append(f"the number of {unit}s is public and every cohort was drawn uniformly, in secret, at exact size")
+        found.append("every cohort was drawn uniformly, in secret, at exact size")
     noise = leaf.event if isinstance(leaf, Poisson | TruncatedPoisson | FixedSize) else leaf
     if (isinstance(noise, Gaussian) and noise.kl_slack == 0) or (isinstance(noise, Laplace) and not noise.discrete):
         found.append("the noise is ideal: computer arithmetic on it is exact, as only the `exact` sampler ensures")

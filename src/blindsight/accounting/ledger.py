@@ -2,8 +2,11 @@
 
 The order of things is the guarantee. `Ledger.record` returns only after the entry is on disk; the caller uses the value
 only after `record` returned. Whatever is killed in between, the ledger may count a release that nobody saw, but never
-lacks one that somebody did. Composing, comparing with the budget and writing are one transaction that excludes all
+lacks one that somebody did. Adding up, comparing with the budget and writing are one transaction that excludes all
 other writers, so two processes cannot both take the last of a budget.
+
+A budget is decided by a *filter* (`filter`), which holds even if every release is chosen after reading the earlier
+ones. `Ledger.spent` is the smaller number of `composition`, which holds for a plan that was fixed beforehand.
 
 What it cannot see: that two population names mean the same clients, a second ledger, and a file rewritten as a whole or
 put back to an older state (these last are found by `verify` with a witness).
@@ -22,11 +25,13 @@ from pathlib import Path
 from typing import Self
 
 from blindsight.accounting import chain, composition, ledger_file
+from blindsight.accounting import filter as filters
 from blindsight.accounting.chain import Entry, Verification, verify_export
 from blindsight.accounting.composition import Share, Split
 from blindsight.accounting.events import Event, Relation, Unit, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, round_up
-from blindsight.errors import BudgetExceeded, InvalidInput, LedgerCorrupted, LedgerTampered, RelationMismatch
+from blindsight.accounting.spending import Spending, kind_of
+from blindsight.errors import BudgetExceeded, InvalidInput, LedgerCorrupted, LedgerTampered
 
 __all__ = ["Balance", "Budget", "Entry", "Ledger", "Split", "Verification", "verify_export"]
 
@@ -50,21 +55,26 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True)
 class Balance:
-    """A budget and what is spent of it."""
+    """A budget and what is spent of it.
+
+    `spent` holds for a plan that was fixed beforehand. The budget is decided by `adaptive_epsilon`, which holds
+    whatever was chosen when: the smallest budget that would have allowed everything so far.
+    """
 
     population: str
     budget: Budget
     spent: Guarantee
+    adaptive_epsilon: float
 
     @property
     def overspent(self) -> bool:
         """Whether more is spent than the budget allows (it was lowered afterwards): nothing more can be released."""
-        return self.spent.epsilon > self.budget.epsilon
+        return self.adaptive_epsilon > self.budget.epsilon
 
     @property
     def remaining(self) -> float:
         """Epsilon left, never below 0; a rough guide only, since the epsilons of several releases do not add up."""
-        return max(0.0, self.budget.epsilon - self.spent.epsilon)
+        return max(0.0, self.budget.epsilon - self.adaptive_epsilon)
 
 
 class Ledger:
@@ -88,6 +98,7 @@ class Ledger:
             raise InvalidInput(f"timeout_s must be a number of seconds >= 0, got {timeout_s}")
         self.path = Path(os.path.realpath(os.path.expanduser(chosen)))  # one file, one name: SQLite's log goes by name
         self._file = ledger_file.LedgerFile(self.path, timeout_s)
+        self._totals: dict[str, _Total] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -112,8 +123,9 @@ class Ledger:
     ) -> Entry:
         """The entry for `event`, which is on disk when this returns: use the released value only afterwards.
 
-        *Guarantee*: everything recorded for the population, this event included, stays within its budget; otherwise
-        `BudgetExceeded`, and nothing is written. A training run records all its planned rounds ahead (`Repeated`).
+        *Guarantee*: everything recorded for the population, this event included, stays within its budget, also if what
+        to release was decided by earlier results (`filter` has the proof); otherwise `BudgetExceeded`, and nothing is
+        written. A training run records all its planned rounds ahead (`Repeated`).
         Refused as well: a unit or relation that differs from the population's earlier ones, an event that no accountant
         can bound or that counts nothing, an arm that its split does not have. How arms compose: see `composition`.
         """
@@ -132,9 +144,9 @@ class Ledger:
         }
         with self._file.connected(writing=True) as db:
             with ledger_file.transaction(db, "DEFERRED"):
-                _assess(db, name, share)  # the slow arithmetic, which stays in a cache, outside the lock
+                self._assess(db, name, share)  # the slow arithmetic, which stays in a cache, outside the lock
             with ledger_file.transaction(db, "IMMEDIATE"):
-                _assess(db, name, share)
+                self._assess(db, name, share)
                 return _append(db, fields)
 
     def set_budget(self, population: str, *, epsilon: float, delta: float, note: str = "") -> Balance:
@@ -149,9 +161,10 @@ class Ledger:
         with self._file.connected(writing=True) as db:
             with ledger_file.transaction(db, "DEFERRED"):
                 spent = composition.certified(_shares(db, name), budget.delta)
+                total = self._spending(db, name).total
             with ledger_file.transaction(db, "IMMEDIATE"):
                 _append(db, fields)
-        return Balance(name, budget, spent)
+        return Balance(name, budget, spent, filters.spent(total, budget.delta))
 
     def entries(self, population: str | None = None) -> list[Entry]:
         """All entries in order, or one population's."""
@@ -172,18 +185,57 @@ class Ledger:
     def balance(self, population: str) -> Balance | None:
         """Budget and spending of the population, if it has a budget."""
         budget = self.budget(population)
-        return budget and Balance(_name(population), budget, self.spent(population, budget.delta))
+        if budget is None:
+            return None
+        adaptive = self.adaptive_epsilon(population, budget.delta)
+        return Balance(_name(population), budget, self.spent(population, budget.delta), adaptive)
 
     def spent(self, population: str, delta: float | None = None) -> Guarantee:
-        """What all releases on the population amount to, over all runs and models, at `delta` or the budget's delta."""
+        """What all releases on the population amount to, over all runs and models, at `delta` or the budget's delta.
+
+        It holds for releases that were planned beforehand, as it says; `adaptive_epsilon` needs no such assumption.
+        """
         name = _name(population)
         with self._file.connected() as db, ledger_file.transaction(db, "DEFERRED"):
             budget, shares = _budget(db, name), _shares(db, name)
-        if delta is None:
-            if budget is None:
-                raise InvalidInput(f"population {name!r} has no budget, so say at which delta to state its epsilon")
-            delta = budget.delta
-        return composition.certified(shares, delta)
+        return composition.certified(shares, _delta(name, delta, budget))
+
+    def adaptive_epsilon(self, population: str, delta: float | None = None) -> float:
+        """The smallest budget that would have allowed all releases on the population, whatever was chosen when.
+
+        At `delta` or the budget's delta; inf if there is no such budget.
+        """
+        name = _name(population)
+        with self._file.connected() as db, ledger_file.transaction(db, "DEFERRED"):
+            budget, total = _budget(db, name), self._spending(db, name).total
+        return filters.spent(total, _delta(name, delta, budget))
+
+    def _assess(self, db: sqlite3.Connection, population: str, new: Share) -> None:
+        """Refuses the release if it does not fit the population's earlier ones or its budget."""
+        spending, budget = self._spending(db, population), _budget(db, population)
+        spending.check_terms(population, new)
+        if budget is None or any(kind_of(leaf) not in spending.kinds for leaf in new.leaves):
+            composition.check_accountable(spending.kinds.values(), new)
+        if budget and not filters.is_within(after := spending.with_more(new), budget.epsilon, budget.delta):
+            spent = [round_up(filters.spent(total, budget.delta)) for total in (spending.total, after)]
+            raise BudgetExceeded(
+                f"this release would bring population {population!r} from epsilon {spent[0]} to {spent[1]} at delta "
+                f"{budget.delta:.3g} (whatever is chosen after reading results), beyond its budget of "
+                f"{budget.epsilon:.4g}: release less or with more noise, or raise the budget, and do not use the value"
+            )
+
+    def _spending(self, db: sqlite3.Connection, population: str) -> Spending:
+        """Running totals, to which only the entries since the last call are added while the chain before is the same.
+
+        Nothing that a call adds can be lost: entries are never removed, and a ledger that was is begun anew.
+        """
+        known = self._totals.pop(population, None)  # should adding fail half-way, the next call begins anew
+        if known is None or known.end not in ledger_file.ends(db, known.end[0]):
+            known = _Total((0, chain.GENESIS), Spending())
+        for share in _shares(db, population, known.end[0]):
+            known.spending.add(share)
+        self._totals[population] = _Total(ledger_file.ends(db)[-1], known.spending)
+        return known.spending
 
     def verify(self, witness: str | None = None) -> Verification:
         """Whether every entry is as it was written; if not, which is the first that is not.
@@ -209,36 +261,37 @@ class Ledger:
         return (chain.to_line(entry) for entry in self.entries())
 
 
-def _assess(db: sqlite3.Connection, population: str, new: Share) -> None:
-    """Refuses the release if it does not fit the population's earlier ones or its budget."""
-    shares, budget = _shares(db, population), _budget(db, population)
-    for old in shares:
-        if (old.unit, old.relation) != (new.unit, new.relation):
-            raise RelationMismatch(
-                f"population {population!r} is accounted per {old.unit} under {old.relation}, this release per "
-                f"{new.unit} under {new.relation}, and the two have no common epsilon: record it like the earlier ones"
-            )
-    if budget is None:
-        composition.check_accountable(shares, new)
-    elif not composition.fits([*shares, new], epsilon=budget.epsilon, delta=budget.delta):
-        before, after = (composition.certified(part, budget.delta).epsilon for part in (shares, [*shares, new]))
-        raise BudgetExceeded(
-            f"this release would bring population {population!r} from epsilon {round_up(before)} to {round_up(after)} "
-            f"at delta {budget.delta:.3g}, beyond its budget of {budget.epsilon:.4g}: release less or with more noise, "
-            f"or raise the budget, and do not use the value"
-        )
+@dataclasses.dataclass(frozen=True)
+class _Total:
+    """What a population had spent when the ledger ended with the entry of this number and hash."""
+
+    end: tuple[int, str]
+    spending: Spending
 
 
-def _shares(db: sqlite3.Connection, population: str) -> list[Share]:
-    """The population's releases, equal ones together: what composing them costs does not grow with their number."""
-    columns = "event, unit, relation, split, arm"
-    query = f"SELECT {columns}, COUNT(*) FROM entries WHERE population = ? AND kind = 'release' GROUP BY {columns}"
+def _delta(population: str, delta: float | None, budget: Budget | None) -> float:
+    if delta is None and budget is None:
+        raise InvalidInput(f"population {population!r} has no budget, so say at which delta to state its epsilon")
+    chosen = budget.delta if delta is None and budget is not None else delta
+    if chosen is None or not 0 < chosen < 1:
+        raise InvalidInput(f"delta must lie between 0 and 1, got {chosen}; a common choice is population^-1.1")
+    return chosen
+
+
+def _shares(db: sqlite3.Connection, population: str, after: int = 0) -> list[Share]:
+    """The population's releases, equal ones together: what composing them costs does not grow with their number.
+
+    Only entries `after` that number; the plus keeps SQLite from walking through all of the population's for those.
+    """
+    columns, plus = "event, unit, relation, split, arm", "+" if after else ""
+    query = f"SELECT {columns}, COUNT(*) FROM entries WHERE {plus}population = ? AND {plus}kind = 'release' "
+    query += f"AND number > ? GROUP BY {columns}"
     try:
         return [
             Share(
                 _event_of(event), Unit(unit), Relation(relation), split and Split.from_json(split).to_json(), arm, times
             )
-            for event, unit, relation, split, arm, times in db.execute(query, (population,))
+            for event, unit, relation, split, arm, times in db.execute(query, (population, after))
         ]
     except (TypeError, ValueError) as error:
         raise LedgerTampered(

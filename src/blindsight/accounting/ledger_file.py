@@ -20,7 +20,7 @@ from typing import Literal
 from blindsight.accounting.chain import GENESIS, Entry
 from blindsight.errors import LedgerCorrupted, LedgerError, LedgerFromTheFuture, LedgerTampered
 
-__all__ = ["LedgerFile", "entries", "has_its_rules", "head", "insert", "is_whole", "transaction"]
+__all__ = ["LedgerFile", "ends", "entries", "has_its_rules", "head", "insert", "is_whole", "transaction"]
 
 _APPLICATION = 0x424C4E44  # "BLND"
 _VERSION = 1
@@ -181,6 +181,13 @@ def head(db: sqlite3.Connection) -> tuple[int, str] | None:
     """How many entries there should be and the hash of the last one."""
     rows = db.execute("SELECT count, hash FROM head").fetchall()
     return rows[0] if len(rows) == 1 else None
+
+
+def ends(db: sqlite3.Connection, number: int | None = None) -> list[tuple[int, str]]:
+    """Number and hash of the last entry, or of that one, if it is there; an empty ledger ends with number 0."""
+    which = "(SELECT MAX(number) FROM entries)" if number is None else "?"
+    rows = db.execute(f"SELECT number, hash FROM entries WHERE number = {which}", () if number is None else (number,))
+    return rows.fetchall() or ([(0, GENESIS)] if not number else [])
 
 
 def insert(db: sqlite3.Connection, entry: Entry) -> None:

@@ -18,10 +18,15 @@ __all__ = ["Account", "Statement"]
 
 @dataclasses.dataclass(frozen=True)
 class Account:
-    """One population: what is spent and, where one was set, its budget."""
+    """One population: what is spent and, where one was set, its budget.
+
+    `spent` holds for a plan that was fixed beforehand; `adaptive_epsilon`, by which the budget is decided, also where
+    each release was chosen after reading the earlier ones.
+    """
 
     population: str
     spent: Guarantee
+    adaptive_epsilon: float
     budget: Budget | None
 
     @property
@@ -29,19 +34,22 @@ class Account:
         """In a word or two: how much of the budget is left."""
         if self.budget is None:
             return "no budget"
-        if self.spent.epsilon > self.budget.epsilon:
+        if self.adaptive_epsilon > self.budget.epsilon:
             return "overspent"
-        share = self.spent.epsilon / self.budget.epsilon if self.budget.epsilon > 0 else 1.0
+        share = self.adaptive_epsilon / self.budget.epsilon if self.budget.epsilon > 0 else 1.0
         return f"{math.floor(100 * (1 - share))} % left"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         budget = None if self.budget is None else dataclasses.asdict(self.budget)
-        return {"population": self.population, "spent": self.spent.to_dict(), "budget": budget, "state": self.state}
+        adaptive = self.adaptive_epsilon if math.isfinite(self.adaptive_epsilon) else "inf"
+        about = {"population": self.population, "spent": self.spent.to_dict(), "adaptive_epsilon": adaptive}
+        return {**about, "budget": budget, "state": self.state}
 
     def __str__(self) -> str:
         limit = "" if self.budget is None else f" of {self.budget.epsilon:g} at delta {self.budget.delta:g}"
-        return f"{self.population}: epsilon {round_up(self.spent.epsilon)}{limit} spent, {self.state}"
+        planned = f"{round_up(self.spent.epsilon)} if all was planned beforehand"
+        return f"{self.population}: epsilon {round_up(self.adaptive_epsilon)}{limit} spent ({planned}), {self.state}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +88,7 @@ class Statement:
         for column, justify in (
             ("population", "left"),
             ("epsilon spent", "right"),
+            ("if planned", "right"),
             ("budget", "right"),
             ("delta", "right"),
             ("releases", "right"),
@@ -91,9 +100,14 @@ class Statement:
         for one in self.accounts:
             budget = "-" if one.budget is None else f"{one.budget.epsilon:g}"
             unit = f"{one.spent.unit}, {one.spent.relation.in_words}"
-            cells = (one.population, round_up(one.spent.epsilon), budget, f"{one.spent.delta:.3g}")
+            numbers = (round_up(one.adaptive_epsilon), round_up(one.spent.epsilon), budget, f"{one.spent.delta:.3g}")
+            cells = (one.population, *numbers)
             table.add_row(*map(escape, cells), f"{one.spent.releases:,}", unit, one.state)
         yield table
+        yield (
+            "[dim]Epsilon spent holds whatever was chosen after reading results; budgets are compared with it. "
+            "If planned: for releases that were all fixed beforehand.[/]"
+        )
         for entry in self.entries:
             what = f"{entry.population}: {entry.kind} {entry.event}"
             extra = " ".join(part for part in (entry.run, entry.arm, entry.note) if part)
@@ -103,4 +117,5 @@ class Statement:
 def account(ledger: Ledger, population: str, delta: float = 1e-6) -> Account:
     """What `population` has spent, at its budget's delta or, without a budget, at `delta`."""
     budget = ledger.budget(population)
-    return Account(population, ledger.spent(population, None if budget else delta), budget)
+    at = budget.delta if budget else delta
+    return Account(population, ledger.spent(population, at), ledger.adaptive_epsilon(population, at), budget)

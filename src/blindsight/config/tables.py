@@ -222,7 +222,7 @@ class PrivacySettings:
             raise InvalidInput('[privacy] max_participations is for participation = "unproven": leave it out')
         if self.none and self.adaptive_clip is not None:
             raise InvalidInput("[privacy] none = true clips nothing: leave adaptive_clip out")
-        if self.participation in ("fixed", "unproven"):
+        if self.participation == "fixed":
             require(self.cohort == int(self.cohort), "privacy", "cohort", "a whole number", self.cohort)
 
 

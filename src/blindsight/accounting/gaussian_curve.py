@@ -1,0 +1,104 @@
+"""The privacy curve of the Gaussian mechanism in closed form, and of rounds whose participation an adversary knows.
+
+`mu` is how far one client moves the mean of a release, in standard deviations of its noise: `1 / noise_multiplier`
+under add or remove, twice that under replace. Gaussian releases compose to one Gaussian release whose mu^2 is the sum.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from scipy import optimize, special, stats
+
+from blindsight.accounting.events import Event, FixedSize, Gaussian, Poisson, Relation
+
+__all__ = ["KnownRounds", "gaussian_delta"]
+
+_TAIL = 1e-20  # probability of a number of rounds that is not looked at, and is added to delta
+_MOST_CASES = 10**6
+
+
+def gaussian_delta(mu: np.ndarray | float, epsilon: float) -> np.ndarray:
+    """The smallest delta of a Gaussian release at each `mu` (Balle and Wang 2018, Theorem 8).
+
+    >>> gaussian_delta(1.0, 0.0).round(6)  # the total variation distance, 2 Phi(1/2) - 1
+    array(0.382925)
+    """
+    moved = np.asarray(mu, np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tail, other = (special.log_ndtr(sign * moved / 2 - epsilon / moved) for sign in (1, -1))
+        found = -np.exp(tail) * np.expm1(np.minimum(0.0, epsilon + other - tail))
+    return np.where((moved == 0) | (tail == -math.inf), 0.0, found)
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownRounds:
+    """The curve of sampled Gaussian rounds if the adversary also knew in which of them the client was.
+
+    **Why it is an upper bound.** Let k be the number of rounds that the client's coins choose; coins depend on nothing
+    else. Given the coins, the rounds are adaptive Gaussian releases of which k depend on the client: mu^2 = k / z^2.
+    The rounds with the client are the mixture of these over the coins, and the divergence behind delta is convex, in
+    either direction: delta is at most the mean over k. (Under replace both clients use the same coins, and move the sum
+    by two bounds.) Where noise is so little that a release gives its own participants away, nothing is lost by it;
+    Renyi divergences and privacy losses on a grid cannot follow there.
+    """
+
+    mu: np.ndarray
+    probability: np.ndarray
+    unseen: float
+    accountant: str = "Gaussian given the rounds"
+
+    @classmethod
+    def of(cls, leaves: Mapping[Event, int], relation: Relation) -> "KnownRounds | None":
+        """The curve of Gaussian releases, sampled or not; None where it is not known or would be too large."""
+        bounds = 2 if relation is Relation.REPLACE else 1
+        cases: list[tuple[np.ndarray, np.ndarray]] = []
+        for leaf, count in leaves.items():
+            noise = leaf.event if isinstance(leaf, Poisson | FixedSize) else leaf
+            if not isinstance(noise, Gaussian) or (isinstance(leaf, FixedSize) and relation is not Relation.REPLACE):
+                return None
+            if not (found := _rounds(count, _rate(leaf))):
+                return None
+            rounds, probability = found
+            cases.append((rounds * (bounds / noise.noise_multiplier) ** 2, probability))
+        if math.prod(len(squares) for squares, _ in cases) > _MOST_CASES:
+            return None
+        square, probability = np.zeros(1), np.ones(1)
+        for more, chance in cases:
+            square, probability = np.add.outer(square, more).ravel(), np.multiply.outer(probability, chance).ravel()
+        return cls(np.sqrt(square), probability, _TAIL * len(cases))
+
+    def delta(self, epsilon: float) -> float:
+        """The mean over the number of rounds."""
+        return min(1.0, float(self.probability @ gaussian_delta(self.mu, epsilon)) + self.unseen)
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest epsilon for `delta`, rounded up."""
+        if delta <= self.unseen:
+            return math.inf
+        if self.delta(0.0) <= delta:
+            return 0.0
+        high = next(2.0**n for n in itertools.count() if self.delta(2.0**n) <= delta)
+        root = float(optimize.brentq(lambda at: self.delta(at) - delta, 0.0, high, xtol=1e-9, rtol=1e-9))  # pyright: ignore[reportArgumentType]
+        return min(high, root * (1 + 1e-8) + 1e-8)  # brentq may stop on either side of the root
+
+
+def _rate(leaf: Event) -> float:
+    if isinstance(leaf, FixedSize):
+        return leaf.cohort / leaf.population
+    return leaf.rate if isinstance(leaf, Poisson) else 1.0
+
+
+def _rounds(count: int, rate: float) -> tuple[np.ndarray, np.ndarray] | None:
+    """Numbers of rounds and their probabilities; those below the first are counted as the first. None: too many."""
+    if rate >= 1.0:
+        return np.array([float(count)]), np.ones(1)
+    if count * rate * (1 - rate) > (_MOST_CASES / 20) ** 2:  # squared standard deviations, of which 20 are looked at
+        return None
+    low, high = int(stats.binom.ppf(_TAIL, count, rate)), int(stats.binom.isf(_TAIL, count, rate))
+    rounds = np.arange(low, high + 1)
+    probability = np.asarray(stats.binom.pmf(rounds, count, rate), np.float64)
+    probability[0] = stats.binom.cdf(low, count, rate)
+    return rounds.astype(np.float64), probability

@@ -1,0 +1,57 @@
+"""What one population's entries cost in all, added up as they come: a budget is decided without composing them anew."""
+
+import numpy as np
+
+from blindsight.accounting import filter as filters
+from blindsight.accounting.composition import Share, is_parallel
+from blindsight.accounting.events import Event, Relation, Unit
+from blindsight.errors import RelationMismatch
+
+__all__ = ["Spending"]
+
+
+class Spending:
+    """Running totals of costs (`filter`): common releases, and the largest arm of each split."""
+
+    def __init__(self) -> None:
+        self.total = filters.NOTHING
+        self.kinds: dict[tuple[object, ...], Event] = {}  # one elementary event of each kind
+        self._arms: dict[str, dict[str, np.ndarray]] = {}
+        self._terms: tuple[Unit, Relation] | None = None
+
+    def check_terms(self, population: str, new: Share) -> None:
+        """Refuses a unit or relation other than those of the entries before."""
+        if self._terms not in (None, (new.unit, new.relation)):
+            unit, relation = self._terms or ("", "")
+            raise RelationMismatch(
+                f"population {population!r} is accounted per {unit} under {relation}, this release per "
+                f"{new.unit} under {new.relation}, and the two have no common epsilon: record it like the earlier ones"
+            )
+
+    def add(self, share: Share) -> None:
+        """Counts one more share."""
+        self.total = self.with_more(share)
+        if is_parallel(share):
+            arms = self._arms.setdefault(share.split, {})
+            arms[share.arm] = arms.get(share.arm, filters.NOTHING) + _cost(share)
+        self.kinds |= {kind_of(leaf): leaf for leaf in share.leaves}
+        self._terms = (share.unit, share.relation)
+
+    def with_more(self, share: Share) -> np.ndarray:
+        """The total if `share` were counted as well: of its split's arms only the largest is paid for."""
+        more = _cost(share)
+        if is_parallel(share):
+            arms = self._arms.get(share.split, {})
+            before = np.maximum.reduce([filters.NOTHING, *arms.values()])
+            after = np.maximum(before, arms.get(share.arm, filters.NOTHING) + more)
+            more = np.where(after == before, 0.0, after - np.where(np.isinf(before), 0.0, before))
+        return self.total + more
+
+
+def kind_of(leaf: Event) -> tuple[object, ...]:
+    """Whether events can be composed depends on this alone."""
+    return type(leaf), type(getattr(leaf, "event", None)), filters.has_a_limit_that_matters(leaf)
+
+
+def _cost(share: Share) -> np.ndarray:
+    return share.times * filters.cost(share.event, share.relation)
