@@ -85,11 +85,11 @@ def contrast(
     **Guarantee**: everything in the report, and in the run directory `out` less what is marked `simulation_only`, is
     (epsilon, delta)-DP for each client.
     """
-    run = _begin(out, clients, arms, epsilon, delta, forming, model, suspects, training, task)
+    checked = None if model is None else primary(model)
+    run = _begin(out, clients, arms, epsilon, delta, forming, checked, suspects, training, task)
     with run.alone(), _taken_back_if_refused(run):
         root, ledger = key or keys.root(), ledger or Ledger()
         progress("running the model on every client's examples", 0, 4)
-        checked = None if model is None else model if isinstance(model, Primary) else primary(model)
         known = ranges or {}
         look = functools.partial(observe, model=checked, inputs=inputs, label=label, suspects=suspects, ranges=known)
         observed, normal = look(clients), None if reference is None else look(reference)
@@ -111,6 +111,7 @@ def contrast(
         if training is not None:
             doing = functools.partial(progress, "training generators")
             about: dict[str, Any] = {"per_class": per_class, "run": run, "backend": backend, "progress": doing}
+            about["model"] = "" if checked is None else checked.digest
             secret = root.derive("training")
             made, labels, costs = train_arms(asked, training, fitted, spent, key=secret, **about, **paying)
             spent.extend(costs)
@@ -186,7 +187,7 @@ def _begin(
     epsilon: float,
     delta: float,
     forming: Forming,
-    model: Any,
+    model: Primary | None,
     suspects: Sequence[str] | None,
     training: Training | None,
     task: str,
@@ -194,13 +195,12 @@ def _begin(
     """The run directory; one that another inspection has begun is refused."""
     if forming not in FORMINGS:
         raise InvalidInput(f"arms are formed by {' or '.join(FORMINGS)}, got {forming!r}")
-    rule = f"{arms}" if isinstance(arms, Quarters) else (arms if isinstance(arms, Arms) else Arms(arms)).rule
-    named = None if model is None else model.name if isinstance(model, Primary) else str(getattr(model, "name", model))
+    rule = f"{arms}" if isinstance(arms, Quarters) else (arms if isinstance(arms, Arms) else Arms(arms)).exact
     settings = {"task": task, "population": clients.name, "clients": clients.size, "arms": rule, "epsilon": epsilon}
     settings |= {"delta": delta, "forming": forming, "suspects": list(suspects) if suspects else None}
     settings |= {"training": dataclasses.asdict(training) if training else None}
     settings |= {"simulation_only": {"data": clients.fingerprint}}
-    settings |= {"model": named if named is None or isinstance(model, str | Path | Primary) else type(model).__name__}
+    settings |= {"model": None if model is None else {"name": model.name, "digest": model.digest}}
     return runs.create(task, settings) if out is None else runs.begin(out, task, settings)
 
 
