@@ -17,7 +17,7 @@ import math
 import os
 import sqlite3
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -28,7 +28,10 @@ from blindsight.accounting.events import Event, Relation, Unit, from_json, to_js
 from blindsight.accounting.guarantee import Guarantee, round_up
 from blindsight.errors import BudgetExceeded, InvalidInput, LedgerCorrupted, LedgerTampered, RelationMismatch
 
-__all__ = ["Balance", "Budget", "Entry", "Ledger", "Split", "Verification", "verify_export"]
+__all__ = ["Balance", "Budget", "Entry", "Ledger", "Payers", "Split", "Verification", "names_of", "verify_export"]
+
+Payers = str | Sequence[str]
+"""Whom a release is about: a population's name, or those of all populations that it reads."""
 
 _DEFAULT_PATH = ".blindsight/ledger.db"
 _event_of = functools.lru_cache(maxsize=1024)(from_json)  # a long run asks for the same few texts again and again
@@ -102,7 +105,7 @@ class Ledger:
         self,
         event: Event,
         *,
-        population: str,
+        population: Payers,
         unit: Unit = Unit.CLIENT,
         relation: Relation = Relation.ADD_OR_REMOVE,
         run: str = "",
@@ -113,15 +116,15 @@ class Ledger:
         """The entry for `event`, which is on disk when this returns: use the released value only afterwards.
 
         *Guarantee*: everything recorded for the population, this event included, stays within its budget; otherwise
-        `BudgetExceeded`, and nothing is written. A training run records all its planned rounds ahead (`Repeated`).
+        `BudgetExceeded`, and nothing is written. A release that reads several populations has an entry for each, all or
+        none, of which the last is returned. A training run records all its planned rounds ahead (`Repeated`).
         Refused as well: a unit or relation that differs from the population's earlier ones, an event that no accountant
         can bound or that counts nothing, an arm that its split does not have. How arms compose: see `composition`.
         """
         share = composition.share_of(event, unit=unit, relation=relation, split=split, arm=arm)
-        name = _name(population)
+        names = names_of(population)
         fields = {
             "kind": "release",
-            "population": name,
             "unit": share.unit.value,
             "relation": share.relation.value,
             "event": to_json(event),
@@ -132,10 +135,12 @@ class Ledger:
         }
         with self._file.connected(writing=True) as db:
             with ledger_file.transaction(db, "DEFERRED"):
-                _assess(db, name, share)  # the slow arithmetic, which stays in a cache, outside the lock
+                for name in names:
+                    _assess(db, name, share)  # the slow arithmetic, which stays in a cache, outside the lock
             with ledger_file.transaction(db, "IMMEDIATE"):
-                _assess(db, name, share)
-                return _append(db, fields)
+                for name in names:
+                    _assess(db, name, share)
+                return [_append(db, {**fields, "population": name}) for name in names][-1]
 
     def set_budget(self, population: str, *, epsilon: float, delta: float, note: str = "") -> Balance:
         """The balance under the new budget, which is an entry like any other; the newest counts.
@@ -272,6 +277,18 @@ def _intact(entry: Entry) -> Entry:
     if chain.digest(entry) != entry.hash:
         raise LedgerTampered(f"entry {entry.number} was edited: nothing was recorded; verify the ledger")
     return entry
+
+
+def names_of(population: Payers) -> tuple[str, ...]:
+    """The names of all populations that pay, each once, as the ledger spells them.
+
+    >>> names_of("phones"), names_of(["phones", "tablets", "phones"])
+    (('phones',), ('phones', 'tablets'))
+    """
+    names = tuple(dict.fromkeys(_name(one) for one in ([population] if isinstance(population, str) else population)))
+    if not names:
+        raise InvalidInput("a release is about some population: name one at least")
+    return names
 
 
 def _name(population: str) -> str:

@@ -22,7 +22,7 @@ from scipy import stats
 
 from blindsight.accounting.events import Event
 from blindsight.accounting.guarantee import Guarantee, certify
-from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.ledger import Ledger, Payers
 from blindsight.accounting.planning import solve_noise
 from blindsight.backends import Backend, ClientUpdate, Examples, Simulation
 from blindsight.data.population import TEXT, Population
@@ -77,7 +77,7 @@ def count_words(
     delta: float,
     key: Key,
     ledger: Ledger,
-    population: str | None = None,
+    population: Payers | None = None,
     run: str = "",
     most: int = 100,
     backend: MakeBackend = Simulation,
@@ -104,7 +104,7 @@ def discover_words(
     delta: float,
     key: Key,
     ledger: Ledger,
-    population: str | None = None,
+    population: Payers | None = None,
     run: str = "",
     most: int = 20,
     length: int = 16,
@@ -185,7 +185,7 @@ class _Asked:
     delta: float
     key: Key
     ledger: Ledger
-    population: str
+    population: Payers
     run: str
     most: int
     levels: int

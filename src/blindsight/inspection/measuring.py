@@ -19,7 +19,7 @@ import numpy as np
 from blindsight import trees
 from blindsight.accounting.events import Event, Relation
 from blindsight.accounting.guarantee import Guarantee, certify
-from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.ledger import Ledger, Payers, names_of
 from blindsight.accounting.planning import solve_noise
 from blindsight.backends import Backend, Batch, ClientUpdate, Examples
 from blindsight.errors import InvalidInput, PrivacyError
@@ -102,9 +102,9 @@ class Measurement:
         return tuple(part.to_dict(name) for name, part in self.parts.items())
 
 
-def witness(ledger: Ledger, population: str) -> str:
+def witness(ledger: Ledger, population: Payers) -> str:
     """The ledger's last entry about these clients: a ledger without it is not the one that was paid into."""
-    return ledger.entries(population)[-1].hash
+    return ledger.entries(names_of(population)[-1])[-1].hash
 
 
 def noise_for(
@@ -139,7 +139,7 @@ def measure(
     mechanisms: Mapping[str, GaussianMechanism],
     *,
     clients: int,
-    population: str,
+    population: Payers,
     delta: float,
     ledger: Ledger,
     key: Key,
@@ -150,7 +150,8 @@ def measure(
     """Measure all parts on everyone in one round.
 
     `clients` is the number of clients of the backend, which is public: the whole population, or with
-    `forming="eligible"` the clients of the arms (`Arms.eligible`). `population` is their name in the ledger.
+    `forming="eligible"` the clients of the arms (`Arms.eligible`). `population` is their name in the ledger, or
+    the names of all populations that they come from.
 
     **Guarantee**: what is released costs `Measurement.event`, which was recorded before any noise was drawn; a budget
     that does not allow it refuses the round, and nothing is released.
@@ -217,7 +218,7 @@ def thresholds(
     clients: int,
     epsilon: float,
     delta: float,
-    population: str,
+    population: Payers,
     ledger: Ledger,
     key: Key,
     probabilities: tuple[float, float] = (0.25, 0.75),

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any, Generic, Protocol, TypeVar
 
 from blindsight.accounting.events import Event, Gaussian, Laplace, Relation, Unit
-from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.ledger import Ledger, Payers
 from blindsight.keys import Key
 from blindsight.trees import BoundedSum
 
@@ -54,7 +54,7 @@ def publish(
     *,
     key: Key,
     ledger: Ledger,
-    population: str,
+    population: Payers,
     participation: _Participation | None = None,
     unit: Unit = Unit.CLIENT,
     **details: Any,
