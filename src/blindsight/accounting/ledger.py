@@ -24,7 +24,7 @@ from typing import Self
 from blindsight.accounting import chain, composition, ledger_file
 from blindsight.accounting.chain import Entry, Verification, verify_export
 from blindsight.accounting.composition import Share, Split
-from blindsight.accounting.events import Event, Relation, Unit, from_json, to_json
+from blindsight.accounting.events import Event, NonPrivate, Relation, Unit, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, round_up
 from blindsight.errors import BudgetExceeded, InvalidInput, LedgerCorrupted, LedgerTampered, RelationMismatch
 
@@ -112,6 +112,7 @@ class Ledger:
         note: str = "",
         split: Split | None = None,
         arm: str = "",
+        noise: str = "",
     ) -> Entry:
         """The entry for `event`, which is on disk when this returns: use the released value only afterwards.
 
@@ -120,6 +121,10 @@ class Ledger:
         none, of which the last is returned. A training run records all its planned rounds ahead (`Repeated`).
         Refused as well: a unit or relation that differs from the population's earlier ones, an event that no accountant
         can bound or that counts nothing, an arm that its split does not have. How arms compose: see `composition`.
+
+        `noise` names reproducible noise and what it is added to, "KEY of SUM". The same noise on two different sums
+        cancels out in their difference, so the second is recorded as `NonPrivate`, for its own population and for that
+        of the first: read the event off the entry. No budget allows that, and it is refused where there is one.
         """
         share = composition.share_of(event, unit=unit, relation=relation, split=split, arm=arm)
         names = names_of(population)
@@ -129,7 +134,7 @@ class Ledger:
             "relation": share.relation.value,
             "event": to_json(event),
             "run": _text("run", run),
-            "note": _text("note", note),
+            "note": _text("note", f"{note} [noise {noise}]".strip() if noise else note),
             "split": share.split,
             "arm": share.arm,
         }
@@ -138,6 +143,9 @@ class Ledger:
                 for name in names:
                     _assess(db, name, share)  # the slow arithmetic, which stays in a cache, outside the lock
             with ledger_file.transaction(db, "IMMEDIATE"):
+                if others := _populations_with_noise(db, noise):
+                    share = dataclasses.replace(share, event=NonPrivate())
+                    fields["event"], names = to_json(share.event), tuple(dict.fromkeys((*others, *names)))
                 for name in names:
                     _assess(db, name, share)
                 return [_append(db, {**fields, "population": name}) for name in names][-1]
@@ -249,6 +257,17 @@ def _shares(db: sqlite3.Connection, population: str) -> list[Share]:
         raise LedgerTampered(
             f"an entry of population {population!r} is none that Blindsight writes ({error}): verify the ledger"
         ) from error
+
+
+def _populations_with_noise(db: sqlite3.Connection, noise: str) -> list[str]:
+    """Those about whom the same reproducible noise was released on another sum."""
+    if not noise:
+        return []
+    drawn, this = f"[noise {noise.partition(' of ')[0]} of ", f"[noise {noise}]"
+    query = (
+        "SELECT DISTINCT population FROM entries WHERE kind = 'release' AND instr(note, ?) > 0 AND instr(note, ?) = 0"
+    )
+    return [row[0] for row in db.execute(query, (drawn, this))]
 
 
 def _budget(db: sqlite3.Connection, population: str) -> Budget | None:

@@ -89,7 +89,8 @@ def count_words(
     listed = list(dict.fromkeys(candidates))
     if not listed:
         raise InvalidInput("name at least one candidate word to count, or discover words without a list")
-    asked = _Asked(words, epsilon, delta, key, ledger, population or words.name, run, most, levels=1, cells=len(listed))
+    paying = (key, ledger, population or words.name, run)
+    asked = _Asked(words, epsilon, delta, *paying, most, levels=1, cells=len(listed), listed=listed)
     place = {word: number for number, word in enumerate(listed)}
     cell = np.array([place.get(word, -1) for word in words.columns["word"].tolist()], np.int32)
     counts = asked.release(cell, 0, backend, f"clients who use each of {len(listed):,} words")
@@ -190,11 +191,14 @@ class _Asked:
     most: int
     levels: int
     cells: int
+    listed: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not self.most >= 1:
             raise InvalidInput(f"a client counts in full for at least one word, got most={self.most}")
         self.bound = math.sqrt(self.most)
+        asked = (self.listed, self.epsilon, self.delta, self.most, self.levels)
+        self.key = self.key.bound_to(lambda: ["words", self.words.fingerprint, *asked])
 
     @functools.cached_property
     def mechanism(self) -> GaussianMechanism:

@@ -106,9 +106,10 @@ def bias(
         if prepared.likely is None and (discover or training):
             raise InvalidInput("words are discovered and models of words trained on text: name one as the input")
         name, left = population or clients.name, epsilon * (1 - training.share) if training else epsilon
-        question = Rounds(
-            run, prepared, left, delta, discover, steps, Key(seed, is_reproducible=True), backend, key or keys.root()
-        )
+        both = (prepared.clients, prepared.reference)
+        root = (key or keys.root()).bound_to(lambda: [settings, *(one.fingerprint for one in both)])
+        public = Key(seed, is_reproducible=True)
+        question = Rounds(run, prepared, left, delta, discover, steps, public, backend, root)
         question.pays(ledger or Ledger(), name, progress)
         tested = question.first_round()
         learnt = question.second_round(tested) if prepared.image else None

@@ -94,6 +94,8 @@ def contrast(
         look = functools.partial(observe, model=checked, inputs=inputs, label=label, suspects=suspects, ranges=known)
         observed, normal = look(clients), None if reference is None else look(reference)
         asked = Asked(observed, normal, inputs, label, known, epsilon, delta, forming, shares, training)
+        said = (task, _exact(arms))
+        root = root.bound_to(lambda: [*said, asked.facts()])
         paying: dict[str, Any] = {"population": population or clients.name, "ledger": ledger}
         paid_by = {**paying, "run": f"{run.path.name} {run.read('run.json')['id']}"}
         spent, releases = list[Event](), list[Mapping[str, Any]]()
@@ -180,6 +182,10 @@ def _public(name: str, clients: Population, label: str) -> dict[str, Any]:
     return {"name": name, "clients": clients.size, "classes": list(clients.classes.get(label, ()))}
 
 
+def _exact(arms: Arms | Mapping[str, Criterion] | Quarters) -> str:
+    return f"{arms}" if isinstance(arms, Quarters) else (arms if isinstance(arms, Arms) else Arms(arms)).exact
+
+
 def _begin(
     out: str | Path | None,
     clients: Population,
@@ -195,7 +201,7 @@ def _begin(
     """The run directory; one that another inspection has begun is refused."""
     if forming not in FORMINGS:
         raise InvalidInput(f"arms are formed by {' or '.join(FORMINGS)}, got {forming!r}")
-    rule = f"{arms}" if isinstance(arms, Quarters) else (arms if isinstance(arms, Arms) else Arms(arms)).exact
+    rule = _exact(arms)
     settings = {"task": task, "population": clients.name, "clients": clients.size, "arms": rule, "epsilon": epsilon}
     settings |= {"delta": delta, "forming": forming, "suspects": list(suspects) if suspects else None}
     settings |= {"training": dataclasses.asdict(training) if training else None}

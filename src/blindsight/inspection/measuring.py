@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blindsight import trees
-from blindsight.accounting.events import Event, Relation
+from blindsight.accounting.events import Event, Relation, from_json
 from blindsight.accounting.guarantee import Guarantee, certify
 from blindsight.accounting.ledger import Ledger, Payers, names_of
 from blindsight.accounting.planning import solve_noise
@@ -27,7 +27,7 @@ from blindsight.keys import Key
 from blindsight.mechanisms import GaussianMechanism, QuantileEstimate, gaussian, publish, quantile
 from blindsight.mechanisms.gaussian import joint
 from blindsight.mechanisms.noise import Sampler
-from blindsight.mechanisms.release import marked
+from blindsight.mechanisms.release import marked, noise_on
 from blindsight.participation import full
 from blindsight.selection import ASSUMED, FORMINGS, Arms, Forming
 
@@ -176,12 +176,21 @@ def measure(
         if mechanisms[part.name].event(totals[part.name]) != expected[part.name]:
             found = trees.size(totals[part.name].value)
             raise PrivacyError(f"{part.name} has {found} coordinates, but {part.coordinates} were to be paid for")
-    ledger.record(
-        event, population=population, unit=guarantee.unit, relation=Relation.ADD_OR_REMOVE, run=run, note=note
+    noise_key = key.derive("noise")
+    entry = ledger.record(
+        event,
+        population=population,
+        unit=guarantee.unit,
+        relation=Relation.ADD_OR_REMOVE,
+        run=run,
+        note=note,
+        noise=noise_on(noise_key, {name: (mechanisms[name], total) for name, total in totals.items()}),
     )
+    if (recorded := from_json(entry.event)) != event:  # the same noise was added to another sum before
+        event, guarantee = recorded, certify(recorded, delta=delta, participation=guarantee.participation)
     measured: dict[str, Measured] = {}
     for name, total in totals.items():
-        release = mechanisms[name].release(total, key=key.derive("noise").derive(name))
+        release = mechanisms[name].release(total, key=noise_key.derive(name))
         sums = np.asarray(release.value, np.float64) * total.n_expected
         measured[name] = Measured(sums, release.noise_std * total.n_expected, epsilons[name])
     return Measurement(measured, tuple(arms), clients, event, guarantee)

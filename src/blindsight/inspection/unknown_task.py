@@ -121,13 +121,13 @@ def unknowns(
     settings |= {"simulation_only": {"data": [before.fingerprint, after.fingerprint]}}
     run = runs.create("unknowns", settings) if out is None else runs.begin(out, "unknowns", settings)
     with run.alone():
-        root = key or keys.root()
-        asked = _Asked(run, vocabulary, case, epsilon, delta, backend, root, ledger or Ledger(), names, progress)
         progress("looking for unknown words on every client", 0, 3)
         observed = observe(_both(before, after, field, most), vocabulary, faults, case)
+        sides = [_sentences(one, field, most) for one in (before, after)] if discover or training else []
+        root = (key or keys.root()).bound_to(lambda: [settings, *(one.fingerprint for one in (observed, *sides))])
+        asked = _Asked(run, vocabulary, case, epsilon, delta, backend, root, ledger or Ledger(), names, progress)
         progress("measuring everyone in one round", 1, 3)
         reading = asked.measure(observed, (*map(str, faults), unknown_findings.NONE), prices[0])
-        sides = [_sentences(one, field, most) for one in (before, after)] if discover or training else []
         listed = asked.discover(sides, prices[1]) if discover else {}
         made = asked.train(sides, training) if training else {}
         findings, diagnoses = unknown_findings.compare(reading)
