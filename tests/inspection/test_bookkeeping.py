@@ -1,5 +1,8 @@
 """Laws of bookkeeping around inspections: who pays for what, in parallel or in sequence, and with which noise."""
 
+import html
+import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +13,14 @@ import pytest
 from blindsight import selection
 from blindsight.accounting.accountants import epsilon as epsilon_of
 from blindsight.accounting.composition import Split
-from blindsight.accounting.events import Composed, Gaussian, from_json
+from blindsight.accounting.events import Composed, Gaussian, NonPrivate, from_json
+from blindsight.accounting.guarantee import round_up
 from blindsight.accounting.ledger import Ledger
 from blindsight.data import Population
 from blindsight.data.population import TEXT
 from blindsight.data.text import Vocabulary
 from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
-from blindsight.inspection import trained
+from blindsight.inspection import tasks, trained
 from blindsight.inspection.asking import Training
 from blindsight.inspection.contrasting import contrast
 from blindsight.inspection.report import Report
@@ -216,3 +220,53 @@ def test_a_release_about_several_populations_is_recorded_for_all_or_for_none(tmp
     assert len(ledger.entries("a")) == 1
     with pytest.raises(InvalidInput, match="name one at least"):
         ledger.record(Gaussian(2.0), population=[])
+
+
+# --- reports: a run's guarantee stands beside what all runs have spent
+
+
+def ask_sanity(folder: Path, name: str, **more: Any) -> Report:
+    people = talk("people", 0)
+    about: dict[str, Any] = {"ledger": Ledger(folder / "ledger.db"), "inputs": "text", "out": folder / name}
+    return tasks.sanity(people, **{"epsilon": 2.0, "delta": DELTA} | about | more)
+
+
+@pytest.mark.parametrize("budget", [None, 9.0])
+def test_a_report_says_what_all_runs_have_spent_wherever_it_says_its_own(tmp_path, budget):
+    """In the page, the JSON and the terminal, and with the time at which the ledger said so."""
+    ledger = Ledger(tmp_path / "ledger.db")
+    if budget:
+        ledger.set_budget("people", epsilon=budget, delta=1e-5)
+    ask_sanity(tmp_path, "one")
+    report = ask_sanity(tmp_path, "two")
+    (so_far,) = report.ledger
+    spent = ledger.spent("people", 1e-5 if budget else DELTA)
+    assert (so_far.epsilon, so_far.releases, so_far.budget) == (spent.epsilon, 2, budget)
+    assert so_far.epsilon > report.guarantee.epsilon * (1 if budget is None else 0.9)
+    said = f"All runs on people together: epsilon {round_up(spent.epsilon)} at delta {spent.delta:.3g} for 2 releases"
+    own = "covers this run's own 1 release, and no other run's"
+    flat = " ".join(str(report).split())
+    page = html.unescape((tmp_path / "two" / "report.html").read_text())
+    for face in (flat, page):
+        assert said in face
+        assert own in face
+        assert so_far.time in face
+    written = json.loads((tmp_path / "two" / "report.json").read_text())
+    assert written["ledger"] == [so_far.to_dict()]
+    assert Report.from_dict(written).ledger == report.ledger
+    del written["ledger"]
+    assert Report.from_dict(written).ledger == ()  # of before reports said it
+
+
+def test_a_report_about_two_populations_quotes_both(tmp_path):
+    assert [one.population for one in ask_unknowns(tmp_path).ledger] == ["spring", "autumn"]
+
+
+def test_where_nothing_finite_can_be_said_a_report_says_that(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.record(NonPrivate(), population="people")
+    report = ask_sanity(tmp_path, "run")
+    assert report.guarantee.is_private
+    assert math.isinf(report.ledger[0].epsilon)
+    assert "no finite epsilon" in report.to_html()
+    assert Report.from_dict(report.to_dict()).ledger == report.ledger

@@ -17,6 +17,7 @@ import numpy as np
 
 from blindsight import checkpoints, keys, runs
 from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.so_far import spent_so_far
 from blindsight.backends import Backend, Simulation
 from blindsight.data.population import Population
 from blindsight.data.text import Case
@@ -127,6 +128,7 @@ def bias(
             releases=tuple(question.releases),
             population={"name": name, "clients": clients.size, "classes": list(prepared.classes)},
             notes=_notes(prepared, learnt),
+            ledger=spent_so_far(question.ledger, name, delta),
             bias=Bias(
                 reference.name, reference.size, tuple(compared), _kinds(learnt, compared, prepared.classes), words, said
             ),

@@ -20,6 +20,7 @@ from blindsight import checkpoints, keys, runs
 from blindsight.accounting.events import Composed, Event, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, certify
 from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.so_far import spent_so_far
 from blindsight.backends import Backend, Simulation
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
@@ -135,6 +136,7 @@ def contrast(
             releases=tuple(releases),
             population=_public(paying["population"], clients, label),
             notes=notes(fitted, guarantee, normal),
+            ledger=spent_so_far(ledger, paying["population"], delta),
         )
         _save(report, run)
         return report

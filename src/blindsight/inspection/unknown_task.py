@@ -23,6 +23,7 @@ from blindsight.accounting.events import Composed, Event, Gaussian, from_json, t
 from blindsight.accounting.guarantee import Guarantee, certify
 from blindsight.accounting.ledger import Ledger, names_of
 from blindsight.accounting.planning import solve_noise
+from blindsight.accounting.so_far import spent_so_far
 from blindsight.algorithms.vocabulary import discover_words, own_words
 from blindsight.backends import Backend, Simulation
 from blindsight.data import text
@@ -142,6 +143,7 @@ def unknowns(
             releases=tuple(asked.releases),
             population={"name": " and ".join(asked.everyone), "clients": observed.size},
             notes=(*NOTES, *([RARE] if reading.is_rare else []), *([MODELLED] if made else [])),
+            ledger=spent_so_far(asked.ledger, asked.everyone, delta),
             unknowns=_shown(reading, len(vocabulary.words), made, listed),
         )
         run.write("guarantee.json", report.guarantee.to_dict())
