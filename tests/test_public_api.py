@@ -36,7 +36,7 @@ PINNED = {
     "mistakes sanity slices unknowns",
     "blindsight.jobs": "load_model load_student load_trained run_audit run_bias run_inspection run_student "
     "run_training run_tuning run_unknowns",
-    "blindsight.keys": "Key Stream lots reproducible root",
+    "blindsight.keys": "Key Stream digest_of lots reproducible root",
     "blindsight.mechanisms": "GaussianMechanism LaplaceMechanism Mechanism NoisyArgmax Quantile QuantileEstimate "
     "Release Tally Votes WithoutNoise gaussian laplace noisy_argmax publish quantile votes without_noise",
     "blindsight.models": "CNN MLP Logistic accuracy cross_entropy",

@@ -6,17 +6,19 @@ clients never share a stream, and the same path from the same root always gives 
 """
 
 import dataclasses
+import functools
 import hashlib
 import operator
+import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from blindsight.errors import InvalidInput
 
-__all__ = ["Key", "Stream", "lots", "reproducible", "root"]
+__all__ = ["Key", "Stream", "digest_of", "lots", "reproducible", "root"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -51,6 +53,18 @@ class Key:
             raise InvalidInput(f"a key is derived for a named purpose and whole indices, got {purpose!r}, {indices}")
         return Key(hashlib.blake2b(path, key=self.secret, digest_size=32).digest(), self.is_reproducible)
 
+    def bound_to(self, facts: Callable[[], Any]) -> "Key":
+        """The key for the question that `facts()` describes: data and settings, everything that moves what is released.
+
+        A secret root is used once, and comes back as it is. A reproducible one is rebuilt for every question with its
+        seed: unbound, two questions would draw the same noise, and their difference would have none.
+
+        >>> seven = reproducible(7)
+        >>> [seven.bound_to(lambda: ["who", 0.5]) == seven.bound_to(lambda: ["who", low]) for low in (0.5, 0.5 + 1e-12)]
+        [True, False]
+        """
+        return self.derive(f"question {digest_of(facts())}") if self.is_reproducible else self
+
     def stream(self) -> "Stream":
         """A cryptographic stream of uniform bits."""
         return Stream(self)
@@ -71,6 +85,44 @@ def root() -> Key:
 def reproducible(seed: int) -> Key:
     """A root that anyone who knows `seed` can rebuild: for simulations. Guarantees made with it say so."""
     return Key(hashlib.blake2b(f"blindsight reproducible {seed}".encode(), digest_size=32).digest(), True)
+
+
+def digest_of(facts: Any) -> str:
+    """32 digits that differ if the facts do: numbers to their last bit, arrays, texts, mappings, dataclasses of these.
+
+    A function stands for itself by its name alone, anything else by its `repr` without addresses.
+    """
+    found = hashlib.blake2b(digest_size=16)
+    for part in _parts_of(facts):
+        found.update(len(part).to_bytes(8, "little") + part)
+    return found.hexdigest()
+
+
+def _parts_of(value: Any) -> Iterator[bytes]:
+    """What a value consists of, in an order of its own."""
+    if value is None or isinstance(value, str | bytes | bool | int | float):
+        said = value.hex() if isinstance(value, float) else repr(value)
+        yield f"{type(value).__name__} {said}".encode("utf-8", "surrogatepass")
+    elif isinstance(value, Mapping):
+        items: list[tuple[Any, Any]] = sorted(value.items(), key=lambda item: repr(item[0]))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType, reportUnknownLambdaType]
+        yield f"mapping {len(items)}".encode()
+        for item in items:
+            yield from _parts_of(item)
+    elif isinstance(value, list | tuple):
+        yield f"sequence {len(value)}".encode()  # pyright: ignore[reportUnknownArgumentType]
+        for one in value:  # pyright: ignore[reportUnknownVariableType]
+            yield from _parts_of(one)
+    elif hasattr(value, "__array__"):
+        array = np.asarray(value)
+        yield f"array {array.dtype} {array.shape}".encode()
+        yield repr(array.tolist()).encode() if array.dtype.kind in "TO" else np.ascontiguousarray(array).tobytes()
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield f"{type(value).__module__}.{type(value).__qualname__}".encode()
+        yield from _parts_of({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
+    elif isinstance(value, functools.partial):
+        yield from _parts_of(["partial", value.func, value.args, value.keywords])  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    else:
+        yield re.sub(r" at 0x[0-9a-f]+", "", f"{getattr(value, '__module__', '')} {value!r}").encode()
 
 
 def lots(names: Iterable[str], seed: bytes) -> np.ndarray:

@@ -24,7 +24,7 @@ from blindsight.accounting.bayesian import BayesianDiagnostic
 from blindsight.accounting.composition import Split
 from blindsight.accounting.events import Event, to_json
 from blindsight.accounting.guarantee import Guarantee, round_up
-from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.ledger import Ledger, Payers, names_of
 from blindsight.algorithms import Algorithm
 from blindsight.backends import Backend
 from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
@@ -69,7 +69,7 @@ def train(
     backend: Backend,
     privacy: Privacy,
     *,
-    population: str,
+    population: Payers,
     delta: float,
     key: Key,
     run: Run,
@@ -140,7 +140,7 @@ class _Loop:
         algorithm: Algorithm,
         backend: Backend,
         privacy: Privacy,
-        population: str,
+        population: Payers,
         delta: float,
         key: Key,
         run: Run,
@@ -198,7 +198,7 @@ class _Loop:
 
     def _paid_until(self, first: int) -> int | None:
         """Where the block of rounds ends in which this very run has already paid for round `first`."""
-        for entry in self.ledger.entries(self.population):
+        for entry in self.ledger.entries(names_of(self.population)[-1]):
             if entry.kind == "release" and entry.run == self.run_id:
                 begin, end = (int(word) for word in entry.note.removeprefix("rounds ").split(" to "))
                 paid = to_json(self.sampling.event(self.event, end - begin))

@@ -195,7 +195,7 @@ def test_the_guarantee_says_how_arms_were_formed():
     filled, _ = measure(people)
     assert "arm sizes stay private" in filled.guarantee.participation
     some = ARMS[0].eligible(people)
-    chosen, _ = measure(some, forming="eligible")
+    chosen, _ = measure(some, forming="eligible", key=keys.reproducible(5))
     assert "only clients in an arm take part" in chosen.guarantee.participation
     assert "which clients are eligible for an arm, and how many they are, is public" in chosen.guarantee.assumptions
     assert chosen.clients == some.size < people.size

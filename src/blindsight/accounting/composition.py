@@ -31,14 +31,17 @@ __all__ = ["Share", "Split", "certified", "check_accountable", "is_parallel", "s
 
 _MOST_COMBINATIONS = 64
 _MOST_RELEASES = 2**63 - 1
+_WITHOUT_IDENTITY = "inspection"  # what inspections called their splits while these held words alone
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
     """A division of a population into arms that share no client.
 
-    `rule` says how a client finds its arm, from its own data and public values alone. Two splits are the same only if
-    name, rule and arms are all equal; releases on different splits are composed in sequence.
+    `rule` says in words how a client finds its arm, from its own data and public values alone. `identity` holds what
+    words leave out: together with the rule it must determine who is in which arm (the run, the model's digest, the
+    thresholds to their last digit). Two splits are the same only if name, rule, identity and arms are all equal;
+    releases on different splits are composed in sequence.
 
     >>> Split("accuracy", "accuracy of model 3f1c < 0.882 / >= 0.939", ("failing", "healthy")).name
     'accuracy'
@@ -47,9 +50,12 @@ class Split:
     name: str
     rule: str
     arms: tuple[str, ...]
+    identity: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arms", tuple(self.arms))
+        if not isinstance(self.identity, str) or not _is_storable(self.identity):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"the identity of a split must be text, got {self.identity!r}")
         texts = (self.name, self.rule, *self.arms)
         if not all(isinstance(text, str) and text.strip() and _is_storable(text) for text in texts):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidInput(f"name, rule and arms of a split must be text and not empty, got {self}")
@@ -58,7 +64,8 @@ class Split:
 
     def to_json(self) -> str:
         """Canonical JSON, as the ledger stores it."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+        fields = {name: value for name, value in dataclasses.asdict(self).items() if value or name != "identity"}
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))  # without one it reads as it always did
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -176,7 +183,15 @@ def _is_storable(text: str) -> bool:
 
 def is_parallel(share: Share) -> bool:
     """Whether only one arm of the share's split is paid for."""
-    return bool(share.split) and share.relation is Relation.ADD_OR_REMOVE and share.unit is Unit.CLIENT
+    is_by_client = share.relation is Relation.ADD_OR_REMOVE and share.unit is Unit.CLIENT
+    return bool(share.split) and is_by_client and _tells_arms(share.split)
+
+
+@functools.lru_cache(maxsize=256)
+def _tells_arms(split: str) -> bool:
+    """Whether equal splits mean equal arms. Those of older inspections had one text for different models."""
+    found = Split.from_json(split)
+    return bool(found.identity) or found.name != _WITHOUT_IDENTITY
 
 
 def _event(world: Mapping[Event, int]) -> Event:

@@ -73,10 +73,11 @@ class Guarantee:
             Relation.ADD_OR_REMOVE: f"were {thing} left out or put in",
             Relation.REPLACE: f"were {thing} exchanged for anything else",
         }[self.relation]
+        covered = "the one release" if self.releases == 1 else f"the {self.releases:,} releases"
         lines = [
-            f"Everything released ({self.releases:,} in all) would have looked almost the same {change}: "
+            f"This covers {covered} counted here: they would have looked almost the same {change}, "
             f"no result becomes more than {_times(self.epsilon)} as likely, except with probability {self.delta:.3g}. "
-            f"That aside, someone who beforehand gave even odds to either case could, after seeing everything, be at "
+            f"That aside, someone who beforehand gave even odds to either case could, after seeing them, be at "
             f"most {_percent(1 / (1 + math.exp(-min(self.epsilon, 700))))} sure. "
             f"Epsilon is {round_up(self.epsilon)}, an upper bound computed by {self.accountant}; "
             f"participation: {self.participation}.",

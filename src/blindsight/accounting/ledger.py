@@ -20,7 +20,7 @@ import math
 import os
 import sqlite3
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -28,12 +28,15 @@ from blindsight.accounting import chain, composition, ledger_file
 from blindsight.accounting import filter as filters
 from blindsight.accounting.chain import Entry, Verification, verify_export
 from blindsight.accounting.composition import Share, Split
-from blindsight.accounting.events import Event, Relation, Unit, from_json, to_json
+from blindsight.accounting.events import Event, NonPrivate, Relation, Unit, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, round_up
 from blindsight.accounting.spending import Spending, kind_of
 from blindsight.errors import BudgetExceeded, InvalidInput, LedgerCorrupted, LedgerTampered
 
-__all__ = ["Balance", "Budget", "Entry", "Ledger", "Split", "Verification", "verify_export"]
+__all__ = ["Balance", "Budget", "Entry", "Ledger", "Payers", "Split", "Verification", "names_of", "verify_export"]
+
+Payers = str | Sequence[str]
+"""Whom a release is about: a population's name, or those of all populations that it reads."""
 
 _DEFAULT_PATH = ".blindsight/ledger.db"
 _event_of = functools.lru_cache(maxsize=1024)(from_json)  # a long run asks for the same few texts again and again
@@ -113,41 +116,51 @@ class Ledger:
         self,
         event: Event,
         *,
-        population: str,
+        population: Payers,
         unit: Unit = Unit.CLIENT,
         relation: Relation = Relation.ADD_OR_REMOVE,
         run: str = "",
         note: str = "",
         split: Split | None = None,
         arm: str = "",
+        noise: str = "",
     ) -> Entry:
         """The entry for `event`, which is on disk when this returns: use the released value only afterwards.
 
         *Guarantee*: everything recorded for the population, this event included, stays within its budget, also if what
         to release was decided by earlier results (`filter` has the proof); otherwise `BudgetExceeded`, and nothing is
-        written. A training run records all its planned rounds ahead (`Repeated`).
+        written. A release that reads several populations has an entry for each, all or none, of which the last is
+        returned. A training run records all its planned rounds ahead (`Repeated`).
         Refused as well: a unit or relation that differs from the population's earlier ones, an event that no accountant
         can bound or that counts nothing, an arm that its split does not have. How arms compose: see `composition`.
+
+        `noise` names reproducible noise and what it is added to, "KEY of SUM". The same noise on two different sums
+        cancels out in their difference, so the second is recorded as `NonPrivate`, for its own population and for that
+        of the first: read the event off the entry. No budget allows that, and it is refused where there is one.
         """
         share = composition.share_of(event, unit=unit, relation=relation, split=split, arm=arm)
-        name = _name(population)
+        names = names_of(population)
         fields = {
             "kind": "release",
-            "population": name,
             "unit": share.unit.value,
             "relation": share.relation.value,
             "event": to_json(event),
             "run": _text("run", run),
-            "note": _text("note", note),
+            "note": _text("note", f"{note} [noise {noise}]".strip() if noise else note),
             "split": share.split,
             "arm": share.arm,
         }
         with self._file.connected(writing=True) as db:
             with ledger_file.transaction(db, "DEFERRED"):
-                self._assess(db, name, share)  # the slow arithmetic, which stays in a cache, outside the lock
+                for name in names:
+                    self._assess(db, name, share)  # the slow arithmetic, which stays in a cache, outside the lock
             with ledger_file.transaction(db, "IMMEDIATE"):
-                self._assess(db, name, share)
-                return _append(db, fields)
+                if others := _populations_with_noise(db, noise):
+                    share = dataclasses.replace(share, event=NonPrivate())
+                    fields["event"], names = to_json(share.event), tuple(dict.fromkeys((*others, *names)))
+                for name in names:
+                    self._assess(db, name, share)
+                return [_append(db, {**fields, "population": name}) for name in names][-1]
 
     def set_budget(self, population: str, *, epsilon: float, delta: float, note: str = "") -> Balance:
         """The balance under the new budget, which is an entry like any other; the newest counts.
@@ -299,6 +312,17 @@ def _shares(db: sqlite3.Connection, population: str, after: int = 0) -> list[Sha
         ) from error
 
 
+def _populations_with_noise(db: sqlite3.Connection, noise: str) -> list[str]:
+    """Those about whom the same reproducible noise was released on another sum."""
+    if not noise:
+        return []
+    drawn, this = f"[noise {noise.partition(' of ')[0]} of ", f"[noise {noise}]"
+    query = (
+        "SELECT DISTINCT population FROM entries WHERE kind = 'release' AND instr(note, ?) > 0 AND instr(note, ?) = 0"
+    )
+    return [row[0] for row in db.execute(query, (drawn, this))]
+
+
 def _budget(db: sqlite3.Connection, population: str) -> Budget | None:
     newest = "WHERE number = (SELECT MAX(number) FROM entries WHERE population = ? AND kind = 'budget')"
     found = list(ledger_file.entries(db, newest, (population,)))
@@ -325,6 +349,18 @@ def _intact(entry: Entry) -> Entry:
     if chain.digest(entry) != entry.hash:
         raise LedgerTampered(f"entry {entry.number} was edited: nothing was recorded; verify the ledger")
     return entry
+
+
+def names_of(population: Payers) -> tuple[str, ...]:
+    """The names of all populations that pay, each once, as the ledger spells them.
+
+    >>> names_of("phones"), names_of(["phones", "tablets", "phones"])
+    (('phones',), ('phones', 'tablets'))
+    """
+    names = tuple(dict.fromkeys(_name(one) for one in ([population] if isinstance(population, str) else population)))
+    if not names:
+        raise InvalidInput("a release is about some population: name one at least")
+    return names
 
 
 def _name(population: str) -> str:

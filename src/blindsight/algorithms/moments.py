@@ -207,7 +207,7 @@ def release(
     found = publish(
         mechanism,
         total,
-        key=key.derive("noise"),
+        key=key.derive("noise").bound_to(lambda: [population.fingerprint, part, arms.exact, mechanism, total.value]),
         ledger=ledger,
         population=population.name,
         participation=participation,

@@ -226,7 +226,9 @@ class _Table:
         ballots = np.stack(list(cast.values()))
         if mechanism is None:
             return majority(ballots, classes, margin=margin)
-        return mechanism.release(mechanism.count(ballots, n_expected=float(len(ballots))), key=key).value
+        total = mechanism.count(ballots, n_expected=float(len(ballots)))
+        own = key.bound_to(lambda: [ballots, mechanism])  # the same noise on other votes would cancel out
+        return mechanism.release(total, key=own).value
 
     def close(self) -> None:
         """End the work of all that are left."""

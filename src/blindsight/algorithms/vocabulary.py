@@ -22,7 +22,7 @@ from scipy import stats
 
 from blindsight.accounting.events import Event
 from blindsight.accounting.guarantee import Guarantee, certify
-from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.ledger import Ledger, Payers
 from blindsight.accounting.planning import solve_noise
 from blindsight.backends import Backend, ClientUpdate, Examples, Simulation
 from blindsight.data.population import TEXT, Population
@@ -77,7 +77,7 @@ def count_words(
     delta: float,
     key: Key,
     ledger: Ledger,
-    population: str | None = None,
+    population: Payers | None = None,
     run: str = "",
     most: int = 100,
     backend: MakeBackend = Simulation,
@@ -89,7 +89,8 @@ def count_words(
     listed = list(dict.fromkeys(candidates))
     if not listed:
         raise InvalidInput("name at least one candidate word to count, or discover words without a list")
-    asked = _Asked(words, epsilon, delta, key, ledger, population or words.name, run, most, levels=1, cells=len(listed))
+    paying = (key, ledger, population or words.name, run)
+    asked = _Asked(words, epsilon, delta, *paying, most, levels=1, cells=len(listed), listed=listed)
     place = {word: number for number, word in enumerate(listed)}
     cell = np.array([place.get(word, -1) for word in words.columns["word"].tolist()], np.int32)
     counts = asked.release(cell, 0, backend, f"clients who use each of {len(listed):,} words")
@@ -104,7 +105,7 @@ def discover_words(
     delta: float,
     key: Key,
     ledger: Ledger,
-    population: str | None = None,
+    population: Payers | None = None,
     run: str = "",
     most: int = 20,
     length: int = 16,
@@ -185,16 +186,19 @@ class _Asked:
     delta: float
     key: Key
     ledger: Ledger
-    population: str
+    population: Payers
     run: str
     most: int
     levels: int
     cells: int
+    listed: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not self.most >= 1:
             raise InvalidInput(f"a client counts in full for at least one word, got most={self.most}")
         self.bound = math.sqrt(self.most)
+        asked = (self.listed, self.epsilon, self.delta, self.most, self.levels)
+        self.key = self.key.bound_to(lambda: ["words", self.words.fingerprint, *asked])
 
     @functools.cached_property
     def mechanism(self) -> GaussianMechanism:

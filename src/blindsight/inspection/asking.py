@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from blindsight.algorithms import moments
 from blindsight.algorithms.moments import MomentsPart
@@ -72,6 +73,11 @@ class Asked:
     def classes(self) -> tuple[str, ...] | None:
         """The names of the classes, where there are labels."""
         return self.clients.classes.get(self.label) if self.label in self.clients.fields else None
+
+    def facts(self) -> dict[str, Any]:
+        """Everything that moves what is released, with the clients' data after the model: what noise is bound to."""
+        said = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return said | {name: said[name] and said[name].fingerprint for name in ("clients", "reference")}
 
     def mechanisms(self, parts: Sequence[Priced], *, with_thresholds: bool) -> dict[str, GaussianMechanism]:
         """The noise of each part, and of the thresholds, so that everything together costs (epsilon, delta)."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from blindsight import checkpoints, keys, runs
 from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.so_far import spent_so_far
 from blindsight.backends import Backend, Simulation
 from blindsight.data.population import Population
 from blindsight.data.text import Case
@@ -106,9 +107,10 @@ def bias(
         if prepared.likely is None and (discover or training):
             raise InvalidInput("words are discovered and models of words trained on text: name one as the input")
         name, left = population or clients.name, epsilon * (1 - training.share) if training else epsilon
-        question = Rounds(
-            run, prepared, left, delta, discover, steps, Key(seed, is_reproducible=True), backend, key or keys.root()
-        )
+        both = (prepared.clients, prepared.reference)
+        root = (key or keys.root()).bound_to(lambda: [settings, *(one.fingerprint for one in both)])
+        public = Key(seed, is_reproducible=True)
+        question = Rounds(run, prepared, left, delta, discover, steps, public, backend, root)
         question.pays(ledger or Ledger(), name, progress)
         tested = question.first_round()
         learnt = question.second_round(tested) if prepared.image else None
@@ -126,6 +128,7 @@ def bias(
             releases=tuple(question.releases),
             population={"name": name, "clients": clients.size, "classes": list(prepared.classes)},
             notes=_notes(prepared, learnt),
+            ledger=spent_so_far(question.ledger, name, delta),
             bias=Bias(
                 reference.name, reference.size, tuple(compared), _kinds(learnt, compared, prepared.classes), words, said
             ),

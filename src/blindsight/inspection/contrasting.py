@@ -20,6 +20,7 @@ from blindsight import checkpoints, keys, runs
 from blindsight.accounting.events import Composed, Event, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, certify
 from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.so_far import spent_so_far
 from blindsight.backends import Backend, Simulation
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
@@ -85,15 +86,17 @@ def contrast(
     **Guarantee**: everything in the report, and in the run directory `out` less what is marked `simulation_only`, is
     (epsilon, delta)-DP for each client.
     """
-    run = _begin(out, clients, arms, epsilon, delta, forming, model, suspects, training, task)
+    checked = None if model is None else primary(model)
+    run = _begin(out, clients, arms, epsilon, delta, forming, checked, suspects, training, task)
     with run.alone(), _taken_back_if_refused(run):
         root, ledger = key or keys.root(), ledger or Ledger()
         progress("running the model on every client's examples", 0, 4)
-        checked = None if model is None else model if isinstance(model, Primary) else primary(model)
         known = ranges or {}
         look = functools.partial(observe, model=checked, inputs=inputs, label=label, suspects=suspects, ranges=known)
         observed, normal = look(clients), None if reference is None else look(reference)
         asked = Asked(observed, normal, inputs, label, known, epsilon, delta, forming, shares, training)
+        said = (task, _exact(arms))
+        root = root.bound_to(lambda: [*said, asked.facts()])
         paying: dict[str, Any] = {"population": population or clients.name, "ledger": ledger}
         paid_by = {**paying, "run": f"{run.path.name} {run.read('run.json')['id']}"}
         spent, releases = list[Event](), list[Mapping[str, Any]]()
@@ -111,6 +114,7 @@ def contrast(
         if training is not None:
             doing = functools.partial(progress, "training generators")
             about: dict[str, Any] = {"per_class": per_class, "run": run, "backend": backend, "progress": doing}
+            about["model"] = "" if checked is None else checked.digest
             secret = root.derive("training")
             made, labels, costs = train_arms(asked, training, fitted, spent, key=secret, **about, **paying)
             spent.extend(costs)
@@ -132,6 +136,7 @@ def contrast(
             releases=tuple(releases),
             population=_public(paying["population"], clients, label),
             notes=notes(fitted, guarantee, normal),
+            ledger=spent_so_far(ledger, paying["population"], delta),
         )
         _save(report, run)
         return report
@@ -179,6 +184,10 @@ def _public(name: str, clients: Population, label: str) -> dict[str, Any]:
     return {"name": name, "clients": clients.size, "classes": list(clients.classes.get(label, ()))}
 
 
+def _exact(arms: Arms | Mapping[str, Criterion] | Quarters) -> str:
+    return f"{arms}" if isinstance(arms, Quarters) else (arms if isinstance(arms, Arms) else Arms(arms)).exact
+
+
 def _begin(
     out: str | Path | None,
     clients: Population,
@@ -186,7 +195,7 @@ def _begin(
     epsilon: float,
     delta: float,
     forming: Forming,
-    model: Any,
+    model: Primary | None,
     suspects: Sequence[str] | None,
     training: Training | None,
     task: str,
@@ -194,13 +203,12 @@ def _begin(
     """The run directory; one that another inspection has begun is refused."""
     if forming not in FORMINGS:
         raise InvalidInput(f"arms are formed by {' or '.join(FORMINGS)}, got {forming!r}")
-    rule = f"{arms}" if isinstance(arms, Quarters) else (arms if isinstance(arms, Arms) else Arms(arms)).rule
-    named = None if model is None else model.name if isinstance(model, Primary) else str(getattr(model, "name", model))
+    rule = _exact(arms)
     settings = {"task": task, "population": clients.name, "clients": clients.size, "arms": rule, "epsilon": epsilon}
     settings |= {"delta": delta, "forming": forming, "suspects": list(suspects) if suspects else None}
     settings |= {"training": dataclasses.asdict(training) if training else None}
     settings |= {"simulation_only": {"data": clients.fingerprint}}
-    settings |= {"model": named if named is None or isinstance(model, str | Path | Primary) else type(model).__name__}
+    settings |= {"model": None if model is None else {"name": model.name, "digest": model.digest}}
     return runs.create(task, settings) if out is None else runs.begin(out, task, settings)
 
 

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from blindsight import trees
-from blindsight.accounting.events import Event, Relation
+from blindsight.accounting.events import Event, Relation, from_json
 from blindsight.accounting.guarantee import Guarantee, certify
-from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.ledger import Ledger, Payers, names_of
 from blindsight.accounting.planning import solve_noise
 from blindsight.backends import Backend, Batch, ClientUpdate, Examples
 from blindsight.errors import InvalidInput, PrivacyError
@@ -27,7 +27,7 @@ from blindsight.keys import Key
 from blindsight.mechanisms import GaussianMechanism, QuantileEstimate, gaussian, publish, quantile
 from blindsight.mechanisms.gaussian import joint
 from blindsight.mechanisms.noise import Sampler
-from blindsight.mechanisms.release import marked
+from blindsight.mechanisms.release import marked, noise_on
 from blindsight.participation import full
 from blindsight.selection import ASSUMED, FORMINGS, Arms, Forming
 
@@ -102,9 +102,9 @@ class Measurement:
         return tuple(part.to_dict(name) for name, part in self.parts.items())
 
 
-def witness(ledger: Ledger, population: str) -> str:
+def witness(ledger: Ledger, population: Payers) -> str:
     """The ledger's last entry about these clients: a ledger without it is not the one that was paid into."""
-    return ledger.entries(population)[-1].hash
+    return ledger.entries(names_of(population)[-1])[-1].hash
 
 
 def noise_for(
@@ -139,7 +139,7 @@ def measure(
     mechanisms: Mapping[str, GaussianMechanism],
     *,
     clients: int,
-    population: str,
+    population: Payers,
     delta: float,
     ledger: Ledger,
     key: Key,
@@ -150,7 +150,8 @@ def measure(
     """Measure all parts on everyone in one round.
 
     `clients` is the number of clients of the backend, which is public: the whole population, or with
-    `forming="eligible"` the clients of the arms (`Arms.eligible`). `population` is their name in the ledger.
+    `forming="eligible"` the clients of the arms (`Arms.eligible`). `population` is their name in the ledger, or
+    the names of all populations that they come from.
 
     **Guarantee**: what is released costs `Measurement.event`, which was recorded before any noise was drawn; a budget
     that does not allow it refuses the round, and nothing is released.
@@ -175,12 +176,21 @@ def measure(
         if mechanisms[part.name].event(totals[part.name]) != expected[part.name]:
             found = trees.size(totals[part.name].value)
             raise PrivacyError(f"{part.name} has {found} coordinates, but {part.coordinates} were to be paid for")
-    ledger.record(
-        event, population=population, unit=guarantee.unit, relation=Relation.ADD_OR_REMOVE, run=run, note=note
+    noise_key = key.derive("noise")
+    entry = ledger.record(
+        event,
+        population=population,
+        unit=guarantee.unit,
+        relation=Relation.ADD_OR_REMOVE,
+        run=run,
+        note=note,
+        noise=noise_on(noise_key, {name: (mechanisms[name], total) for name, total in totals.items()}),
     )
+    if (recorded := from_json(entry.event)) != event:  # the same noise was added to another sum before
+        event, guarantee = recorded, certify(recorded, delta=delta, participation=guarantee.participation)
     measured: dict[str, Measured] = {}
     for name, total in totals.items():
-        release = mechanisms[name].release(total, key=key.derive("noise").derive(name))
+        release = mechanisms[name].release(total, key=noise_key.derive(name))
         sums = np.asarray(release.value, np.float64) * total.n_expected
         measured[name] = Measured(sums, release.noise_std * total.n_expected, epsilons[name])
     return Measurement(measured, tuple(arms), clients, event, guarantee)
@@ -217,7 +227,7 @@ def thresholds(
     clients: int,
     epsilon: float,
     delta: float,
-    population: str,
+    population: Payers,
     ledger: Ledger,
     key: Key,
     probabilities: tuple[float, float] = (0.25, 0.75),

@@ -18,6 +18,7 @@ import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
 
 from blindsight.accounting.guarantee import Guarantee
+from blindsight.accounting.so_far import SpentSoFar
 from blindsight.errors import InvalidInput
 from blindsight.inspection import as_json, gallery, simulation_only
 from blindsight.inspection.bias_report import Bias
@@ -109,8 +110,10 @@ class Report:
 
     **Guarantee**: `guarantee` covers all of it, for every number and picture is a release or computed from releases.
     `releases` says of each what it was, its epsilon alone, its noise and its number of coordinates; `population` holds
-    what is public of the clients: `name`, `clients`, `classes`. `unknowns` is what a question about words found, `bias`
-    what a comparison with public data did, and `answer` the answer where other things than differences were asked for.
+    what is public of the clients: `name`, `clients`, `classes`. `ledger` is what the ledger said of them over all runs
+    when the report was made, for `guarantee` covers this run alone. `unknowns` is what a question about words found,
+    `bias` what a comparison with public data did, and `answer` the answer where other things than differences were
+    asked for.
     """
 
     title: str
@@ -123,6 +126,7 @@ class Report:
     releases: tuple[Mapping[str, Any], ...]
     population: Mapping[str, Any]
     notes: tuple[str, ...] = ()
+    ledger: tuple[SpentSoFar, ...] = ()
     unknowns: Unknowns | None = None
     bias: Bias | None = None
     answer: str = ""
@@ -132,7 +136,7 @@ class Report:
 
     def __post_init__(self) -> None:
         simulation_only.refuse(self, "the report")
-        for name in ("arms", "findings", "diagnoses", "notes"):
+        for name in ("arms", "findings", "diagnoses", "notes", "ledger"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "releases", tuple(as_json.plain(release) for release in self.releases))
         object.__setattr__(self, "population", as_json.plain(self.population))
@@ -205,6 +209,13 @@ class Report:
             classes = classes.get("label") or next(iter(classes.values()), ())
         return tuple(map(str, classes)) if isinstance(classes, list | tuple) else ()
 
+    @property
+    def coverage(self) -> tuple[str, ...]:
+        """What the guarantee covers, and what the ledger says of all runs together: a sentence each."""
+        count = self.guarantee.releases
+        own = f"The guarantee covers this run's own {count:,} release{'' if count == 1 else 's'}, and no other run's."
+        return (*((own,) if self.guarantee.is_private else ()), *map(str, self.ledger))
+
     def class_name(self, label: int) -> str:
         """The name of class `label`, or its number."""
         return self.class_names[label] if 0 <= label < len(self.class_names) else str(label)
@@ -225,6 +236,7 @@ class Report:
             "releases": list(self.releases),
             "population": self.population,
             "notes": list(self.notes),
+            "ledger": [one.to_dict() for one in self.ledger],
             "unknowns": None if self.unknowns is None else as_json.plain(self.unknowns.to_dict()),
             "bias": None if self.bias is None else as_json.plain(self.bias.to_dict()),
             "answer": self.answer,
@@ -248,6 +260,7 @@ class Report:
                 releases=tuple(value["releases"]),
                 population=value["population"],
                 notes=tuple(value["notes"]),
+                ledger=tuple(SpentSoFar.from_dict(one) for one in value.get("ledger", ())),
                 unknowns=Unknowns.from_dict(value["unknowns"]) if value.get("unknowns") else None,
                 bias=Bias.from_dict(value["bias"]) if value.get("bias") else None,
                 answer=value.get("answer", ""),

@@ -40,6 +40,8 @@ def lines(report: "Report", console: Console) -> Iterator[RenderableType]:
     for diagnosis in report.diagnoses:
         yield f"\nVotes of {escape(diagnosis.arm)}: {escape(_tally(diagnosis))}"
     yield f"\n[green]{escape(str(report.guarantee))}[/]" if report.guarantee.is_private else "\n[red]epsilon = inf[/]"
+    for sentence in report.coverage:
+        yield escape(sentence)
     for note in report.notes:
         yield f"[dim]{escape(note)}[/]"
 

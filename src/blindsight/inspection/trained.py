@@ -25,7 +25,7 @@ from blindsight.algorithms import Algorithm
 from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
 from blindsight.backends import Backend
 from blindsight.data.population import Population
-from blindsight.errors import BudgetExceeded
+from blindsight.errors import BudgetExceeded, PrivacyError
 from blindsight.inspection.asking import Asked, Training
 from blindsight.keys import Key
 from blindsight.mechanisms import gaussian
@@ -40,6 +40,7 @@ from blindsight.training import train
 __all__ = ["train_arms"]
 
 Columns = Mapping[str, np.ndarray]
+_SPLIT = "split.json"
 
 
 def train_arms(
@@ -54,12 +55,14 @@ def train_arms(
     key: Key,
     ledger: Ledger,
     population: str,
+    model: str,
     progress: Callable[[int, int], None],
 ) -> tuple[list[Columns], np.ndarray | None, list[Event]]:
     """Examples of every arm from the same latents, their labels, and what training cost on top of `spent`.
 
     **Guarantee**: `spent` and what is returned together stay within the (epsilon, delta) that was asked for. Rounds are
-    in the ledger before they begin, and a run that stopped goes on.
+    in the ledger before they begin, and a run that stopped goes on. `model` is the digest of the primary model, which
+    says who is in which arm.
     """
     pair = _pair(asked)
     crowds = [
@@ -67,7 +70,7 @@ def train_arms(
         for name in arms
     ]
     noise = _noise(asked, training, arms, crowds, spent, trees.size(pair.critic), key)
-    split = Split("inspection", arms.rule, tuple(arms)) if arms.disjoint_by_client and len(arms) > 1 else None
+    split = _split(asked, arms, run, model) if arms.disjoint_by_client and len(arms) > 1 else None
     made, costs = list[Columns](), list[Event]()
     labels = np.repeat(np.arange(max(pair.classes, 1), dtype=np.int32), per_class)
     for number, (name, crowd) in enumerate(zip(arms, crowds, strict=True)):
@@ -97,6 +100,26 @@ def train_arms(
         made.append(pair.coding.decode(np.asarray(examples)))
     progress(len(arms), len(arms))
     return made, labels if pair.classes else None, _together(costs, spent, arms, asked.delta)
+
+
+def _split(asked: Asked, arms: Arms, run: Run, model: str) -> Split:
+    """The split that arms of this run are paid for in parallel under, which no other run has.
+
+    Parallel composition needs that a client is in one arm of *this* division. A model that cannot be told from another
+    by a digest may have been exchanged since an earlier arm was trained, so the run keeps a digest of all that decides
+    its arms, and goes on with the same arms only. It is read off the clients' data, and stays in the run's folder.
+    """
+    read = {field: asked.clients.columns[field] for field in arms.fields}
+    begun = {"arms": arms.exact, "simulation_only": {"members": asked.clients.replace(read).fingerprint}}
+    if (run.path / _SPLIT).exists() and run.read(_SPLIT) != begun:
+        raise PrivacyError(
+            f"the arms of {run.path} hold other clients than those that training began with, and cannot be paid for in "
+            f"parallel: use the model and the data that it began with, or another folder"
+        )
+    run.write(_SPLIT, begun)
+    of_model = f"model {model}" if model else "a model that is known to this run alone"
+    identity = f"run {run.path.name} {run.read('run.json')['id']}; {of_model}; {arms.exact}"
+    return Split("inspection", arms.rule, tuple(arms), identity)
 
 
 def _pair(asked: Asked) -> GAN:

@@ -104,13 +104,14 @@ def train_models(
     backend: Callable[[Population], Backend],
     key: Key,
     ledger: Ledger,
-    population: str,
+    population: Mapping[str, str],
     progress: Callable[[int, int], None],
 ) -> tuple[dict[tuple[str, str], LanguageModel], dict[tuple[str, str], Event]]:
     """The four models by side and kind, and what each cost; both populations have sentences for examples.
 
     **Guarantee**: `spent` and what is returned together are (epsilon, delta)-DP for each client, whichever sides it
-    has sentences on. Rounds are in the ledger before they begin, and a run that was stopped goes on.
+    has sentences on. `population` names the clients of each side in the ledger. Rounds are in the ledger before they
+    begin, and a run that was stopped goes on.
     """
     kinds = [(side, kind) for side in SIDES for kind in KINDS]
     sides: dict[str, Population] = {"before": before, "after": after}
@@ -143,7 +144,7 @@ def train_models(
             algorithm,
             backend(clients),
             privacy,
-            population=population,
+            population=population[side],
             delta=delta,
             key=key.derive("model", number),
             run=runs.begin(run.path / "models" / f"{side}-{kind}", "model", settings),
@@ -152,8 +153,8 @@ def train_models(
         )
         if trained.rounds < training.rounds:
             raise InvalidInput(
-                f"the budget of {population!r} ended after {trained.rounds} of {training.rounds} rounds of training "
-                f"{kind} {side} the change: raise it with blindsight ledger budget set, and run again to go on"
+                f"the budget of {population[side]!r} ended after {trained.rounds} of {training.rounds} rounds of "
+                f"training {kind} {side} the change: raise it with blindsight ledger budget set, and run again to go on"
             )
         models[side, kind] = trained.model
     progress(len(kinds), len(kinds))

@@ -21,8 +21,9 @@ from blindsight import checkpoints, keys, runs
 from blindsight.accounting import accountants
 from blindsight.accounting.events import Composed, Event, Gaussian, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, certify
-from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.ledger import Ledger, names_of
 from blindsight.accounting.planning import solve_noise
+from blindsight.accounting.so_far import spent_so_far
 from blindsight.algorithms.vocabulary import discover_words, own_words
 from blindsight.backends import Backend, Simulation
 from blindsight.data import text
@@ -100,7 +101,8 @@ def unknowns(
     Clients are the same if their ids are. Texts are cut into sentences, of which a client has at most `most` on a side.
     `suspects` are the faults to vote on, all that can be undone if left out. With `discover`, unknown words that many
     clients use are found letter by letter; with `train`, language models of both sides generate sentences and unknown
-    words, each for its part of the epsilon. `population` is the clients' name in the ledger.
+    words, each for its part of the epsilon. `population` is the name in the ledger of clients on both sides, if they
+    are one population; else each side pays under its own name.
 
     **Guarantee**: everything in the report, and in the run directory `out` less what is marked `simulation_only`, is
     (epsilon, delta)-DP for each client, whether it has sentences on one side or on both.
@@ -113,17 +115,20 @@ def unknowns(
     settings = {"task": "unknowns", "before": before.name, "after": after.name, "epsilon": epsilon, "delta": delta}
     settings |= {"field": field, "case": case, "most": most, "suspects": list(map(str, faults))}
     settings |= {"vocabulary": _digest(vocabulary), "train": dataclasses.asdict(training) if training else None}
-    settings |= {"discover": discover, "population": population or after.name}
+    names: dict[str, str] = dict(
+        zip(SIDES, (population, population) if population else (before.name, after.name), strict=True)
+    )
+    settings |= {"discover": discover, "population": names_of(list(names.values()))}
     settings |= {"simulation_only": {"data": [before.fingerprint, after.fingerprint]}}
     run = runs.create("unknowns", settings) if out is None else runs.begin(out, "unknowns", settings)
     with run.alone():
-        root, name = key or keys.root(), population or after.name
-        asked = _Asked(run, vocabulary, case, epsilon, delta, backend, root, ledger or Ledger(), name, progress)
         progress("looking for unknown words on every client", 0, 3)
         observed = observe(_both(before, after, field, most), vocabulary, faults, case)
+        sides = [_sentences(one, field, most) for one in (before, after)] if discover or training else []
+        root = (key or keys.root()).bound_to(lambda: [settings, *(one.fingerprint for one in (observed, *sides))])
+        asked = _Asked(run, vocabulary, case, epsilon, delta, backend, root, ledger or Ledger(), names, progress)
         progress("measuring everyone in one round", 1, 3)
         reading = asked.measure(observed, (*map(str, faults), unknown_findings.NONE), prices[0])
-        sides = [_sentences(one, field, most) for one in (before, after)] if discover or training else []
         listed = asked.discover(sides, prices[1]) if discover else {}
         made = asked.train(sides, training) if training else {}
         findings, diagnoses = unknown_findings.compare(reading)
@@ -136,8 +141,9 @@ def unknowns(
             diagnoses=tuple(diagnoses),
             guarantee=asked.promise(observed.size, training),
             releases=tuple(asked.releases),
-            population={"name": name, "clients": observed.size},
+            population={"name": " and ".join(asked.everyone), "clients": observed.size},
             notes=(*NOTES, *([RARE] if reading.is_rare else []), *([MODELLED] if made else [])),
+            ledger=spent_so_far(asked.ledger, asked.everyone, delta),
             unknowns=_shown(reading, len(vocabulary.words), made, listed),
         )
         run.write("guarantee.json", report.guarantee.to_dict())
@@ -158,16 +164,20 @@ class _Asked:
     backend: Callable[[Population], Backend]
     root: Key
     ledger: Ledger
-    population: str
+    populations: Mapping[str, str]  # the name of each side's clients in the ledger
     progress: Callable[[str, int, int], None]
     spent: list[Event] = dataclasses.field(default_factory=list[Event])
     releases: list[Mapping[str, Any]] = dataclasses.field(default_factory=list[Mapping[str, Any]])
 
     @property
+    def everyone(self) -> tuple[str, ...]:
+        """All populations that a release about both sides reads."""
+        return names_of(list(self.populations.values()))
+
+    @property
     def paying(self) -> dict[str, Any]:
-        """Who pays for what, for the ledger."""
-        run = f"{self.run.path.name} {self.run.read('run.json')['id']}"
-        return {"population": self.population, "ledger": self.ledger, "run": run}
+        """Where releases are written down, and for which run."""
+        return {"ledger": self.ledger, "run": f"{self.run.path.name} {self.run.read('run.json')['id']}"}
 
     def measure(self, observed: Population, labels: tuple[str, ...], epsilon: float) -> Reading:
         """The one round, made now, or as this run has made it before."""
@@ -182,11 +192,12 @@ class _Asked:
                 delta=self.delta,
                 key=self.root.derive("measure"),
                 note="unknown words before and after a change",
+                population=self.everyone,
                 **self.paying,
             )
             facts: dict[str, Any] = {
                 "event": to_json(measured.event),
-                "ledger": measuring.witness(self.ledger, self.population),
+                "ledger": measuring.witness(self.ledger, self.everyone),
             }
             facts |= {name: {"noise_std": m.noise_std, "epsilon": m.epsilon} for name, m in measured.parts.items()}
             sums = {name: part.sums for name, part in measured.parts.items()}
@@ -205,12 +216,13 @@ class _Asked:
             self.progress(f"discovering words {side} the change", number, 2)
             if not (self.run.path / f"discovered-{side}.json").exists():
                 own = own_words(sentences, case=self.case, known=self.vocabulary)
-                asked = {"epsilon": epsilon, "delta": self.delta, "key": self.root.derive("discover", number)}
+                asked: dict[str, Any] = {"epsilon": epsilon, "delta": self.delta}
+                asked |= {"key": self.root.derive("discover", number), "population": self.populations[side]}
                 found = discover_words(own, backend=self.backend, **asked, **self.paying)
                 release = {"what": f"words {side}", "epsilon": found.guarantee.epsilon, "noise_std": found.noise_std}
                 words = [(w.replace("\u00a0", " "), float(n)) for w, n in zip(found.words, found.counts, strict=True)]
                 kept = {"words": words[:LISTED], "event": to_json(found.event), "release": release}
-                kept["ledger"] = measuring.witness(self.ledger, self.population)
+                kept["ledger"] = measuring.witness(self.ledger, self.populations[side])
                 self.run.write(f"discovered-{side}.json", kept)
             kept = self.run.read(f"discovered-{side}.json")
             self.ledger.verify(kept["ledger"]).raise_if_broken()
@@ -233,7 +245,7 @@ class _Asked:
             backend=self.backend,
             key=self.root.derive("training"),
             ledger=self.ledger,
-            population=self.population,
+            population=self.populations,
             progress=lambda done, total: self.progress("training language models", done, total),
         )
         for (side, kind), cost in costs.items():

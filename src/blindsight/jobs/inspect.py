@@ -118,7 +118,8 @@ def load_model(folder: str | Path, classes: Sequence[str] = ()) -> Primary:
             f"model that was trained for these classes"
         )
     order = [settings.classes.index(name) for name in classes]
-    return dataclasses.replace(found, call=lambda x: np.asarray(found.call(x))[:, order])
+    digest = found.digest and f"{found.digest} in the order {order}"
+    return dataclasses.replace(found, call=lambda x: np.asarray(found.call(x))[:, order], digest=digest)
 
 
 def public_model(public: Population, inputs: Sequence[str], label: str) -> Primary:

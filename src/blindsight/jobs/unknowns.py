@@ -58,7 +58,8 @@ def run_unknowns(
     asked = [data] if before is None else [data, before]
     known = _vocabulary(asked, vocabulary, vocabulary_size, reference, field, cast(Case, case))
     folder = Path(out) if out is not None else Path("runs") / f"unknowns-{runs.file_name(sides[1].name)}"
-    about: dict[str, Any] = {"vocabulary": known, "field": field, "case": case, "population": population or people.name}
+    one = population or (None if before is not None else people.name)  # two collections pay under two names
+    about: dict[str, Any] = {"vocabulary": known, "field": field, "case": case, "population": one}
     return unknowns(*sides, **about, out=folder, progress=progress, **settings), folder
 
 

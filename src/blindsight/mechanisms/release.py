@@ -3,12 +3,12 @@
 import dataclasses
 from typing import Any, Generic, Protocol, TypeVar
 
-from blindsight.accounting.events import Event, Gaussian, Laplace, Relation, Unit
-from blindsight.accounting.ledger import Ledger
-from blindsight.keys import Key
+from blindsight.accounting.events import Event, Gaussian, Laplace, Relation, Unit, from_json
+from blindsight.accounting.ledger import Ledger, Payers
+from blindsight.keys import Key, digest_of
 from blindsight.trees import BoundedSum
 
-__all__ = ["Mechanism", "Release", "marked", "publish"]
+__all__ = ["Mechanism", "Release", "marked", "noise_on", "publish"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -48,13 +48,25 @@ def marked(event: Event, key: Key) -> Event:
     return event
 
 
+def noise_on(key: Key, sums: Any) -> str:
+    """What the ledger tells reproducible noise by: the key, and the sums that it is added to and how; "" if secret.
+
+    Both are digests under the key itself. Who could check a guess of the sums against them knows the key, and with it
+    the noise.
+    """
+    if not key.is_reproducible:
+        return ""
+    name, content = key.derive("name"), key.derive(f"sums {digest_of(sums)}")
+    return f"{name.secret.hex()[:16]} of {content.secret.hex()[:16]}"
+
+
 def publish(
     mechanism: Mechanism[T_co],
     total: BoundedSum,
     *,
     key: Key,
     ledger: Ledger,
-    population: str,
+    population: Payers,
     participation: _Participation | None = None,
     unit: Unit = Unit.CLIENT,
     **details: Any,
@@ -63,12 +75,15 @@ def publish(
 
     A crash in between leaves a cost without a value, never a value without its cost. A release that the population's
     budget does not allow is refused before any noise is drawn. A reproducible key is written down as such, and every
-    later guarantee for the population says so. `participation` is how the clients in `total` were chosen; without it
+    later guarantee for the population says so; on a second sum it protects nothing, and that is the event which is
+    recorded and returned. `participation` is how the clients in `total` were chosen; without it
     nothing is amplified. `details` (run, note, split, arm) go into the ledger entry.
     """
     event = marked(mechanism.event(total), key)
     relation = Relation.ADD_OR_REMOVE
     if participation is not None:
         event, relation = participation.event(event), participation.relation
-    ledger.record(event, population=population, unit=unit, relation=relation, **details)
-    return dataclasses.replace(mechanism.release(total, key=key), event=event)
+    entry = ledger.record(
+        event, population=population, unit=unit, relation=relation, noise=noise_on(key, [mechanism, total]), **details
+    )
+    return dataclasses.replace(mechanism.release(total, key=key), event=from_json(entry.event))

@@ -6,8 +6,10 @@ batches and never inside a compiled client update. What it says about a client's
 
 import dataclasses
 import functools
+import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -39,7 +41,8 @@ class Primary:
     """A model to inspect: `scores(inputs)`, and what its inputs must look like, where that is known.
 
     `dtype` is the kind of number that it reads, `low` and `high` are where these lie; bytes are no matter to a model
-    that `scales_bytes` itself.
+    that `scales_bytes` itself. `digest` differs for models that differ; it is empty where that cannot be told, as of a
+    Python function.
     """
 
     call: Scores
@@ -50,6 +53,7 @@ class Primary:
     high: float = math.inf
     scales_bytes: bool = False
     batch_size: int = 1000
+    digest: str = ""
 
     def scores(self, inputs: np.ndarray) -> np.ndarray:
         """One score for each class of each example, shape (examples, classes), computed batch by batch."""
@@ -158,7 +162,7 @@ def primary(
         return _from_onnx(Path(model), given, name)
     if isinstance(model, eqx.Module) and callable(model):
         call = functools.partial(_run_module, model, batch_size)
-        return Primary(call, name or type(model).__name__, scales_bytes=True, **given)
+        return Primary(call, name or type(model).__name__, scales_bytes=True, digest=_digest_of(model), **given)
     if not callable(model):
         raise InvalidInput(
             f"a primary model is a function of a batch, an Equinox classifier or the path of an ONNX file, "
@@ -204,6 +208,20 @@ def gather(columns: Mapping[str, np.ndarray], fields: str | Sequence[str]) -> np
     if isinstance(fields, str) or len(fields) == 1:
         return columns[fields if isinstance(fields, str) else fields[0]]
     return np.stack([columns[field].astype(np.float32) for field in fields], axis=-1)
+
+
+def _digest_of(model: Any) -> str:
+    """A digest of the module's structure and weights; empty if part of it is a function without a name of its own."""
+    leaves, structure = jax.tree.flatten(model)
+    arrays = [np.asarray(leaf) for leaf in leaves if eqx.is_array(leaf)]
+    others = [leaf for leaf in leaves if not eqx.is_array(leaf)]
+    words = re.sub(r" at 0x[0-9a-f]+", "", f"{type(model).__module__} {structure} {others!r}")
+    if "<lambda>" in words or "<locals>" in words:
+        return ""
+    found = hashlib.blake2b(words.encode(), digest_size=16)
+    for array in arrays:
+        found.update(f"{array.dtype} {array.shape} ".encode() + array.tobytes())
+    return found.hexdigest()
 
 
 @eqx.filter_jit
@@ -256,7 +274,9 @@ def _from_onnx(path: Path, given: dict[str, Any], name: str | None) -> Primary:
             x = x.reshape(len(x), -1)
         return session.run(None, {reads.name: np.ascontiguousarray(x, np.uint8 if reads_bytes else np.float32)})[0]
 
-    return Primary(call, name or path.name, scales_bytes=is_known and not reads_bytes, **given)
+    reading = f"{low!r} {high!r} {layout} {given['dtype']} ".encode()
+    digest = hashlib.blake2b(reading + path.read_bytes(), digest_size=16).hexdigest()
+    return Primary(call, name or path.name, scales_bytes=is_known and not reads_bytes, digest=digest, **given)
 
 
 _NORMAL = {"mean": "0", "std": "1"}

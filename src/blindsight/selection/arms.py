@@ -68,6 +68,11 @@ class Arms(Mapping[str, Criterion]):
         return "; ".join(f"{name}: {criterion.words}" for name, criterion in self.criteria)
 
     @property
+    def exact(self) -> str:
+        """The same for machines: every criterion with all digits of its thresholds."""
+        return "; ".join(f"{name}: {criterion!r}" for name, criterion in self.criteria)
+
+    @property
     def fields(self) -> tuple[str, ...]:
         """What the criteria read."""
         return tuple(dict.fromkeys(field for criterion in self.values() for field in criterion.fields))

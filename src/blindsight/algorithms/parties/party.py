@@ -6,7 +6,6 @@ different examples, so one example is exposed to what its own party releases and
 
 import dataclasses
 import functools
-import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -152,7 +151,7 @@ class Session:
             party.examples,
             Ledger(party.ledger_path),
         )
-        self.key = keys.root() if party.seed is None else _reproducible(party.seed, self.shard)
+        self.key = keys.root() if party.seed is None else _reproducible(party, self.shard)
         self._made: Made | None = None
         self._predict: Predict | None = None
 
@@ -188,13 +187,11 @@ class Session:
         return self.shard.ledger.spent(self.party.name, delta)
 
 
-def _reproducible(seed: int, shard: Shard) -> Key:
-    """A key for these examples after what they have been asked before: the same noise on two sums would cancel out."""
-    found = hashlib.blake2b(digest_size=16)
-    for column in (shard.inputs, shard.labels):
-        found.update(f"{column.dtype} {column.shape} ".encode() + np.ascontiguousarray(column).tobytes())
-    asked = len(shard.ledger.entries(shard.name))
-    return keys.reproducible(seed).derive(f"{shard.name} {found.hexdigest()}", asked)
+def _reproducible(party: Party, shard: Shard) -> Key:
+    """A key for these examples and settings after what was asked before: one noise on two sums would cancel out."""
+    data = (shard.name, shard.inputs, shard.labels, shard.classes, shard.expected)
+    settings = (party.generator, party.voter, len(shard.ledger.entries(shard.name)))
+    return keys.reproducible(party.seed or 0).bound_to(lambda: [data, settings])
 
 
 def predictor(model: Any) -> Predict:

@@ -1,5 +1,6 @@
 """What the page says of privacy: the bar that is always in sight, and the table of releases."""
 
+import math
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -25,16 +26,18 @@ def bar(report: "Report") -> str:
             ("unit", f"per {promise.unit}"),
             ("neighbours", promise.relation.in_words),
             ("releases", f"{promise.releases:,}"),
+            *(("all runs", f"≤ {round_up(one.epsilon)}") for one in report.ledger if math.isfinite(one.epsilon)),
         ]
         line = "".join(f"<span><i>{escape(name)}</i> {escape(value)}</span>" for name, value in facts)
     else:
         line = "<span><b>epsilon = inf: no privacy guarantee</b></span>"
     assumptions = "".join(f"<li>{words.prose(assumption)}</li>" for assumption in promise.assumptions)
     holds = f"<p>It holds if</p><ul>{assumptions}</ul>" if assumptions else ""
+    covers = "".join(f"<p>{escape(sentence)}</p>" for sentence in report.coverage)
     return (
         f'<aside class="privacy{"" if promise.is_private else " none"}" aria-label="Privacy guarantee"><details>'
         f'<summary>{SHIELD}{line}<span class="more">what it means</span></summary><div class="fine">'
-        f"<p>{escape(promise.explain().partition(' This holds if: ')[0])}</p>{holds}</div></details></aside>"
+        f"<p>{escape(promise.explain().partition(' This holds if: ')[0])}</p>{covers}{holds}</div></details></aside>"
     )
 
 
@@ -65,6 +68,7 @@ def releases(report: "Report") -> str:
     names = [*HEADINGS, *dict.fromkeys(name for release in report.releases for name in release if name not in HEADINGS)]
     names = [name for name in names if any(release.get(name) is not None for release in report.releases)]
     covered = " The guarantee at the top covers all of them together." if report.guarantee.is_private else ""
+    others = "".join(f"<p>{escape(sentence)}</p>" for sentence in report.coverage)
     head = "".join(f"<th scope=col{_align(report, name)}>{escape(HEADINGS.get(name, name))}</th>" for name in names)
     rows = "".join(
         "<tr>"
@@ -79,6 +83,7 @@ def releases(report: "Report") -> str:
     return (
         '<section aria-labelledby="releases"><h2 id="releases">What left the clients</h2>'
         f"<p>Sums over clients{' with noise' if report.guarantee.is_private else ''}, and nothing else.{covered}</p>"
+        f"{others}"
         f'<table class="stacked"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></section>'
     )
 

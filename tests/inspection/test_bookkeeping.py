@@ -1,0 +1,272 @@
+"""Laws of bookkeeping around inspections: who pays for what, in parallel or in sequence, and with which noise."""
+
+import html
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from blindsight import selection
+from blindsight.accounting.accountants import epsilon as epsilon_of
+from blindsight.accounting.composition import Split
+from blindsight.accounting.events import Composed, Gaussian, NonPrivate, from_json
+from blindsight.accounting.guarantee import round_up
+from blindsight.accounting.ledger import Ledger
+from blindsight.data import Population
+from blindsight.data.population import TEXT
+from blindsight.data.text import Vocabulary
+from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
+from blindsight.inspection import tasks, trained
+from blindsight.inspection.asking import Training
+from blindsight.inspection.contrasting import contrast
+from blindsight.inspection.report import Report
+from blindsight.inspection.unknown_task import unknowns
+from blindsight.mechanisms import GaussianMechanism
+from blindsight.models.classifiers import Logistic
+from blindsight.models.primary import primary
+
+DELTA = 1e-6
+
+
+def pictures(clients: int = 60, examples: int = 6, seed: int = 0, name: str = "pictures") -> Population:
+    """Small images whose bright half says the class; of every third client the wrong way round."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 2, clients * examples).astype(np.int32)
+    images = random.integers(0, 60, (clients * examples, 8, 8)).astype(np.uint8)
+    shown = labels ^ np.repeat(np.arange(clients) % 3 == 0, examples)
+    for label, half in ((0, slice(4, 8)), (1, slice(0, 4))):
+        images[shown == label, half] += 150
+    columns = {"image": images, "label": labels}
+    about: dict[str, Any] = {"classes": {"label": ("below", "above")}, "synthetic": True}
+    return Population(columns, sizes=np.full(clients, examples), name=name, **about)
+
+
+def brightness(images: np.ndarray) -> np.ndarray:
+    numbers = images.astype(np.float32) / 255
+    return np.stack([numbers[:, 4:].mean(axis=(1, 2)), numbers[:, :4].mean(axis=(1, 2))], axis=1)
+
+
+def darkness(images: np.ndarray) -> np.ndarray:
+    return -brightness(images)
+
+
+def sequence(ledger: Ledger, population: str) -> float:
+    """What all releases would cost one client that they are all about."""
+    events = [from_json(entry.event) for entry in ledger.entries(population) if entry.kind == "release"]
+    return epsilon_of(Composed(tuple(events)), DELTA).epsilon
+
+
+# --- splits: equal ones must mean equal arms
+
+TRAINING = Training(rounds=2, cohort=60, batch_size=4, generator_steps=1)  # everyone: quick to account for
+
+
+class _Trained:
+    """Stands for a generator that was trained: samples are not what these laws are about."""
+
+    rounds = TRAINING.rounds
+
+    @property
+    def model(self) -> "_Trained":
+        return self
+
+    def sample(self, count: int, **_: Any) -> np.ndarray:
+        return np.zeros((count, 64), np.float32)
+
+
+@pytest.fixture
+def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, Gaussian]:
+    """Training an arm pays what is written here, as training does, and trains nothing."""
+    prices = {"failing": Gaussian(1.0), "healthy": Gaussian(8.0)}
+
+    def train(*_: Any, population: str, ledger: Ledger, split: Split | None, arm: str, **__: Any) -> _Trained:
+        ledger.record(prices[arm], population=population, split=split, arm=arm)
+        return _Trained()
+
+    monkeypatch.setattr(trained, "train", train)
+    monkeypatch.setattr(trained, "_noise", lambda *_: 3.0)  # that it suffices is another law
+    return prices
+
+
+def train_arms(out: Path, ledger: Ledger, low: float = 0.5, model: Any = brightness, **more: Any) -> Report:
+    about: dict[str, Any] = {"epsilon": 4.0, "delta": DELTA, "suspects": ("invert",), "training": TRAINING}
+    about |= {"ledger": ledger, "model": model, "out": out, "per_class": 1} | more
+    return contrast(pictures(), selection.by_accuracy(low, 0.9), **about)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"model": brightness}, {"model": darkness}),
+        ({"model": Logistic((8, 8), 2, key=jax.random.key(0))},) * 2,
+        ({"low": 0.5}, {"low": 0.5 + 1e-12}),
+    ],
+    ids=["another model", "another run", "the twelfth digit"],
+)
+def test_arms_of_two_inspections_never_compose_in_parallel(tmp_path, costs, first, second):
+    """Who fails by one model may be healthy by another, and then pays for the costly arm of either inspection."""
+    ledger = Ledger(tmp_path / "ledger.db")
+    train_arms(tmp_path / "one", ledger, **first)
+    (round_one,) = (from_json(entry.event) for entry in ledger.entries() if not entry.arm)
+    alone = epsilon_of(Composed((round_one, costs["failing"])), DELTA).epsilon
+    assert ledger.spent("pictures", DELTA).epsilon == pytest.approx(alone)  # arms of one run do
+    assert alone < sequence(ledger, "pictures")
+    costs["failing"], costs["healthy"] = costs["healthy"], costs["failing"]
+    train_arms(tmp_path / "two", ledger, **second)
+    worst = epsilon_of(Composed((round_one, round_one, costs["healthy"], costs["healthy"])), DELTA).epsilon
+    assert ledger.spent("pictures", DELTA).epsilon >= worst * (1 - 1e-9)
+
+
+def test_a_run_whose_model_was_exchanged_between_two_arms_is_refused(tmp_path, costs, monkeypatch):
+    """Functions have no digest: the run must notice by itself that its arms hold other clients now."""
+    ledger, paying = Ledger(tmp_path / "ledger.db"), trained.train
+    model = primary(lambda images: brightness(images), name="a function")
+    other = primary(lambda images: darkness(images), name="a function")
+
+    def dies(*args: Any, arm: str, **more: Any) -> Any:
+        if arm == "healthy":
+            raise KeyboardInterrupt
+        return paying(*args, arm=arm, **more)
+
+    monkeypatch.setattr(trained, "train", dies)
+    with pytest.raises(KeyboardInterrupt):
+        train_arms(tmp_path / "run", ledger, model=model)
+    monkeypatch.setattr(trained, "train", paying)
+    with pytest.raises(PrivacyError, match="other clients"):
+        train_arms(tmp_path / "run", ledger, model=other)
+    train_arms(tmp_path / "run", ledger, model=model)
+
+
+def test_splits_that_inspections_wrote_before_they_had_an_identity_compose_in_sequence(tmp_path):
+    """In an old ledger nobody can tell whether two equal rules in words meant the same arms."""
+    ledger, old = Ledger(tmp_path / "ledger.db"), Split("inspection", "accuracy below 0.5", ("failing", "healthy"))
+    for arm in old.arms:
+        ledger.record(Gaussian(2.0), population="people", split=old, arm=arm)
+    assert ledger.spent("people", DELTA).epsilon == pytest.approx(sequence(ledger, "people"))
+
+
+def test_models_that_differ_have_different_digests_and_functions_have_none():
+    one, other = (primary(Logistic((8, 8), 2, key=jax.random.key(seed))) for seed in (0, 1))
+    assert one.digest not in ("", other.digest)
+    assert one.digest == primary(Logistic((8, 8), 2, key=jax.random.key(0))).digest
+    assert primary(brightness).digest == ""
+
+
+# --- populations: whoever is read pays
+
+KNOWN = Vocabulary(("we", "see", "it", "now", "."))
+
+
+def talk(name: str, seed: int, clients: int = 40) -> Population:
+    """Clients who say known words, and each one word of its own."""
+    random = np.random.default_rng(seed)
+    rows = random.choice(KNOWN.words[:-1], (clients * 4, 4)).tolist()
+    texts = np.array([f"{' '.join(row)} own{number % clients} ." for number, row in enumerate(rows)], dtype=TEXT)
+    return Population({"text": texts}, sizes=[4] * clients, name=name)
+
+
+def ask_unknowns(folder: Path, **more: Any) -> Report:
+    about: dict[str, Any] = {"vocabulary": KNOWN, "epsilon": 4.0, "delta": DELTA, "out": folder / "run"}
+    about |= {"ledger": Ledger(folder / "ledger.db"), "suspects": ("token_join",)}
+    return unknowns(talk("spring", 0), talk("autumn", 1), **about | more)
+
+
+def test_both_populations_that_unknowns_reads_pay(tmp_path):
+    ledger, report = Ledger(tmp_path / "ledger.db"), ask_unknowns(tmp_path)
+    for name in ("spring", "autumn"):
+        assert ledger.spent(name, DELTA).epsilon == pytest.approx(report.guarantee.epsilon)
+    assert report.population["name"] == "spring and autumn"
+
+
+def test_what_is_discovered_on_one_side_is_paid_for_by_that_side(tmp_path):
+    """No population pays for less than what was read off it, and the report's promise covers a client on both."""
+    ledger, report = Ledger(tmp_path / "ledger.db"), ask_unknowns(tmp_path, discover=True)
+    notes = {name: [entry.note for entry in ledger.entries(name)] for name in ("spring", "autumn")}
+    for name in notes:
+        assert notes[name][0].startswith("unknown words")
+        assert len([note for note in notes[name] if note.startswith("byte 1 ")]) == 1
+        assert ledger.spent(name, DELTA).epsilon <= report.guarantee.epsilon
+
+
+def test_one_population_by_name_pays_once(tmp_path):
+    ask_unknowns(tmp_path, population="phones")
+    assert [entry.population for entry in Ledger(tmp_path / "ledger.db").entries()] == ["phones"]
+
+
+@pytest.mark.parametrize("spent", ["spring", "autumn"])
+def test_a_spent_budget_on_either_side_releases_nothing(tmp_path, monkeypatch, spent):
+    drawn, release = list[Any](), GaussianMechanism.release
+    monkeypatch.setattr(GaussianMechanism, "release", lambda *a, **k: drawn.append(k) or release(*a, **k))
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.set_budget(spent, epsilon=0.1, delta=DELTA)
+    with pytest.raises(BudgetExceeded, match=spent):
+        ask_unknowns(tmp_path)
+    assert not drawn
+    assert [entry.kind for entry in ledger.entries()] == ["budget"]
+
+
+def test_a_release_about_several_populations_is_recorded_for_all_or_for_none(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.record(Gaussian(2.0), population=["a", "b", "a"])
+    assert [entry.population for entry in ledger.entries()] == ["a", "b"]
+    assert ledger.verify().ok
+    ledger.set_budget("b", epsilon=2.5, delta=DELTA)
+    with pytest.raises(BudgetExceeded):
+        ledger.record(Gaussian(2.0), population=["a", "b"])
+    assert len(ledger.entries("a")) == 1
+    with pytest.raises(InvalidInput, match="name one at least"):
+        ledger.record(Gaussian(2.0), population=[])
+
+
+# --- reports: a run's guarantee stands beside what all runs have spent
+
+
+def ask_sanity(folder: Path, name: str, **more: Any) -> Report:
+    people = talk("people", 0)
+    about: dict[str, Any] = {"ledger": Ledger(folder / "ledger.db"), "inputs": "text", "out": folder / name}
+    return tasks.sanity(people, **{"epsilon": 2.0, "delta": DELTA} | about | more)
+
+
+@pytest.mark.parametrize("budget", [None, 9.0])
+def test_a_report_says_what_all_runs_have_spent_wherever_it_says_its_own(tmp_path, budget):
+    """In the page, the JSON and the terminal, and with the time at which the ledger said so."""
+    ledger = Ledger(tmp_path / "ledger.db")
+    if budget:
+        ledger.set_budget("people", epsilon=budget, delta=1e-5)
+    ask_sanity(tmp_path, "one")
+    report = ask_sanity(tmp_path, "two")
+    (so_far,) = report.ledger
+    spent = ledger.spent("people", 1e-5 if budget else DELTA)
+    assert (so_far.epsilon, so_far.releases, so_far.budget) == (spent.epsilon, 2, budget)
+    assert so_far.epsilon > report.guarantee.epsilon * (1 if budget is None else 0.9)
+    said = f"All runs on people together: epsilon {round_up(spent.epsilon)} at delta {spent.delta:.3g} for 2 releases"
+    own = "covers this run's own 1 release, and no other run's"
+    flat = " ".join(str(report).split())
+    page = html.unescape((tmp_path / "two" / "report.html").read_text())
+    for face in (flat, page):
+        assert said in face
+        assert own in face
+        assert so_far.time in face
+    written = json.loads((tmp_path / "two" / "report.json").read_text())
+    assert written["ledger"] == [so_far.to_dict()]
+    assert Report.from_dict(written).ledger == report.ledger
+    del written["ledger"]
+    assert Report.from_dict(written).ledger == ()  # of before reports said it
+
+
+def test_a_report_about_two_populations_quotes_both(tmp_path):
+    assert [one.population for one in ask_unknowns(tmp_path).ledger] == ["spring", "autumn"]
+
+
+def test_where_nothing_finite_can_be_said_a_report_says_that(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.record(NonPrivate(), population="people")
+    report = ask_sanity(tmp_path, "run")
+    assert report.guarantee.is_private
+    assert math.isinf(report.ledger[0].epsilon)
+    assert "no finite epsilon" in report.to_html()
+    assert Report.from_dict(report.to_dict()).ledger == report.ledger
