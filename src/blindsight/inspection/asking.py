@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from blindsight.algorithms import moments
 from blindsight.algorithms.moments import MomentsPart
 from blindsight.data.population import TEXT, Population
-from blindsight.errors import InvalidInput
+from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.inspection import cues, diagnosis, measuring
 from blindsight.inspection.measuring import Part, Priced
 from blindsight.mechanisms import GaussianMechanism
@@ -18,7 +18,7 @@ from blindsight.models.primary import Primary
 from blindsight.selection import Forming
 from blindsight.selection import observe as observe_primary
 
-__all__ = ["SHARES", "Asked", "Training", "observe", "parts_of"]
+__all__ = ["SHARES", "Asked", "Training", "check_reference", "observe", "parts_of"]
 
 SHARES = {"thresholds": 0.1, "moments": 0.5, "cues": 0.2, "votes": 0.2}
 """How the precision of an inspection is divided among what it asks for."""
@@ -83,6 +83,15 @@ class Asked:
         shares = {part.name: given[part.name] for part in asked}
         left = self.epsilon * (1 - self.training.share) if self.training else self.epsilon
         return measuring.noise_for(asked, epsilon=left, delta=self.delta, shares=shares)
+
+
+def check_reference(clients: Population, reference: Population | None) -> None:
+    """Refuses the clients as their own reference, which is read without noise."""
+    if reference is not None and (reference is clients or reference.fingerprint == clients.fingerprint):
+        raise PrivacyError(
+            f"the reference are the clients that are protected, and would be read without noise: name public data to "
+            f"compare {clients.name} with"
+        )
 
 
 def observe(

@@ -22,7 +22,7 @@ from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.models.coding import Described
 from blindsight.models.layers import softmax_cross_entropy
 
-__all__ = ["Primary", "fit", "gather", "primary"]
+__all__ = ["Learnt", "Primary", "fit", "gather", "primary"]
 
 Scores = Callable[[np.ndarray], Any]
 """(examples, ...) to one score for each class: (examples, classes), the highest wins."""
@@ -35,11 +35,22 @@ class _Population(Described, Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
+class Learnt:
+    """What a model was trained on: clients under a `guarantee` (as plain values), or public data, which have none.
+
+    `population` is the clients' name in the ledger; None if nobody knows it, so that they may be anyone.
+    """
+
+    population: str | None = None
+    guarantee: Mapping[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Primary:
     """A model to inspect: `scores(inputs)`, and what its inputs must look like, where that is known.
 
     `dtype` is the kind of number that it reads, `low` and `high` are where these lie; bytes are no matter to a model
-    that `scales_bytes` itself.
+    that `scales_bytes` itself. `learnt` says what it was trained on, where that is known.
     """
 
     call: Scores
@@ -50,6 +61,7 @@ class Primary:
     high: float = math.inf
     scales_bytes: bool = False
     batch_size: int = 1000
+    learnt: Learnt | None = None
 
     def scores(self, inputs: np.ndarray) -> np.ndarray:
         """One score for each class of each example, shape (examples, classes), computed batch by batch."""
@@ -137,6 +149,7 @@ def primary(
     dtype: Any = None,
     value_range: tuple[float, float] | None = None,
     batch_size: int = 1000,
+    learnt: Learnt | None = None,
 ) -> Primary:
     """The primary model made of a function, an Equinox classifier, or the path of an ONNX file.
 
@@ -150,7 +163,7 @@ def primary(
     if batch_size < 1:
         raise InvalidInput(f"batch_size must be at least 1, got {batch_size}")
     low, high = value_range or (-math.inf, math.inf)
-    given: dict[str, Any] = {"low": low, "high": high, "batch_size": batch_size}
+    given: dict[str, Any] = {"low": low, "high": high, "batch_size": batch_size, "learnt": learnt}
     given |= {"shape": None if shape is None else tuple(shape), "dtype": None if dtype is None else np.dtype(dtype)}
     if isinstance(model, Primary):
         return model
