@@ -102,6 +102,7 @@ def observe(
     label: str,
     suspects: Sequence[str] | None,
     ranges: Mapping[str, tuple[float, float]],
+    is_public: bool = False,
 ) -> Population:
     """The population after every client has run the model, undone every suspect, and looked at its own examples."""
     looked = [inputs] if isinstance(inputs, str) else list(inputs)
@@ -110,7 +111,7 @@ def observe(
             f"{population.name} has no field {label!r} to be its label: choose one of {', '.join(population.fields)}"
         )
     if model is not None:
-        population = observe_primary(population, model, inputs=inputs, label=label)
+        population = observe_primary(population, model, inputs=inputs, label=label, is_public=is_public)
         if label in population.fields:
             faults = suspects or diagnosis.candidates(population, inputs, label)
             population = diagnosis.observe(population, model, faults, inputs=inputs, label=label)

@@ -222,7 +222,7 @@ def _judged(
 ) -> tuple[list[Population], list[Division], tuple[str, ...]]:
     """Both populations with what the model says: whether it is sure, and the class where clients do not know it."""
     inputs = fields[0] if len(fields) == 1 else fields
-    looked = [observe_primary(one, model, inputs=inputs, label="") for one in both]
+    looked = [observe_primary(one, model, inputs=inputs, label="", is_public=one is both[1]) for one in both]
     usual = confirming_half(with_halves(looked[1], b"public")).columns["confidence"]
     least = float(np.quantile(usual, _UNSURE))
     looked = [

@@ -95,7 +95,8 @@ def contrast(
         progress("running the model on every client's examples", 0, 4)
         known = ranges or {}
         look = functools.partial(observe, model=checked, inputs=inputs, label=label, suspects=suspects, ranges=known)
-        observed, normal = look(clients), None if reference is None else look(reference)
+        normal = None if reference is None else look(reference, is_public=True)
+        observed = look(clients)
         asked = Asked(observed, normal, inputs, label, known, epsilon, delta, forming, shares, training)
         paying: dict[str, Any] = {"population": population or clients.name, "ledger": ledger}
         paid_by = {**paying, "run": f"{run.path.name} {run.read('run.json')['id']}"}

@@ -115,7 +115,7 @@ def _with_classes(
     judge.check(clients, inputs, label)
     if label in clients.fields:
         return clients
-    found, _ = judge.predict(gather(clients.columns, inputs))
+    found, _ = judge.predict_by_client(gather(clients.columns, inputs), clients.sizes)
     known = reference.classes.get(label) if reference is not None else None
     count = judge.scores(np.zeros_like(gather(clients.columns, inputs)[:1])).shape[1]  # public: the model's own
     judged = clients.replace({**clients.columns, label: found})

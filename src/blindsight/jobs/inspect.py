@@ -155,7 +155,8 @@ def public_model(public: Population, inputs: Sequence[str], label: str) -> Prima
         return np.nan_to_num((rows - middle) / spread).astype(np.float32)
 
     scores = primary(fit(model, scaled(x), y, epochs=10, key=jax.random.key(0))).scores
-    return primary(lambda rows: scores(scaled(rows)), name=f"an mlp trained on {public.name}", learnt=Learnt())
+    judge = primary(lambda rows: scores(scaled(rows)), name=f"an mlp trained on {public.name}", learnt=Learnt())
+    return dataclasses.replace(judge, by_row=True)  # both steps are
 
 
 def _in_public_classes(people: Population, public: Population, label: str) -> tuple[Population, Population]:

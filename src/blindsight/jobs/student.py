@@ -119,7 +119,8 @@ def load_student(folder: str | Path) -> Primary:
     learnt = Learnt(guarantee=run.read("guarantee.json"))  # of samples whose clients nobody has named
     if reading.is_image:
         return primary(eqx.combine(arrays, fresh), name=name, shape=reading.shape, learnt=learnt)
-    return primary(lambda rows: trained.scores(reading.scaled(rows)), name=name, learnt=learnt)
+    judge = primary(lambda rows: trained.scores(reading.scaled(rows)), name=name, learnt=learnt)
+    return dataclasses.replace(judge, by_row=True)  # both steps are
 
 
 @dataclasses.dataclass(frozen=True)
