@@ -153,7 +153,8 @@ def party(folder: Path, other: bool, **changes: Any) -> Party:
     about |= {"data": lambda: (inputs, labels), "ledger": folder / "ledger.db", "seed": 3}
     shown = features.images((8, 8), frequencies=4 + other)
     about |= {"generator": OneShot(features=shown, noise_multiplier=2.0, steps=0)}
-    return Party(**about | {"voter": PrivateLinear(noise_multiplier=2.0, steps=3)} | changes)
+    about |= {"voter": PrivateLinear(noise_multiplier=2.0, steps=3)}
+    return Party(**about | changes)
 
 
 def ask_party(folder: Path, key: keys.Key, other: bool) -> None:
@@ -271,7 +272,8 @@ def test_the_same_reproducible_noise_on_another_sum_is_counted_as_not_private(le
 
 
 def test_a_budget_refuses_the_same_noise_on_another_sum(ledger_path, draws):
-    ledger, about = Ledger(ledger_path), {"population": "phones", "key": keys.reproducible(1)}
+    ledger = Ledger(ledger_path)
+    about: dict[str, Any] = {"population": "phones", "key": keys.reproducible(1)}
     ledger.set_budget("phones", epsilon=100.0, delta=DELTA)
     mechanism = gaussian(2.0, sampler="float")
     publish(mechanism, sums(1.0, 2.0), ledger=ledger, **about)

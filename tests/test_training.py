@@ -275,7 +275,7 @@ def test_a_checkpoint_names_the_head_of_the_ledger(tmp_path: Path):
     begin(tmp_path)
     path = checkpoints.newest(tmp_path / "run")
     assert path is not None
-    state = {"state": child.algorithm(child.privacy(12)).init(), "participated": np.zeros(12, np.int32)}
+    state = {"state": child.algorithm(child.privacy(12)).init()}
     facts = checkpoints.load(path, state).facts
     assert facts["ledger"] == Ledger(tmp_path / "ledger.db").entries()[-1].hash
     assert facts["round"] == 12

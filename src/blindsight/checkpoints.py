@@ -17,7 +17,7 @@ from safetensors.numpy import save
 
 from blindsight.errors import BlindsightError, InvalidInput
 
-__all__ = ["Checkpoint", "load", "newest", "read_facts", "write"]
+__all__ = ["Checkpoint", "load", "newest", "path_of", "read_facts", "write"]
 
 _KEPT = 2  # the newest may be damaged by a failing disk
 
@@ -30,14 +30,24 @@ class Checkpoint:
     facts: dict[str, Any]
 
 
-def write(folder: Path, number: int, tree: Any, facts: dict[str, Any]) -> Path:
-    """Write checkpoint `number`; it is on disk when this returns. Older ones are deleted, but for the last."""
-    path = folder / f"checkpoint-{number:08d}.safetensors"
+def path_of(folder: Path, number: int) -> Path:
+    """Where checkpoint `number` lies."""
+    return folder / f"checkpoint-{number:08d}.safetensors"
+
+
+def write(folder: Path, number: int, tree: Any, facts: dict[str, Any], *, secret: bool = False) -> Path:
+    """Write checkpoint `number`; it is on disk when this returns. Older ones are deleted, but for the last.
+
+    A `secret` one only its owner may read; the folder is made if need be.
+    """
+    path = path_of(folder, number)
     arrays = {name: np.array(leaf, order="C") for name, leaf in _named(tree)}  # ascontiguousarray adds an axis
     about = json.dumps(facts)
     scratch = path.with_suffix(f".{os.getpid()}")
     try:
-        with open(scratch, "wb") as out:
+        if secret:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if secret else 0o666), "wb") as out:
             out.write(save(arrays, {"facts": about, "digest": _digest(about, arrays)}))
             out.flush()
             os.fsync(out.fileno())

@@ -36,6 +36,11 @@ from blindsight.runs import Run
 
 __all__ = ["Trained", "machine", "train"]
 
+_SECRET = "secret"  # a folder in the run's
+_KEPT_SECRET = (
+    "the run's folder 'secret', which counts every client's rounds to keep the limit, is seen by nobody but the server"
+)
+
 Evaluate = Callable[[Any], dict[str, float]]
 """A model to numbers about it, read off data without noise: they are kept as `simulation_only`."""
 
@@ -87,7 +92,9 @@ def train(
     """Train for `privacy.rounds` rounds, or until the budget of `population` in the ledger is spent; resumes `run`.
 
     **Guarantee**: `Trained.guarantee` holds for the model, for `metrics.jsonl` less what is marked `simulation_only`,
-    and for every checkpoint, provided that the run was not repeated with another ledger. A reproducible run must be
+    and for every checkpoint, provided that the run was not repeated with another ledger. Nothing in the run's folder
+    says who took part, except where participation is unproven: there each client's rounds are counted in `secret/`, and
+    the guarantee says that nobody may see it. A reproducible run must be
     resumed with the data, model and optimisers that it began with: the noise of the rounds it repeats is the same, and
     two different sums under one noise give their difference away. (`jobs` sees to it: a run's settings are compared.)
     With `split` and `arm` only clients of that arm may contribute anything but zeros: arms are paid for in parallel.
@@ -149,12 +156,13 @@ class _Loop:
         before: tuple[Event, ...],
         assumptions: tuple[str, ...],
     ) -> None:
-        self.where, self.before, self.assumptions = where, before, assumptions
+        self.where, self.before = where, before
+        self.assumptions = assumptions + ((_KEPT_SECRET,) if isinstance(privacy.sampling, Unproven) else ())
         self.algorithm, self.backend, self.privacy = algorithm, backend, privacy
         self.population, self.delta, self.key, self.run, self.ledger = population, delta, key, run, ledger
         self.sampling = privacy.sampling
         self.state = algorithm.init()
-        self.participated = np.zeros(privacy.population, np.int32)
+        self.participated = np.zeros(privacy.population if isinstance(self.sampling, Unproven) else 0, np.int32)
         self.round = 0
         self.rows: list[dict[str, Any]] = []
         self.measured: dict[str, float] = {}
@@ -223,10 +231,11 @@ class _Loop:
                 f"round {self.round} released {event} but {self.algorithm.event} was paid for: "
                 f"an algorithm's step must release what its event says"
             )
-        self.participated[clients] += 1
+        if isinstance(self.sampling, Unproven):
+            self.participated[clients] += 1
         self.round += 1
         seconds = time.monotonic() - started
-        self.clients_per_s = len(clients) / seconds
+        self.clients_per_s = self.sampling.n_expected / seconds  # how many came is a secret
         # how long a round takes tells how many came, which is a secret too; counts may not have been computed yet
         seen = {**cohort.simulation_only, "seconds": round(seconds, 6)}
         self.rows.append({"round": self.round, "clip": self.state.clip, "simulation_only": seen})
@@ -269,7 +278,10 @@ class _Loop:
         """A checkpoint of everything that the rest of the run depends on."""
         self.flush()
         facts = {"round": self.round, "run": self.run_id, "ledger": self.head, "settings": self._settings()}
-        checkpoints.write(self.run.path, self.round, self._tree(), facts)
+        if isinstance(self.sampling, Unproven):  # first, so that no checkpoint is without its counts
+            counts = {"participated": self.participated}
+            checkpoints.write(self.run.path / _SECRET, self.round, counts, {"run": self.run_id}, secret=True)
+        checkpoints.write(self.run.path, self.round, {"state": self.state}, facts)
         self.saved_at = time.monotonic()
 
     def restore(self) -> None:
@@ -278,19 +290,19 @@ class _Loop:
         if path is None:
             self.run.keep_rows("metrics.jsonl", lambda row: False)
             return
-        found = checkpoints.load(path, self._tree())
+        found = checkpoints.load(path, {"state": self.state})
         if found.facts["settings"] != self._settings():
             raise InvalidInput(
                 f"{self.run.path} was begun with other settings of privacy or with another kind of key: resume it with "
                 f"those, or begin another run"
             )
         self.ledger.verify(found.facts["ledger"] or None).raise_if_broken()
-        self.state, self.participated = found.tree["state"], np.array(found.tree["participated"])
-        self.round, self.head = found.facts["round"], found.facts["ledger"]
+        self.state, self.round, self.head = found.tree["state"], found.facts["round"], found.facts["ledger"]
+        if isinstance(self.sampling, Unproven):
+            kept = checkpoints.path_of(self.run.path / _SECRET, self.round)
+            counts = checkpoints.load(kept if kept.exists() else path, {"participated": self.participated})  # as before
+            self.participated = np.array(counts.tree["participated"])
         self.run.keep_rows("metrics.jsonl", lambda row: row["round"] <= self.round)
-
-    def _tree(self) -> dict[str, Any]:
-        return {"state": self.state, "participated": self.participated}
 
     def _settings(self) -> dict[str, Any]:
         """What may not change while a run goes on; the number of rounds may."""

@@ -91,7 +91,7 @@ def test_the_model_is_asked_about_synthetic_examples_alone(labelled):
 @pytest.mark.parametrize(
     "said",
     [
-        "the model that proposed labels is public, or protects those whom it learnt from",
+        "the primary model learnt nothing from these clients",
         "which classes there are is public, and no name of one is known from clients' data alone",
     ],
 )

@@ -11,7 +11,7 @@ from blindsight.data.formats import load
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput, PrivacyError
 
-__all__ = ["check_public", "source"]
+__all__ = ["check_public", "same_clients", "source"]
 
 
 def source(name: str, /, **options: Any) -> Population:
@@ -33,7 +33,16 @@ def source(name: str, /, **options: Any) -> Population:
 def check_public(
     name: str, options: Mapping[str, Any], protected: str, protected_options: Mapping[str, Any], *, what: str
 ) -> None:
-    """Refuses `what` (a setting) if it calls data public that hold clients who are protected.
+    """Refuses `what` (a setting) if it calls data public that hold clients who are protected: see `same_clients`."""
+    if same_clients(name, options, protected, protected_options):
+        raise PrivacyError(
+            f"{what} = {name!r} are the clients that are protected, and would be read without noise: name data "
+            f"that is public"
+        )
+
+
+def same_clients(name: str, options: Mapping[str, Any], other: str, other_options: Mapping[str, Any]) -> bool:
+    """Whether two names of data stand for the same clients.
 
     Files are the same however their path is spelled. Embedded clients are others with another seed, and images of
     another split are others'; no other option tells people apart.
@@ -44,11 +53,7 @@ def check_public(
             return one, given.get("seed", 0)
         return (one, given.get("split", "")) if one in DATASETS else (Path(one).resolve(),)
 
-    if place(name, options) == place(protected, protected_options):
-        raise PrivacyError(
-            f"{what} = {name!r} are the clients that are protected, and would be read without noise: name data "
-            f"that is public"
-        )
+    return place(name, options) == place(other, other_options)
 
 
 def _called(name: str, make: Any, options: dict[str, Any]) -> Population:

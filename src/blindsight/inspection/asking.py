@@ -8,7 +8,7 @@ from typing import Any
 from blindsight.algorithms import moments
 from blindsight.algorithms.moments import MomentsPart
 from blindsight.data.population import TEXT, Population
-from blindsight.errors import InvalidInput
+from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.inspection import cues, diagnosis, measuring
 from blindsight.inspection.measuring import Part, Priced
 from blindsight.mechanisms import GaussianMechanism
@@ -19,7 +19,7 @@ from blindsight.models.primary import Primary
 from blindsight.selection import Forming
 from blindsight.selection import observe as observe_primary
 
-__all__ = ["SHARES", "Asked", "Training", "observe", "parts_of"]
+__all__ = ["SHARES", "Asked", "Training", "check_reference", "observe", "parts_of"]
 
 SHARES = {"thresholds": 0.1, "moments": 0.5, "cues": 0.2, "votes": 0.2}
 """How the precision of an inspection is divided among what it asks for."""
@@ -91,6 +91,15 @@ class Asked:
         return measuring.noise_for(asked, epsilon=left, delta=self.delta, shares=shares)
 
 
+def check_reference(clients: Population, reference: Population | None) -> None:
+    """Refuses the clients as their own reference, which is read without noise."""
+    if reference is not None and (reference is clients or reference.fingerprint == clients.fingerprint):
+        raise PrivacyError(
+            f"the reference are the clients that are protected, and would be read without noise: name public data to "
+            f"compare {clients.name} with"
+        )
+
+
 def observe(
     population: Population,
     *,
@@ -99,6 +108,7 @@ def observe(
     label: str,
     suspects: Sequence[str] | None,
     ranges: Mapping[str, tuple[float, float]],
+    is_public: bool = False,
 ) -> Population:
     """The population after every client has run the model, undone every suspect, and looked at its own examples."""
     looked = [inputs] if isinstance(inputs, str) else list(inputs)
@@ -107,7 +117,7 @@ def observe(
             f"{population.name} has no field {label!r} to be its label: choose one of {', '.join(population.fields)}"
         )
     if model is not None:
-        population = observe_primary(population, model, inputs=inputs, label=label)
+        population = observe_primary(population, model, inputs=inputs, label=label, is_public=is_public)
         if label in population.fields:
             faults = suspects or diagnosis.candidates(population, inputs, label)
             population = diagnosis.observe(population, model, faults, inputs=inputs, label=label)

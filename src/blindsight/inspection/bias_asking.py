@@ -10,8 +10,9 @@ from blindsight.data import text
 from blindsight.data.population import TEXT, Population
 from blindsight.data.reading import as_classes
 from blindsight.data.text import Case
-from blindsight.errors import InvalidInput, PrivacyError
+from blindsight.errors import InvalidInput
 from blindsight.inspection import bias_text, cues
+from blindsight.inspection.asking import check_reference
 from blindsight.inspection.bias_measures import HALF, Division, Limits, client_means, coins, look, with_halves
 from blindsight.inspection.bias_text import LIKELY, SURPRISE, Filter
 from blindsight.models.primary import Primary, gather
@@ -131,11 +132,7 @@ def prepare(
 
 def _check(clients: Population, reference: Population, fields: tuple[str, ...]) -> None:
     """Refuses what cannot be compared, and private data in the place of public ones."""
-    if reference is clients or reference.fingerprint == clients.fingerprint:
-        raise PrivacyError(
-            f"the reference are the clients that are protected, and would be read without noise: name public data to "
-            f"compare {clients.name} with"
-        )
+    check_reference(clients, reference)
     for one in (clients, reference):
         for field in fields:
             if field not in one.fields:
@@ -225,7 +222,7 @@ def _judged(
 ) -> tuple[list[Population], list[Division], tuple[str, ...]]:
     """Both populations with what the model says: whether it is sure, and the class where clients do not know it."""
     inputs = fields[0] if len(fields) == 1 else fields
-    looked = [observe_primary(one, model, inputs=inputs, label="") for one in both]
+    looked = [observe_primary(one, model, inputs=inputs, label="", is_public=one is both[1]) for one in both]
     usual = confirming_half(with_halves(looked[1], b"public")).columns["confidence"]
     least = float(np.quantile(usual, _UNSURE))
     looked = [

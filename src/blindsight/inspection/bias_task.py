@@ -27,6 +27,7 @@ from blindsight.inspection.bias_asking import Prepared, prepare
 from blindsight.inspection.bias_images import KINDS, Discriminator
 from blindsight.inspection.bias_report import Bias, Compared, Kind
 from blindsight.inspection.bias_rounds import Rounds, kinds_of
+from blindsight.inspection.model_cost import cost_of, with_model
 from blindsight.inspection.report import ArmView, Report
 from blindsight.inspection.unknown_models import WordTraining
 from blindsight.keys import Key
@@ -97,6 +98,7 @@ def bias(
     judge = model if model is None or isinstance(model, Primary) else primary(model)
     settings |= {"model": judge and judge.name, "ranges": {field: list(ends) for field, ends in (ranges or {}).items()}}
     settings |= {"simulation_only": {"data": clients.fingerprint}}
+    cost_of(judge, population or clients.name)  # refused now, before a run begins
     run = runs.create("bias", settings) if out is None else runs.begin(out, "bias", settings)
     with run.alone(), _taken_back_if_refused(run):
         seed = hashlib.blake2b(run.read("run.json")["id"].encode(), digest_size=32).digest()  # public, and no data
@@ -124,7 +126,7 @@ def bias(
             arms=_views(learnt),
             findings=tuple(findings),
             diagnoses=(),
-            guarantee=question.promise(training),
+            guarantee=with_model(question.promise(training), judge, name),
             releases=tuple(question.releases),
             population={"name": name, "clients": clients.size, "classes": list(prepared.classes)},
             notes=_notes(prepared, learnt),

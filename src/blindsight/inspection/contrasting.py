@@ -25,8 +25,9 @@ from blindsight.backends import Backend, Simulation
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.inspection import measuring
-from blindsight.inspection.asking import Asked, Training, observe, parts_of
+from blindsight.inspection.asking import Asked, Training, check_reference, observe, parts_of
 from blindsight.inspection.measuring import Measured, Measurement
+from blindsight.inspection.model_cost import cost_of, with_model
 from blindsight.inspection.reading import notes, read, samples, views
 from blindsight.inspection.report import Report
 from blindsight.inspection.trained import train_arms
@@ -84,16 +85,19 @@ def contrast(
     of every arm, and not from moments. `population` is the clients' name in the ledger.
 
     **Guarantee**: everything in the report, and in the run directory `out` less what is marked `simulation_only`, is
-    (epsilon, delta)-DP for each client.
+    (epsilon, delta)-DP for each client. A model that was trained on the same clients adds its own (epsilon, delta).
     """
+    check_reference(clients, reference)
     checked = None if model is None else primary(model)
+    cost_of(checked, population or clients.name)  # refused now, before a run begins
     run = _begin(out, clients, arms, epsilon, delta, forming, checked, suspects, training, task)
     with run.alone(), _taken_back_if_refused(run):
         root, ledger = key or keys.root(), ledger or Ledger()
         progress("running the model on every client's examples", 0, 4)
         known = ranges or {}
         look = functools.partial(observe, model=checked, inputs=inputs, label=label, suspects=suspects, ranges=known)
-        observed, normal = look(clients), None if reference is None else look(reference)
+        normal = None if reference is None else look(reference, is_public=True)
+        observed = look(clients)
         asked = Asked(observed, normal, inputs, label, known, epsilon, delta, forming, shares, training)
         said = (task, _exact(arms))
         root = root.bound_to(lambda: [*said, asked.facts()])
@@ -118,7 +122,7 @@ def contrast(
             secret = root.derive("training")
             made, labels, costs = train_arms(asked, training, fitted, spent, key=secret, **about, **paying)
             spent.extend(costs)
-        guarantee = _promise(asked, spent, fitted)
+        guarantee = with_model(_promise(asked, spent, fitted), checked, paying["population"])
         run.write("guarantee.json", guarantee.to_dict())
         # from here on there is nothing but what was released
         if "moments" in parts:

@@ -1,9 +1,9 @@
 """Diagnosis by votes: every client undoes each fault of the library on its own failing examples and votes for the one
 that best repairs the primary model.
 
-A vote is one of the candidates or "none", so an arm's votes are one noisy histogram. The primary model is run on whole
-columns once for each candidate, and each example keeps which candidates would have put it right (`repaired`), which
-stays on its client like everything that the primary model says.
+A vote is one of the candidates or "none", so an arm's votes are one noisy histogram. The primary model is run on each
+client's examples once for each candidate, and each example keeps which candidates would have put it right
+(`repaired`), which stays on its client like everything that the primary model says.
 
 **When a client votes "none".** In an arm, let r_k be the share of the client's failing examples, as far as they were
 tried, that undoing fault k puts right, and `failing` the share of all the client's examples that fail and are in the
@@ -175,11 +175,12 @@ def observe(
     chosen = _as_faults(suspects)
     tried = _first_failing(population, most)
     rows = np.flatnonzero(tried)
+    sizes = np.bincount(np.repeat(np.arange(population.size), population.sizes)[rows], minlength=population.size)
     repaired = np.zeros((population.n_examples, len(chosen)), bool)
     for number, fault in enumerate(chosen):
         some = {field: column[rows] for field, column in columns.items() if field in (label, *_several(inputs))}
         undone = _undo(population, fault, some, (*_several(inputs), label))
-        predicted = primary.predict(gather(undone, inputs))[0] if rows.size else np.zeros(0, np.int32)
+        predicted, _ = primary.predict_by_client(gather(undone, inputs), sizes)
         repaired[rows, number] = predicted == undone[label]
     observed = population.replace({**columns, FIELD: repaired, TRIED: tried})
     observed.classes[FIELD] = tuple(str(fault) for fault in chosen)

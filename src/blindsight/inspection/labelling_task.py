@@ -17,9 +17,10 @@ from blindsight import runs
 from blindsight.data.population import TEXT, Population
 from blindsight.errors import InvalidInput
 from blindsight.inspection import label_studio
-from blindsight.inspection.asking import Training
+from blindsight.inspection.asking import Training, check_reference
 from blindsight.inspection.contrasting import contrast
 from blindsight.inspection.export import save_set
+from blindsight.inspection.model_cost import cost_of, with_model
 from blindsight.inspection.report import ArmView, Report
 from blindsight.inspection.synthetic_set import BY_GENERATOR, read_set
 from blindsight.models.primary import Primary, gather, primary
@@ -29,7 +30,6 @@ from blindsight.selection import Arms, everything
 __all__ = ["labelling"]
 
 _SHARES = {"moments": 0.9, "cues": 0.1}  # samples are what was asked for
-_PROPOSED = "the model that proposed labels is public, or protects those whom it learnt from"
 _LABELS = "labels.jsonl"  # what people have said about a set lies beside it
 
 
@@ -55,7 +55,8 @@ def labelling(
     class that the generator was asked for is proposed. With `train`, samples come from a GAN that is trained on the
     clients. The other settings are those of `contrast`.
 
-    **Guarantee**: everything in `out` less what is marked `simulation_only` is (epsilon, delta)-DP for each client.
+    **Guarantee**: everything in `out` less what is marked `simulation_only` is (epsilon, delta)-DP for each client. A
+    model that was trained on the same clients adds its own (epsilon, delta).
     """
     folder = Path(out) if out is not None else Path("runs") / f"labelling-{runs.file_name(clients.name)}"
     if (folder / "samples" / _LABELS).exists():
@@ -64,7 +65,9 @@ def labelling(
         raise InvalidInput(f"ask for one sample at least, got {samples}")
     fields = [inputs] if isinstance(inputs, str) else list(inputs)
     _check_can_be_shown(clients, fields, ranges or {})
+    check_reference(clients, reference)
     judge = None if model is None else primary(model)
+    cost_of(judge, settings.get("population") or clients.name)  # refused now, before anything is spent
     judged = clients if judge is None else _with_classes(clients, judge, reference, inputs, label)
     classes = judged.classes.get(label, ()) if label in judged.fields else ()
     report = contrast(
@@ -112,7 +115,7 @@ def _with_classes(
     judge.check(clients, inputs, label)
     if label in clients.fields:
         return clients
-    found, _ = judge.predict(gather(clients.columns, inputs))
+    found, _ = judge.predict_by_client(gather(clients.columns, inputs), clients.sizes)
     known = reference.classes.get(label) if reference is not None else None
     count = judge.scores(np.zeros_like(gather(clients.columns, inputs)[:1])).shape[1]  # public: the model's own
     judged = clients.replace({**clients.columns, label: found})
@@ -140,9 +143,7 @@ def _save(
     about = {"proposer": proposer, "names": {field: list(said) for field, said in names.items() if said}}
     by = f", with labels proposed by {proposer}" if proposed is not None else ""
     answer = f"{count:,} synthetic examples for people to label{by}."
-    promise = report.guarantee
-    if judge is not None:  # what it says is in the set
-        promise = dataclasses.replace(promise, assumptions=(*promise.assumptions, _PROPOSED))
+    promise = with_model(report.guarantee, judge, report.population["name"])  # what it says is in the set
     report = dataclasses.replace(report, answer=answer, guarantee=promise)
     runs.open_run(folder).write("guarantee.json", promise.to_dict())
     report.save(folder / "report.html")

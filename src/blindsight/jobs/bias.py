@@ -53,7 +53,7 @@ def run_bias(
     people = people if fault is None else faults.apply(people, fault)
     public = _reference(data, reference, whose)
     fields = list(inputs or [_input_of(people, label)])
-    judge = None if model is None else read_model(model, public.classes.get(label, ()))
+    judge = None if model is None else read_model(model, public.classes.get(label, ()), data)
     if judge is None and label in public.fields and label not in people.fields:
         progress("training a model on half of the public data", 0, 1)
         judge = _half_model(public, fields, label)

@@ -15,7 +15,7 @@ from blindsight.data import faults
 from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import TEXT, Population
 from blindsight.data.reading import as_classes
-from blindsight.data.sources import check_public, source
+from blindsight.data.sources import check_public, same_clients, source
 from blindsight.errors import InvalidInput
 from blindsight.inspection import tasks
 from blindsight.inspection.labelling_task import labelling
@@ -23,8 +23,8 @@ from blindsight.inspection.report import Report
 from blindsight.jobs.classes import numbered
 from blindsight.jobs.language import PUBLIC
 from blindsight.jobs.student import FACTS, load_student
-from blindsight.jobs.train import load_trained, make_model
-from blindsight.models.primary import Primary, fit, gather, primary
+from blindsight.jobs.train import TrainedRun, load_trained, make_model
+from blindsight.models.primary import Learnt, Primary, fit, gather, primary
 
 __all__ = ["load_model", "public_model", "read_model", "read_range", "read_reference", "run_inspection"]
 
@@ -60,7 +60,7 @@ def run_inspection(
         people, public = _in_public_classes(people, read_reference(reference, data, PUBLIC, whose), label)
     read = list(inputs or [_input_of(people, label)])
     one = read[0] if len(read) == 1 else read
-    judge = None if model is None else read_model(model, people.classes.get(label, ()))
+    judge = None if model is None else read_model(model, people.classes.get(label, ()), data)
     if judge is None and public is not None and label in public.fields:
         progress("training a model on the public reference", 0, 1)
         judge = public_model(public, read, label)
@@ -90,15 +90,17 @@ def read_reference(name: str, data: str, known: Mapping[str, Any], whose: Mappin
     return source(name, **options)
 
 
-def read_model(path: str | Path, classes: Sequence[str] = ()) -> Primary:
-    """The model in a run's folder, or in an ONNX file, that scores `classes` in this order."""
-    return load_model(path, classes) if Path(path).is_dir() else primary(Path(path))
+def read_model(path: str | Path, classes: Sequence[str] = (), data: str = "") -> Primary:
+    """The model in a run's folder, or in an ONNX file, that scores `classes` in this order, to inspect `data`."""
+    return load_model(path, classes, data) if Path(path).is_dir() else primary(Path(path))
 
 
-def load_model(folder: str | Path, classes: Sequence[str] = ()) -> Primary:
+def load_model(folder: str | Path, classes: Sequence[str] = (), data: str = "") -> Primary:
     """The model that `blindsight train` or `train student` left in `folder`, as the primary model of an inspection.
 
     Where the run lists its classes by name, the model's scores come in the order of `classes`, those to be inspected.
+    The model brings the guarantee of its run: reports about the clients that it learnt from include it, and about
+    `data` they do under any name in the ledger.
     """
     if (Path(folder) / FACTS).is_file():
         return load_student(folder)
@@ -109,7 +111,7 @@ def load_model(folder: str | Path, classes: Sequence[str] = ()) -> Primary:
     if settings.kind == "gan":
         raise InvalidInput(f"{folder} holds a generator, which names no classes: name a classifier's run")
     shape = trained.clients.fields[settings.inputs[0]][1] if len(settings.inputs) == 1 else None
-    found = primary(trained.model, name=trained.run.path.name, shape=shape)
+    found = primary(trained.model, name=trained.run.path.name, shape=shape, learnt=_learnt(trained, data))
     if not isinstance(settings.classes, tuple) or tuple(classes) in ((), settings.classes):
         return found
     if strange := [name for name in classes if name not in settings.classes]:
@@ -120,6 +122,13 @@ def load_model(folder: str | Path, classes: Sequence[str] = ()) -> Primary:
     order = [settings.classes.index(name) for name in classes]
     digest = found.digest and f"{found.digest} in the order {order}"
     return dataclasses.replace(found, call=lambda x: np.asarray(found.call(x))[:, order], digest=digest)
+
+
+def _learnt(trained: TrainedRun, data: str) -> Learnt:
+    """Whom a run learnt from, under its guarantee; under any name, if they are those of `data`."""
+    said, promise = trained.config.data, trained.run.read("guarantee.json")
+    is_same = bool(data) and same_clients(said.population, said.options, data, {})
+    return Learnt(None if is_same else trained.clients.name, promise)
 
 
 def public_model(public: Population, inputs: Sequence[str], label: str) -> Primary:
@@ -135,7 +144,10 @@ def public_model(public: Population, inputs: Sequence[str], label: str) -> Prima
     x, y = gather(public.columns, list(inputs)), public.columns[label]
     if kind == "cnn":
         return primary(
-            fit(model, x, y, key=jax.random.key(0)), name=f"a cnn trained on {public.name}", shape=x.shape[1:]
+            fit(model, x, y, key=jax.random.key(0)),
+            name=f"a cnn trained on {public.name}",
+            shape=x.shape[1:],
+            learnt=Learnt(),
         )
     # numbers of all sizes: each is brought to the spread that it has in public, and what is missing to its middle
     middle, spread = np.nanmean(x, axis=0), np.nanstd(x, axis=0) + 1e-6
@@ -144,7 +156,8 @@ def public_model(public: Population, inputs: Sequence[str], label: str) -> Prima
         return np.nan_to_num((rows - middle) / spread).astype(np.float32)
 
     scores = primary(fit(model, scaled(x), y, epochs=10, key=jax.random.key(0))).scores
-    return primary(lambda rows: scores(scaled(rows)), name=f"an mlp trained on {public.name}")
+    judge = primary(lambda rows: scores(scaled(rows)), name=f"an mlp trained on {public.name}", learnt=Learnt())
+    return dataclasses.replace(judge, by_row=True)  # both steps are
 
 
 def _in_public_classes(people: Population, public: Population, label: str) -> tuple[Population, Population]:

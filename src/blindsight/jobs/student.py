@@ -18,7 +18,7 @@ from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.inspection.synthetic_set import SyntheticSet, read_set
 from blindsight.jobs.language import PUBLIC
 from blindsight.models.classifiers import CNN, MLP, Logistic
-from blindsight.models.primary import Primary, gather, primary
+from blindsight.models.primary import Learnt, Primary, gather, primary
 from blindsight.students import train_student
 from blindsight.studio.agreeing import Majority, majority
 from blindsight.studio.labels import FILE as LABELS
@@ -115,10 +115,12 @@ def load_student(folder: str | Path) -> Primary:
         raise InvalidInput(f"{folder} has no student yet: run blindsight train student again")
     fresh = reading.fresh()
     arrays = checkpoints.load(path, eqx.filter(fresh, eqx.is_array)).tree
-    trained = primary(eqx.combine(arrays, fresh))
+    trained, name = primary(eqx.combine(arrays, fresh)), f"the student {run.path.name}"
+    learnt = Learnt(guarantee=run.read("guarantee.json"))  # of samples whose clients nobody has named
     if reading.is_image:
-        return primary(eqx.combine(arrays, fresh), name=f"the student {run.path.name}", shape=reading.shape)
-    return primary(lambda rows: trained.scores(reading.scaled(rows)), name=f"the student {run.path.name}")
+        return primary(eqx.combine(arrays, fresh), name=name, shape=reading.shape, learnt=learnt)
+    judge = primary(lambda rows: trained.scores(reading.scaled(rows)), name=name, learnt=learnt)
+    return dataclasses.replace(judge, by_row=True)  # both steps are
 
 
 @dataclasses.dataclass(frozen=True)

@@ -192,8 +192,7 @@ def load_trained(folder: str | Path, *, population: Population | None = None) ->
     _check_clients(run, size)
     unprotected = Privacy.none(population=size, cohort=1, rounds=1)  # what was kept has the same shape
     algorithm = make_algorithm(config, task.model, unprotected)
-    like = {"state": algorithm.init(), "participated": np.zeros(size, np.int32)}
-    model = algorithm.model(checkpoints.load(path, like).tree["state"])
+    model = algorithm.model(checkpoints.load(path, {"state": algorithm.init()}).tree["state"])
     return TrainedRun(run, config, model, task.clients, task.held_out, task.vocabulary, task.model)
 
 

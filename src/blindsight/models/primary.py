@@ -1,18 +1,21 @@
 """The primary model: the one in the field whose mistakes are to be understood.
 
-It may be any Python function, a classifier of Blindsight's own, or an ONNX file, so it is run on whole columns in
-batches and never inside a compiled client update. What it says about a client's examples stays on that client.
+It may be any Python function, a classifier of Blindsight's own, or an ONNX file, so it is never run inside a compiled
+client update. What it says about a client's examples stays on that client, and must depend on these alone: a function
+that standardises its batch would let one client move what others vote for. So a function or an ONNX file is called once
+for each client, and only what reads row by row is run on batches across clients.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,19 +24,25 @@ import numpy as np
 import optax
 
 from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.models.classifiers import CNN, Logistic
 from blindsight.models.coding import Described
 from blindsight.models.layers import softmax_cross_entropy
 
-__all__ = ["Primary", "fit", "gather", "primary"]
+__all__ = ["Learnt", "Primary", "fit", "gather", "primary"]
 
 Scores = Callable[[np.ndarray], Any]
 """(examples, ...) to one score for each class: (examples, classes), the highest wins."""
 
 
-class _Population(Described, Protocol):
-    """A population whose first client may be looked at, in a simulation."""
+@dataclasses.dataclass(frozen=True)
+class Learnt:
+    """What a model was trained on: clients under a `guarantee` (as plain values), or public data, which have none.
 
-    def __iter__(self) -> Iterator[dict[str, np.ndarray]]: ...
+    `population` is the clients' name in the ledger; None if nobody knows it, so that they may be anyone.
+    """
+
+    population: str | None = None
+    guarantee: Mapping[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +51,8 @@ class Primary:
 
     `dtype` is the kind of number that it reads, `low` and `high` are where these lie; bytes are no matter to a model
     that `scales_bytes` itself. `digest` differs for models that differ; it is empty where that cannot be told, as of a
-    Python function.
+    Python function. `by_row` says that the score of a row depends on no other row of its batch: claim it if that is
+    proved. `learnt` says what it was trained on, where that is known.
     """
 
     call: Scores
@@ -54,25 +64,54 @@ class Primary:
     scales_bytes: bool = False
     batch_size: int = 1000
     digest: str = ""
+    by_row: bool = False
+    learnt: Learnt | None = None
 
     def scores(self, inputs: np.ndarray) -> np.ndarray:
-        """One score for each class of each example, shape (examples, classes), computed batch by batch."""
+        """One score for each class of each example, shape (examples, classes), computed batch by batch.
+
+        For examples that are one client's, or anybody's: see `scores_by_client`.
+        """
         starts = range(0, max(len(inputs), 1), self.batch_size)
         found = [np.asarray(self.call(inputs[start : start + self.batch_size]), np.float32) for start in starts]
         return np.concatenate(found)
 
+    def scores_by_client(self, inputs: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """The same for examples of many clients, the first `sizes[0]` of the first: no client's hang on another's.
+
+        A client on whose examples the model fails has zeros for scores, which nobody notices.
+        """
+        if self.by_row:
+            return self.scores(inputs)
+        classes = self.scores(np.zeros((1, *inputs.shape[1:]), inputs.dtype)).shape[1]
+        found = np.zeros((len(inputs), classes), np.float32)
+        ends = np.cumsum(sizes)
+        for begin, end in zip((ends - sizes).tolist(), ends.tolist(), strict=True):
+            with contextlib.suppress(Exception):  # ignored: what a model says of one client's data may not stop a run
+                if end > begin:
+                    found[begin:end] = np.nan_to_num(self.scores(inputs[begin:end]))
+        return found
+
     def predict(self, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The most likely class of each example (int32), and how sure the model is: its softmax (float32)."""
-        scores = self.scores(inputs)
-        odds = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-math.inf))
-        sure = odds.max(axis=1, initial=0.0) / np.maximum(odds.sum(axis=1), np.float32(1e-30))
-        return np.argmax(scores, axis=1).astype(np.int32), sure.astype(np.float32)
+        return _most_likely(self.scores(inputs))
 
-    def check(self, population: _Population, field: str | Sequence[str] = "image", label: str | None = "label") -> None:
+    def predict_by_client(self, inputs: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same for examples of many clients: see `scores_by_client`."""
+        return _most_likely(self.scores_by_client(inputs, sizes))
+
+    def check(
+        self,
+        population: Described,
+        field: str | Sequence[str] = "image",
+        label: str | None = "label",
+        *,
+        public: np.ndarray | None = None,
+    ) -> None:
         """Refuse a model that does not read `field` of `population`, before anything is spent.
 
-        Shape, dtype and number of classes are known from the fields. Range is not: one client's examples are looked
-        at, which only a simulation may do; in the field the client itself has to.
+        Shape, dtype and number of classes are known from the fields. Range is not: it is checked on `public` examples
+        alone, for a refusal that depends on clients' values would tell about them.
         """
         fields = (field,) if isinstance(field, str) else tuple(field)
         for one in fields:
@@ -83,11 +122,17 @@ class Primary:
                     f"the primary model reads numbers and {one!r} of {population.name} is text: encode it as numbers"
                 )
         said = " and ".join(fields)
-        some = gather(_some_client(population), fields)
+        one = {
+            name: np.zeros((1, *shape), dtype) for name, (dtype, shape) in population.fields.items() if name in fields
+        }
+        some = gather(one, fields)
         self._check_input(some, said)
-        some = some[:1]
+        if public is not None:
+            self._check_range(public, said)
+        elif some.dtype == np.uint8:
+            self._check_range(some, said)
         try:
-            scores = self.scores(np.zeros_like(some))
+            scores, again = self.scores(some), self.scores(some)
         except BlindsightError:
             raise
         except Exception as error:
@@ -100,6 +145,11 @@ class Primary:
             raise InvalidInput(
                 f"{self.name} must give a finite score for each class, (examples, classes), but for an example of "
                 f"zeros it gave {_spell(scores)}"
+            )
+        if not np.allclose(scores, again, rtol=1e-3, atol=1e-4):
+            raise InvalidInput(
+                f"{self.name} gave two answers about one example: use a model without a memory of what it was asked, "
+                f"and without dropout"
             )
         names = population.classes.get(label or "")
         if names and scores.shape[1] != len(names):
@@ -119,6 +169,8 @@ class Primary:
                 f"{self.name} reads {self.dtype} and {said} holds {some.dtype}: convert one into the other, and mind "
                 f"the range (bytes go from 0 to 255, fractions from 0 to 1)"
             )
+
+    def _check_range(self, some: np.ndarray, said: str) -> None:
         is_bytes, low, high = some.dtype == np.uint8, self.low, self.high
         if is_bytes and self.scales_bytes:
             return
@@ -141,12 +193,14 @@ def primary(
     dtype: Any = None,
     value_range: tuple[float, float] | None = None,
     batch_size: int = 1000,
+    learnt: Learnt | None = None,
 ) -> Primary:
     """The primary model made of a function, an Equinox classifier, or the path of an ONNX file.
 
     What is said about its input (`shape` of one example, `dtype`, `value_range`) is checked against a population by
     `check`. An ONNX file says most of it itself: `metadata_props` may hold `layout` (NHW, NHWC, NCHW or NF), `range`
-    ("0,1"), and `mean` and `std` with which inputs are normalised.
+    ("0,1"), and `mean` and `std` with which inputs are normalised. An Equinox classifier is run on examples one by one,
+    side by side.
 
     >>> primary(lambda images: np.zeros((len(images), 10)), name="no idea").scores(np.zeros((2, 28, 28))).shape
     (2, 10)
@@ -154,7 +208,7 @@ def primary(
     if batch_size < 1:
         raise InvalidInput(f"batch_size must be at least 1, got {batch_size}")
     low, high = value_range or (-math.inf, math.inf)
-    given: dict[str, Any] = {"low": low, "high": high, "batch_size": batch_size}
+    given: dict[str, Any] = {"low": low, "high": high, "batch_size": batch_size, "learnt": learnt}
     given |= {"shape": None if shape is None else tuple(shape), "dtype": None if dtype is None else np.dtype(dtype)}
     if isinstance(model, Primary):
         return model
@@ -162,7 +216,8 @@ def primary(
         return _from_onnx(Path(model), given, name)
     if isinstance(model, eqx.Module) and callable(model):
         call = functools.partial(_run_module, model, batch_size)
-        return Primary(call, name or type(model).__name__, scales_bytes=True, digest=_digest_of(model), **given)
+        digest = _digest_of(model)
+        return Primary(call, name or type(model).__name__, scales_bytes=True, digest=digest, by_row=True, **given)
     if not callable(model):
         raise InvalidInput(
             f"a primary model is a function of a batch, an Equinox classifier or the path of an ONNX file, "
@@ -226,7 +281,12 @@ def _digest_of(model: Any) -> str:
 
 @eqx.filter_jit
 def _apply(model: Any, x: jax.Array) -> jax.Array:
-    return model(x)
+    if type(model) in _OURS:
+        return model(x)
+    return jax.vmap(lambda row: model(row[None])[0])(x)  # whatever a stranger's module does to a batch, it has one row
+
+
+_OURS = (Logistic, CNN)  # which read row by row, as one sees; a subclass may not, and neither may an MLP's activation
 
 
 def _run_module(model: Any, batch_size: int, inputs: np.ndarray) -> np.ndarray:
@@ -288,15 +348,13 @@ def _to_range(inputs: np.ndarray, low: float, high: float) -> np.ndarray:
     return low + x * np.float32((high - low) / 255) if inputs.dtype == np.uint8 else x
 
 
-def _some_client(population: _Population) -> dict[str, np.ndarray]:
-    """The examples of the first client that has any."""
-    for columns in population:
-        if len(next(iter(columns.values()))):
-            return columns
-    raise InvalidInput(f"the clients of {population.name} have no examples to run the primary model on")
+def _most_likely(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    odds = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-math.inf))
+    sure = odds.max(axis=1, initial=0.0) / np.maximum(odds.sum(axis=1), np.float32(1e-30))
+    return np.argmax(scores, axis=1).astype(np.int32), sure.astype(np.float32)
 
 
-def _names(population: _Population) -> str:
+def _names(population: Described) -> str:
     return ", ".join(population.fields)
 
 

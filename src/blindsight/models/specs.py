@@ -163,11 +163,15 @@ def readable(rows: Rows, features: Features, response: Response) -> dict[str, li
 
 
 def rows_from_sqlite(path: str | Path, table: str, columns: Iterable[str]) -> dict[str, list[Any]]:
-    """Those columns of a client's own SQLite table; the file is opened for reading only."""
+    """Those columns of a client's own SQLite table; the file is opened for reading only.
+
+    Text that is not UTF-8 counts as absent: SQLite's own error about it would quote the text.
+    """
     names = list(columns)
     quoted = [_identifier(name) for name in names]
     try:
         connection = sqlite3.connect(f"{Path(path).resolve().as_uri()}?mode=ro", uri=True)
+        connection.text_factory = _text_or_nothing
         try:
             known = {row[1] for row in connection.execute(f"PRAGMA table_info({_identifier(table)})")}
             if missing := [name for name in names if name not in known]:  # SQLite reads an unknown "name" as text
@@ -176,8 +180,16 @@ def rows_from_sqlite(path: str | Path, table: str, columns: Iterable[str]) -> di
         finally:
             connection.close()
     except sqlite3.Error as error:
-        raise InvalidInput(f"table {table!r} of {path} cannot be read: {error}") from error
+        kind = getattr(error, "sqlite_errorname", type(error).__name__)  # never the message, which may quote a value
+        raise InvalidInput(f"table {table!r} of {path} cannot be read ({kind}): check the path and the file") from None
     return {name: [row[place] for row in found] for place, name in enumerate(names)}
+
+
+def _text_or_nothing(text: bytes) -> str | None:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _crossed(slow: np.ndarray, fast: np.ndarray) -> np.ndarray:

@@ -38,8 +38,11 @@ class Criterion(abc.ABC):
 
     @property
     def by_client(self) -> bool:
-        """Whether it takes all of a client's examples or none."""
-        return True
+        """Whether it takes all of a client's examples or none: say so only if it always does.
+
+        Arms of such criteria share no client and are paid for in parallel. Any other answer is safe.
+        """
+        return False
 
     @abc.abstractmethod
     def meets(self, batch: Of) -> jax.Array:
@@ -71,6 +74,10 @@ class Everything(Criterion):
         return "all examples"
 
     @property
+    def by_client(self) -> bool:
+        return True
+
+    @property
     def fields(self) -> tuple[str, ...]:
         return ()
 
@@ -94,10 +101,6 @@ class _Classified(Criterion):
         how = "correctly classified" if self.correctly else "misclassified"
         return f"{how} examples of clients with at least {self.minimum}"
 
-    @property
-    def by_client(self) -> bool:
-        return False
-
     def meets(self, batch: Of) -> jax.Array:
         chosen = (batch["is_correct"].astype(bool) == self.correctly) & (batch.weight > 0)
         return chosen & (jnp.sum(chosen) >= self.minimum)
@@ -115,6 +118,10 @@ class Accuracy(Criterion):
         if self.least <= 0:
             return f"clients with an accuracy below {self.below:.4g}"
         return f"clients with an accuracy of at least {self.least:.4g}"
+
+    @property
+    def by_client(self) -> bool:
+        return True
 
     def meets(self, batch: Of) -> jax.Array:
         examples = jnp.sum(batch.weight)

@@ -14,16 +14,25 @@ _OTHER = "other"
 
 
 def observe(
-    population: Population, primary: Primary, *, inputs: str | Sequence[str] = "image", label: str = "label"
+    population: Population,
+    primary: Primary,
+    *,
+    inputs: str | Sequence[str] = "image",
+    label: str = "label",
+    is_public: bool = False,
 ) -> Population:
     """The population with what each client finds out by running the primary model on its own examples.
 
     Fields `predicted`, `confidence` and, where there are labels, `is_correct`. They are the clients' own: nothing of
-    them leaves but through a release. The model is checked against the population first.
+    them leaves but through a release. The model is checked against the population first, its range against public
+    examples only.
     """
     primary.check(population, inputs, label)
     columns = population.columns
-    predicted, confidence = primary.predict(gather(columns, inputs))
+    read = gather(columns, inputs)
+    if is_public:
+        primary.check(population, inputs, label, public=read)
+    predicted, confidence = primary.predict_by_client(read, population.sizes)
     derived = {"predicted": predicted, "confidence": confidence}
     if label in columns:
         derived["is_correct"] = predicted == columns[label]

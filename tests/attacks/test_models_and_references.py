@@ -1,0 +1,124 @@
+"""What goes into a report beside the clients: the model, the reference and criteria of one's own."""
+
+import dataclasses
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from blindsight import inspect
+from blindsight.accounting.events import Relation, Unit
+from blindsight.accounting.guarantee import Guarantee
+from blindsight.accounting.ledger import Ledger
+from blindsight.data.population import Population
+from blindsight.errors import PrivacyError
+from blindsight.models.primary import Learnt, primary
+from blindsight.models.specs import rows_from_sqlite
+from blindsight.selection import Arms, Criterion
+
+pytestmark = pytest.mark.usefixtures("few_steps")
+
+TRAINED = Guarantee(epsilon=3.0, delta=1e-6, accountant="PLD", participation="poisson, 100 of 1000", releases=50)
+
+
+def pictures(seed: int = 0, clients: int = 60) -> Population:
+    dice = np.random.default_rng(seed)
+    labels = dice.integers(0, 2, 4 * clients).astype(np.int32)
+    image = dice.integers(0, 60, (4 * clients, 8, 8)).astype(np.uint8) + (labels * 100)[:, None, None].astype(np.uint8)
+    columns = {"image": image, "label": labels}
+    return Population(columns, sizes=np.full(clients, 4), name="people", classes={"label": ("dark", "light")})
+
+
+def brightness(image: np.ndarray) -> np.ndarray:
+    light = image.astype(np.float32).mean((1, 2)) / 255
+    return np.stack([1 - 2 * light, 2 * light - 0.5], axis=-1)
+
+
+def ask(task: str, clients: Population, tmp_path: Path, **settings: Any) -> Any:
+    usual: dict[str, Any] = {
+        "epsilon": 2.0,
+        "delta": 1e-6,
+        "out": tmp_path / "run",
+        "ledger": Ledger(tmp_path / "l.db"),
+    }
+    return getattr(inspect, task)(clients, **usual | settings)
+
+
+def test_an_error_about_a_clients_sqlite_table_never_quotes_a_value(tmp_path):
+    path = tmp_path / "mine.db"
+    with sqlite3.connect(path) as file:
+        file.execute("CREATE TABLE notes (words TEXT)")
+        file.execute("INSERT INTO notes VALUES ('fine'), (CAST(X'7365637265746c79ff' AS TEXT))")
+    file.close()
+    assert rows_from_sqlite(path, "notes", ["words"]) == {"words": ["fine", None]}
+
+
+@pytest.mark.parametrize("task", ["sanity", "slices", "labelling", "bias"])
+@pytest.mark.parametrize("named", ["the same object", "equal data"])
+def test_clients_are_never_their_own_reference(tmp_path, task, named):
+    clients = pictures()
+    reference = clients if named == "the same object" else pictures()
+    with pytest.raises(PrivacyError, match="name public data"):
+        ask(task, clients, tmp_path, reference=reference, model=primary(brightness))
+    assert Ledger(tmp_path / "l.db").entries("people") == []
+
+
+@pytest.mark.parametrize("task", ["sanity", "labelling", "bias"])
+def test_a_report_includes_the_cost_of_a_model_trained_on_the_same_clients(tmp_path, task):
+    """The report is computed from the model, so what the model tells about its clients is in the report."""
+    model = primary(brightness, learnt=Learnt("people", TRAINED.to_dict()))
+    about = {} if task != "bias" else {"steps": 0}
+    report = ask(task, pictures(), tmp_path, reference=pictures(1, 100), model=model, **about)
+    paid = Ledger(tmp_path / "l.db").spent("people", delta=1e-6).epsilon
+    assert report.guarantee.epsilon >= paid + TRAINED.epsilon - 1e-9
+    assert report.guarantee.delta == pytest.approx(2e-6)
+    said = Guarantee.from_dict(json.loads((tmp_path / "run" / "guarantee.json").read_text()))
+    assert said == report.guarantee
+
+
+@pytest.mark.parametrize("change", [{"epsilon": float("inf")}, {"unit": Unit.EXAMPLE}])
+@pytest.mark.parametrize("task", ["sanity", "labelling", "bias"])
+def test_a_model_that_protects_no_client_is_refused_before_anything_is_spent(tmp_path, task, change):
+    model = primary(brightness, learnt=Learnt("people", dataclasses.replace(TRAINED, **change).to_dict()))
+    with pytest.raises(PrivacyError, match="trained on these clients"):
+        ask(task, pictures(), tmp_path, reference=pictures(1), model=model)
+    assert Ledger(tmp_path / "l.db").entries("people") == []
+
+
+def test_a_model_of_exchanged_clients_makes_the_whole_promise_about_exchanges(tmp_path):
+    """Exchanging a client is leaving one out and putting one in: what is promised about one step holds twice."""
+    model = primary(brightness, learnt=Learnt(None, dataclasses.replace(TRAINED, relation=Relation.REPLACE).to_dict()))
+    report = ask("sanity", pictures(), tmp_path, model=model)
+    paid = Ledger(tmp_path / "l.db").spent("people", delta=1e-6).epsilon
+    assert report.guarantee.relation == Relation.REPLACE
+    assert report.guarantee.epsilon >= 2 * paid + TRAINED.epsilon - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("learnt", "said"),
+    [
+        (None, "the primary model learnt nothing from these clients"),
+        (Learnt("others", TRAINED.to_dict()), "the clients of 'others', whom brightness learnt from, are others"),
+    ],
+)
+def test_a_model_of_unknown_or_other_clients_is_an_assumption(tmp_path, learnt, said):
+    report = ask("sanity", pictures(), tmp_path, model=primary(brightness, learnt=learnt))
+    assert said in report.guarantee.assumptions
+
+
+def test_a_criterion_that_says_nothing_about_clients_is_by_example():
+    """Arms of such criteria may share a client, who then pays for each."""
+
+    class Bright(Criterion):
+        @property
+        def words(self) -> str:
+            return "bright examples"
+
+        def meets(self, batch: Any) -> Any:
+            return jnp.mean(batch["image"], axis=(1, 2)) > 100
+
+    assert not Arms({"bright": Bright(), "dark": ~Bright()}).disjoint_by_client

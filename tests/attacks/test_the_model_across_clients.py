@@ -1,0 +1,129 @@
+"""What the primary model says about one client's examples depends on no other client's, whatever the model does."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from blindsight.data.population import Population
+from blindsight.errors import InvalidInput
+from blindsight.inspection import diagnosis
+from blindsight.models.classifiers import CNN, MLP, Logistic
+from blindsight.models.primary import Primary, primary
+from blindsight.selection import observe
+
+SIZES = np.array([5, 0, 3, 7])
+A = slice(0, 5)  # the first client's examples
+
+
+def clients(strange: float) -> Population:
+    """Four clients, of which the last has pictures of any brightness."""
+    dice = np.random.default_rng(0)
+    image = dice.uniform(0, 1, (15, 8, 8)).astype(np.float32)
+    image[8:] *= strange
+    columns = {"image": image, "label": dice.integers(0, 3, 15).astype(np.int32)}
+    return Population(columns, sizes=SIZES, name="four", classes={"label": ("a", "b", "c")})
+
+
+def weights() -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(64, 3)).astype(np.float32)
+
+
+def standardised(image: np.ndarray) -> np.ndarray:
+    """As much code that is written for test sets does."""
+    flat = np.asarray(image, np.float32).reshape(len(image), -1)
+    return (flat - flat.mean(0)) / (flat.std(0) + 1e-3) @ weights()
+
+
+class Standardised(eqx.Module):
+    """The same as an Equinox module, which is filled up to whole batches."""
+
+    weights: jax.Array
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        flat = x.reshape(x.shape[0], -1)
+        mean, spread = (of(flat, 0, keepdims=True) for of in (jnp.mean, jnp.std))
+        return ((flat - mean) / (spread + 1e-3) + flat) @ self.weights
+
+
+class Sly(Logistic):
+    """A subclass of a model that reads row by row, which does not."""
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return super().__call__(x - jnp.mean(x, 0, keepdims=True))
+
+
+def mixing(x: jax.Array) -> jax.Array:
+    return jax.nn.relu(x - jnp.mean(x, 0, keepdims=True))
+
+
+def made(name: str) -> Primary:
+    key = jax.random.key(0)
+    models: dict[str, Callable[[], Any]] = {
+        "function": lambda: standardised,
+        "module": lambda: Standardised(jnp.asarray(weights())),
+        "subclass": lambda: Sly((8, 8), 3, key=key),  # pyright: ignore[reportCallIssue]
+        "activation": lambda: MLP((8, 8), 3, activation=mixing, key=key),
+        "cnn": lambda: CNN((8, 8), 3, key=key),
+        "logistic": lambda: Logistic((8, 8), 3, key=key),
+    }
+    return primary(models[name](), batch_size=20)
+
+
+@pytest.mark.parametrize("name", ["function", "module", "subclass", "activation", "cnn", "logistic"])
+def test_one_clients_data_move_nothing_of_another(name):
+    """Predictions, confidence, correctness, and which fault a client would vote for."""
+    model, seen = made(name), list[Population]()
+    for strange in (1.0, 1000.0):
+        found = observe(clients(strange), model)
+        seen.append(diagnosis.observe(found, model, ["invert", "flip"]))
+    for field in ("predicted", "confidence", "is_correct", "repaired", "tried"):
+        one, other = (found.columns[field][A] for found in seen)
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_function_is_asked_about_one_client_at_a_time():
+    people, asked = clients(1.0), list[bytes]()
+
+    def model(image: np.ndarray) -> np.ndarray:
+        asked.append(image.tobytes())
+        return image.reshape(len(image), -1) @ weights()
+
+    observe(people, primary(model, batch_size=100))
+    own = {people[client]["image"].tobytes() for client in range(4) if SIZES[client]}
+    assert {batch for batch in asked if any(batch)} == own
+
+
+def test_a_model_that_fails_on_one_clients_data_stops_nothing():
+    def model(image: np.ndarray) -> np.ndarray:
+        if image.max() > 5:
+            raise ValueError(f"{image.max()} is too bright")
+        return image.reshape(len(image), -1) @ weights()
+
+    calm, strange = (observe(clients(factor), primary(model)) for factor in (1.0, 1000.0))
+    np.testing.assert_array_equal(calm.columns["predicted"][:8], strange.columns["predicted"][:8])
+
+
+def test_the_range_of_clients_values_is_no_reason_to_refuse(tmp_path: Path):
+    """Public examples are looked at before a model is used, clients' are not."""
+    model = primary(lambda image: image.reshape(len(image), -1) @ weights(), value_range=(0, 1))
+    for strange in (1.0, 1000.0):
+        assert observe(clients(strange), model).n_examples == 15
+    with pytest.raises(InvalidInput, match="reads numbers from 0 to 1"):
+        observe(clients(1000.0), model, is_public=True)
+
+
+def test_a_model_that_remembers_what_it_was_asked_is_refused():
+    calls = [0]
+
+    def model(image: np.ndarray) -> np.ndarray:
+        calls[0] += 1
+        return np.full((len(image), 3), calls[0], np.float32) * np.arange(3, dtype=np.float32)
+
+    with pytest.raises(InvalidInput, match="two answers"):
+        observe(clients(1.0), primary(model))
