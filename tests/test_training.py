@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from blindsight import checkpoints, keys, runs, training
+from blindsight.accounting import filter as filters
 from blindsight.accounting.events import Gaussian, from_json
 from blindsight.accounting.ledger import Ledger
 from blindsight.backends import Simulation
@@ -153,15 +154,15 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path):
 
 def test_a_run_stops_when_the_budget_is_spent_and_not_a_round_later(tmp_path: Path):
     ledger = Ledger(tmp_path / "ledger.db")
-    affordable = dataclasses.replace(child.privacy(8)).guarantee(
-        delta=1e-5, release=dataclasses.replace(child.algorithm(child.privacy(8)).event, reproducible=True)
-    )
-    ledger.set_budget(child.POPULATION, epsilon=affordable.epsilon * (1 + 1e-9), delta=1e-5)
+    eight = child.privacy(8)
+    rounds = eight.sampling.event(dataclasses.replace(child.algorithm(eight).event, reproducible=True), 8)
+    affordable = filters.spent(filters.cost(rounds, eight.relation), 1e-5) * (1 + 1e-9)
+    ledger.set_budget(child.POPULATION, epsilon=affordable, delta=1e-5)
     trained = begin(tmp_path)
     assert (trained.stopped, trained.rounds, trained.guarantee.releases) == ("budget", 8, 8)
     assert len(released(tmp_path)) == paid_rounds(ledger) == 8
     assert json.loads((tmp_path / "run" / "result.json").read_text())["stopped"] == "budget"
-    assert ledger.spent(child.POPULATION).epsilon <= affordable.epsilon * (1 + 1e-9)
+    assert ledger.spent(child.POPULATION).epsilon < ledger.adaptive_epsilon(child.POPULATION) <= affordable
     again = begin(tmp_path)
     assert (again.rounds, again.stopped) == (8, "budget")
     assert paid_rounds(ledger) == 8

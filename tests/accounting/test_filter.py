@@ -13,7 +13,7 @@ from scipy import optimize, stats
 
 from blindsight.accounting import accountants
 from blindsight.accounting import filter as filters
-from blindsight.accounting.composition import Share
+from blindsight.accounting.composition import Share, Split
 from blindsight.accounting.events import (
     Composed,
     Event,
@@ -103,6 +103,42 @@ def test_a_question_that_follows_from_an_answer_cannot_exceed_the_budget(tmp_pat
                 break
     assert exact_delta(*granted) <= DELTA
     assert exact_delta(*granted) > 0.1 * DELTA  # and the budget is of use
+
+
+def test_the_first_release_is_a_plan_and_if_it_is_all_that_was_planned_nothing_follows(tmp_path: Path):
+    """It was chosen before anything was read; with one that no filter lets through the budget is spent."""
+    planned = accountants.epsilon(Gaussian(2.0), DELTA).epsilon
+    assert filtered(Gaussian(2.0)) > planned
+    book = Ledger(tmp_path / "ledger.db")
+    book.set_budget("phones", epsilon=planned, delta=DELTA)
+    book.record(Gaussian(2.0), population="phones")
+    balance = book.balance("phones")
+    assert balance is not None
+    assert balance.adaptive_epsilon == balance.spent.epsilon == planned
+    assert not balance.overspent
+    for more in (Gaussian(1e6), PureDP(1e-9)):
+        with pytest.raises(BudgetExceeded):
+            book.record(more, population="phones")
+    book.set_budget("tablets", epsilon=planned, delta=DELTA)
+    book.record(Gaussian(1e3), population="tablets")
+    with pytest.raises(BudgetExceeded):
+        book.record(Gaussian(2.0), population="tablets")
+
+
+def test_arms_that_share_no_client_have_a_first_release_each(tmp_path: Path):
+    planned = accountants.epsilon(Gaussian(2.0), DELTA).epsilon
+    split, other = (Split(name, "rule", ("a", "b")) for name in ("one", "other"))
+    book = Ledger(tmp_path / "ledger.db")
+    book.set_budget("phones", epsilon=planned, delta=DELTA)
+    for arm in split.arms:
+        book.record(Gaussian(2.0), population="phones", split=split, arm=arm)
+    assert book.adaptive_epsilon("phones") == planned
+    for again, arm in ((None, ""), (split, "a"), (other, "a")):
+        with pytest.raises(BudgetExceeded):
+            book.record(Gaussian(1e3), population="phones", split=again, arm=arm)
+    book.set_budget("phones", epsilon=2 * planned, delta=DELTA)
+    book.record(Gaussian(1e3), population="phones")
+    assert book.adaptive_epsilon("phones") > 1.01 * planned
 
 
 # --- against the numbers for a plan

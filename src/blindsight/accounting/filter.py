@@ -36,6 +36,10 @@ Arms of one split share no client (`composition`): a client pays for one of them
 The rule looks at that maximum, and each client's own total is below it on every path (Feldman and Zrnic's individual
 accounting).
 
+**The first entry** that a client is in was chosen before anything about that client was read: the first of a ledger,
+and the first on each arm of one split as long as there is nothing else. If it is within the budget as a plan, it may be
+made; if no filter would have let it through, none will let anything through after it, and it was all there was.
+
 *What remains to be assumed*: that the budget itself was set before the first release. A budget that is raised after
 reading the answers is a new promise, made by whoever raised it.
 """

@@ -174,10 +174,10 @@ class Ledger:
         with self._file.connected(writing=True) as db:
             with ledger_file.transaction(db, "DEFERRED"):
                 spent = composition.certified(_shares(db, name), budget.delta)
-                total = self._spending(db, name).total
+                adaptive = _adaptive(self._spending(db, name), spent)
             with ledger_file.transaction(db, "IMMEDIATE"):
                 _append(db, fields)
-        return Balance(name, budget, spent, filters.spent(total, budget.delta))
+        return Balance(name, budget, spent, adaptive)
 
     def entries(self, population: str | None = None) -> list[Entry]:
         """All entries in order, or one population's."""
@@ -200,8 +200,8 @@ class Ledger:
         budget = self.budget(population)
         if budget is None:
             return None
-        adaptive = self.adaptive_epsilon(population, budget.delta)
-        return Balance(_name(population), budget, self.spent(population, budget.delta), adaptive)
+        spent = self.spent(population, budget.delta)
+        return Balance(_name(population), budget, spent, _adaptive(self._totals_of(population), spent))
 
     def spent(self, population: str, delta: float | None = None) -> Guarantee:
         """What all releases on the population amount to, over all runs and models, at `delta` or the budget's delta.
@@ -218,10 +218,7 @@ class Ledger:
 
         At `delta` or the budget's delta; inf if there is no such budget.
         """
-        name = _name(population)
-        with self._file.connected() as db, ledger_file.transaction(db, "DEFERRED"):
-            budget, total = _budget(db, name), self._spending(db, name).total
-        return filters.spent(total, _delta(name, delta, budget))
+        return _adaptive(self._totals_of(population), self.spent(population, delta))
 
     def _assess(self, db: sqlite3.Connection, population: str, new: Share) -> None:
         """Refuses the release if it does not fit the population's earlier ones or its budget."""
@@ -230,12 +227,18 @@ class Ledger:
         if budget is None or any(kind_of(leaf) not in spending.kinds for leaf in new.leaves):
             composition.check_accountable(spending.kinds.values(), new)
         if budget and not filters.is_within(after := spending.with_more(new), budget.epsilon, budget.delta):
+            if spending.once_with(new) and composition.certified([new], budget.delta).epsilon <= budget.epsilon:
+                return  # all there will be for its clients, and chosen before anything about them was read: a plan
             spent = [round_up(filters.spent(total, budget.delta)) for total in (spending.total, after)]
             raise BudgetExceeded(
                 f"this release would bring population {population!r} from epsilon {spent[0]} to {spent[1]} at delta "
                 f"{budget.delta:.3g} (whatever is chosen after reading results), beyond its budget of "
                 f"{budget.epsilon:.4g}: release less or with more noise, or raise the budget, and do not use the value"
             )
+
+    def _totals_of(self, population: str) -> Spending:
+        with self._file.connected() as db, ledger_file.transaction(db, "DEFERRED"):
+            return self._spending(db, _name(population))
 
     def _spending(self, db: sqlite3.Connection, population: str) -> Spending:
         """Running totals, to which only the entries since the last call are added while the chain before is the same.
@@ -280,6 +283,12 @@ class _Total:
 
     end: tuple[int, str]
     spending: Spending
+
+
+def _adaptive(spending: Spending, planned: Guarantee) -> float:
+    """The smallest budget for all this; an entry that is all there is for its clients is a plan."""
+    filtered = filters.spent(spending.total, planned.delta)
+    return min(filtered, planned.epsilon) if spending.once else filtered
 
 
 def _delta(population: str, delta: float | None, budget: Budget | None) -> float:

@@ -15,8 +15,10 @@ class Spending:
 
     def __init__(self) -> None:
         self.total = filters.NOTHING
+        self.once = True  # whether no client is in two entries: there is one, or all are on different arms of one split
         self.kinds: dict[tuple[object, ...], Event] = {}  # one elementary event of each kind
         self._arms: dict[str, dict[str, np.ndarray]] = {}
+        self._places: set[tuple[str, str]] = set()
         self._terms: tuple[Unit, Relation] | None = None
 
     def check_terms(self, population: str, new: Share) -> None:
@@ -31,11 +33,20 @@ class Spending:
     def add(self, share: Share) -> None:
         """Counts one more share."""
         self.total = self.with_more(share)
+        self.once = self.once_with(share)
+        self._places.add(_place(share))
         if is_parallel(share):
             arms = self._arms.setdefault(share.split, {})
             arms[share.arm] = arms.get(share.arm, filters.NOTHING) + _cost(share)
         self.kinds |= {kind_of(leaf): leaf for leaf in share.leaves}
         self._terms = (share.unit, share.relation)
+
+    def once_with(self, share: Share) -> bool:
+        """Whether no client would be in two entries if `share` were counted as well."""
+        if share.times > 1 or not self._places:
+            return share.times == 1
+        new, other_splits = _place(share), {split for split, _ in self._places} != {share.split}
+        return self.once and is_parallel(share) and not other_splits and new not in self._places
 
     def with_more(self, share: Share) -> np.ndarray:
         """The total if `share` were counted as well: of its split's arms only the largest is paid for."""
@@ -51,6 +62,10 @@ class Spending:
 def kind_of(leaf: Event) -> tuple[object, ...]:
     """Whether events can be composed depends on this alone."""
     return type(leaf), type(getattr(leaf, "event", None)), filters.has_a_limit_that_matters(leaf)
+
+
+def _place(share: Share) -> tuple[str, str]:
+    return (share.split, share.arm) if is_parallel(share) else ("", "")
 
 
 def _cost(share: Share) -> np.ndarray:
