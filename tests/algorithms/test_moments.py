@@ -207,7 +207,7 @@ def test_the_ledger_has_it_first_and_a_budget_is_kept(ledger_path, monkeypatch):
     ledger.set_budget("pictures", epsilon=1.0, delta=1e-5)
 
     def drawn_too_early(self, total, *, key):
-        assert [entry.kind for entry in ledger.entries()] == ["budget", "release"]
+        assert [entry.kind for entry in ledger.entries()] == ["budget", "data", "release"]
         raise KeyboardInterrupt
 
     ask = lambda: measure(data, FEATURES, epsilon=1.0, delta=1e-5, key=KEY, ledger=ledger)  # noqa: E731

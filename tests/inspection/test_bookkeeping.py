@@ -15,16 +15,19 @@ from blindsight.accounting.accountants import epsilon as epsilon_of
 from blindsight.accounting.composition import Split
 from blindsight.accounting.events import Composed, Gaussian, NonPrivate, from_json
 from blindsight.accounting.guarantee import round_up
-from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.ledger import Ledger, known_as
+from blindsight.config import parse
 from blindsight.data import Population
 from blindsight.data.population import TEXT
 from blindsight.data.text import Vocabulary
-from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
+from blindsight.errors import BudgetExceeded, InvalidInput, LedgerError, PrivacyError
 from blindsight.inspection import tasks, trained
 from blindsight.inspection.asking import Training
+from blindsight.inspection.bias_task import bias
 from blindsight.inspection.contrasting import contrast
 from blindsight.inspection.report import Report
 from blindsight.inspection.unknown_task import unknowns
+from blindsight.jobs import run_inspection, run_training
 from blindsight.mechanisms import GaussianMechanism
 from blindsight.models.classifiers import Logistic
 from blindsight.models.primary import primary
@@ -111,7 +114,7 @@ def test_arms_of_two_inspections_never_compose_in_parallel(tmp_path, costs, firs
     """Who fails by one model may be healthy by another, and then pays for the costly arm of either inspection."""
     ledger = Ledger(tmp_path / "ledger.db")
     train_arms(tmp_path / "one", ledger, **first)
-    (round_one,) = (from_json(entry.event) for entry in ledger.entries() if not entry.arm)
+    (round_one,) = (from_json(entry.event) for entry in ledger.entries() if entry.kind == "release" and not entry.arm)
     alone = epsilon_of(Composed((round_one, costs["failing"])), DELTA).epsilon
     assert ledger.spent("pictures", DELTA).epsilon == pytest.approx(alone)  # arms of one run do
     assert alone < sequence(ledger, "pictures")
@@ -185,7 +188,7 @@ def test_both_populations_that_unknowns_reads_pay(tmp_path):
 def test_what_is_discovered_on_one_side_is_paid_for_by_that_side(tmp_path):
     """No population pays for less than what was read off it, and the report's promise covers a client on both."""
     ledger, report = Ledger(tmp_path / "ledger.db"), ask_unknowns(tmp_path, discover=True)
-    notes = {name: [entry.note for entry in ledger.entries(name)] for name in ("spring", "autumn")}
+    notes = {name: [e.note for e in ledger.entries(name) if e.kind == "release"] for name in ("spring", "autumn")}
     for name in notes:
         assert notes[name][0].startswith("unknown words")
         assert len([note for note in notes[name] if note.startswith("byte 1 ")]) == 1
@@ -194,7 +197,8 @@ def test_what_is_discovered_on_one_side_is_paid_for_by_that_side(tmp_path):
 
 def test_one_population_by_name_pays_once(tmp_path):
     ask_unknowns(tmp_path, population="phones")
-    assert [entry.population for entry in Ledger(tmp_path / "ledger.db").entries()] == ["phones"]
+    entries = Ledger(tmp_path / "ledger.db").entries()
+    assert [entry.population for entry in entries if entry.kind == "release"] == ["phones"]
 
 
 @pytest.mark.parametrize("spent", ["spring", "autumn"])
@@ -270,3 +274,120 @@ def test_where_nothing_finite_can_be_said_a_report_says_that(tmp_path):
     assert math.isinf(report.ledger[0].epsilon)
     assert "no finite epsilon" in report.to_html()
     assert Report.from_dict(report.to_dict()).ledger == report.ledger
+
+
+# --- names: the same data have one
+
+
+def shuffled(people: Population, name: str) -> Population:
+    """The same rows in another order, of clients with other ids, in columns with other names."""
+    clients = np.random.default_rng(1).permutation(people.size)
+    columns = {f"the {field}": column for field, column in people.examples(clients).items()}
+    ids = [f"client {number}" for number in range(people.size)]
+    return Population(columns, sizes=people.sizes[clients], ids=ids, name=name)
+
+
+def ask_text(folder: Path, people: Population, **more: Any) -> Report:
+    (field,) = people.fields
+    about: dict[str, Any] = {"ledger": Ledger(folder / "ledger.db"), "inputs": field, "out": folder / people.name}
+    return tasks.sanity(people, **{"epsilon": 2.0, "delta": DELTA} | about | more)
+
+
+def test_the_same_data_under_a_second_name_are_refused_before_any_release(tmp_path, monkeypatch):
+    ask_text(tmp_path, talk("a", 0))
+    ledger = Ledger(tmp_path / "ledger.db")
+    before, drawn, release = ledger.entries(), list[Any](), GaussianMechanism.release
+    with monkeypatch.context() as spied:
+        spied.setattr(GaussianMechanism, "release", lambda *args, **more: drawn.append(more) or release(*args, **more))
+        for people in (talk("b", 0), shuffled(talk("a", 0), "c")):
+            with pytest.raises(PrivacyError, match=r"known to the ledger .* as 'a'.*use the first, population='a'"):
+                ask_text(tmp_path, people)
+            assert not (tmp_path / people.name).exists()
+        with pytest.raises(PrivacyError, match="as 'a'"):
+            bias(talk("b", 0), reference=talk("r", 5), inputs="text", epsilon=2, delta=DELTA, ledger=ledger)
+        with pytest.raises(PrivacyError, match="as 'a'"):
+            unknowns(talk("s", 3), talk("b", 0), vocabulary=KNOWN, epsilon=2.0, delta=DELTA, ledger=ledger)
+        with pytest.raises(PrivacyError, match="as 'a'"):
+            ledger.record(Gaussian(1.0), population=known_as(talk("b", 0)))
+    assert not drawn
+    assert ledger.entries() == before
+    ask_text(tmp_path, shuffled(talk("a", 0), "c"), population="a")
+    assert ledger.spent("a", DELTA).releases == 2
+    ask_text(tmp_path, talk("d", 1))  # other data are another population
+    assert ledger.spent("d", DELTA).releases == 1
+    assert ledger.verify().ok
+
+
+def test_two_names_for_the_same_data_in_one_question_are_refused(tmp_path):
+    with pytest.raises(PrivacyError, match="second budget"):
+        unknowns(talk("s", 0), talk("t", 0), vocabulary=KNOWN, epsilon=2, delta=DELTA, ledger=Ledger(tmp_path / "l.db"))
+    assert Ledger(tmp_path / "l.db").entries() == []
+
+
+def test_a_derived_field_makes_no_other_data_of_them(tmp_path):
+    people = talk("a", 0)
+    longer = people.replace({**people.columns, "length": np.ones(people.n_examples, np.int32)})
+    assert longer.content == people.content
+    assert people.replace(people.columns, name="b").transform(lambda _, c: c, name="c").content == people.content
+    changed = people.columns["text"].copy()
+    changed[0] = "we see ."
+    assert people.replace({"text": changed}, name="b").content != people.content
+
+
+def test_no_entry_or_export_tells_data_without_the_key(tmp_path):
+    """Two ledgers have nothing in common about the same data, and the key is for its owner's eyes."""
+    books = [Ledger(tmp_path / name / "ledger.db") for name in ("one", "two")]
+    for book in books:
+        book.record(Gaussian(1.0), population=known_as(talk("a", 0)))
+    one, two = ([entry.event for entry in book.entries() if entry.kind == "data"] for book in books)
+    assert len(one) == len(two) == 1
+    assert one != two
+    assert talk("a", 0).content not in "".join(books[0].export())
+    key = tmp_path / "one" / "ledger.db.key"
+    assert key.stat().st_mode & 0o077 == 0
+    assert key.read_text() not in "".join(books[0].export())
+    for damage in (lambda: key.write_text("ab" * 32), lambda: key.write_text("ab"), key.unlink):
+        damage()
+        for name in ("a", "b"):  # nobody could tell whose data these are
+            with pytest.raises(LedgerError, match="restore it"):
+                books[0].record(Gaussian(1.0), population=known_as(talk(name, 0)))
+    assert len(books[0].entries()) == 2
+
+
+def test_a_new_ledger_at_a_relative_path_is_said_aloud(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Ledger("book.db").record(Gaussian(1.0), population="people")
+    said = capsys.readouterr().err
+    assert str(tmp_path / "book.db") in said
+    assert "new, empty ledger" in said
+    Ledger("book.db").record(Gaussian(1.0), population="people")
+    Ledger(tmp_path / "other.db").record(Gaussian(1.0), population="people")
+    monkeypatch.delenv("BLINDSIGHT_LEDGER")
+    Ledger().spent("people", DELTA)  # reading makes none
+    assert capsys.readouterr().err == ""
+    Ledger().set_budget("people", epsilon=1.0, delta=DELTA)
+    assert str(tmp_path / ".blindsight" / "ledger.db") in capsys.readouterr().err
+
+
+def test_a_copied_file_and_a_training_run_are_refused_too(tmp_path):
+    rows = [f"{number % 30},{(7 * number) % 61},{number % 2}" for number in range(300)]
+    files = [tmp_path / "clinic.csv", tmp_path / "copy.csv"]
+    for file, lines in zip(files, (rows, rows[::-1]), strict=True):
+        file.write_text("\n".join(["who,age,label", *lines]) + "\n")
+    about: dict[str, Any] = {"client": "who", "inputs": ["age"], "epsilon": 2.0, "delta": DELTA}
+    about |= {"ledger": Ledger(tmp_path / "ledger.db"), "out": tmp_path / "run"}
+    run_inspection("sanity", str(files[0]), **about)
+    for fault in (None, "missing_fill:0.1:field=age"):
+        with pytest.raises(PrivacyError, match="second budget"):
+            run_inspection("sanity", str(files[1]), fault=fault, **about)
+    config = parse(
+        {
+            "name": "train",
+            "data": {"population": str(files[1]), "options": {"client": "who"}},
+            "model": {"kind": "logistic", "inputs": ["age"], "label": "label", "classes": 2},
+            "privacy": {"none": True, "cohort": 10, "rounds": 1},
+        }
+    )
+    with pytest.raises(PrivacyError, match="second budget"):
+        run_training(config, out=tmp_path / "train", ledger=about["ledger"])
+    assert not (tmp_path / "train").exists()

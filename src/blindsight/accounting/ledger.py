@@ -8,7 +8,8 @@ other writers, so two processes cannot both take the last of a budget.
 A budget is decided by a *filter* (`filter`), which holds even if every release is chosen after reading the earlier
 ones. `Ledger.spent` is the smaller number of `composition`, which holds for a plan that was fixed beforehand.
 
-What it cannot see: that two population names mean the same clients, a second ledger, and a file rewritten as a whole or
+The same data under a second name are refused (`names`). What it cannot see: that two names mean the same clients with
+other data, a second ledger (a new one at a relative path is announced on stderr), and a file rewritten as a whole or
 put back to an older state (these last are found by `verify` with a witness).
 """
 
@@ -19,24 +20,22 @@ import json
 import math
 import os
 import sqlite3
-import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
-from blindsight.accounting import chain, composition, ledger_file
+from blindsight.accounting import chain, composition, ledger_file, names
 from blindsight.accounting import filter as filters
 from blindsight.accounting.chain import Entry, Verification, verify_export
 from blindsight.accounting.composition import Share, Split
 from blindsight.accounting.events import Event, NonPrivate, Relation, Unit, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, round_up
+from blindsight.accounting.names import Known, Payers, Seal, data_of, known_as, names_of
 from blindsight.accounting.spending import Spending, kind_of
-from blindsight.errors import BudgetExceeded, InvalidInput, LedgerCorrupted, LedgerTampered
+from blindsight.errors import BudgetExceeded, InvalidInput, LedgerCorrupted, LedgerTampered, PrivacyError
 
-__all__ = ["Balance", "Budget", "Entry", "Ledger", "Payers", "Split", "Verification", "names_of", "verify_export"]
-
-Payers = str | Sequence[str]
-"""Whom a release is about: a population's name, or those of all populations that it reads."""
+__all__ = ["Balance", "Budget", "Entry", "Known", "Ledger", "Payers", "Split", "Verification", "known_as", "names_of"]
+__all__ += ["verify_export"]
 
 _DEFAULT_PATH = ".blindsight/ledger.db"
 _event_of = functools.lru_cache(maxsize=1024)(from_json)  # a long run asks for the same few texts again and again
@@ -100,7 +99,9 @@ class Ledger:
         if not 0 <= timeout_s < 2**31 / 1000:
             raise InvalidInput(f"timeout_s must be a number of seconds >= 0, got {timeout_s}")
         self.path = Path(os.path.realpath(os.path.expanduser(chosen)))  # one file, one name: SQLite's log goes by name
-        self._file = ledger_file.LedgerFile(self.path, timeout_s)
+        announced = not os.path.isabs(os.path.expanduser(chosen))  # from another folder it would be another ledger
+        self._file = ledger_file.LedgerFile(self.path, timeout_s, announced)
+        self._seal = Seal(self.path)
         self._totals: dict[str, _Total] = {}
 
     def __enter__(self) -> Self:
@@ -139,38 +140,67 @@ class Ledger:
         of the first: read the event off the entry. No budget allows that, and it is refused where there is one.
         """
         share = composition.share_of(event, unit=unit, relation=relation, split=split, arm=arm)
-        names = names_of(population)
+        payers, data = names_of(population), data_of(population)
         fields = {
             "kind": "release",
             "unit": share.unit.value,
             "relation": share.relation.value,
             "event": to_json(event),
-            "run": _text("run", run),
-            "note": _text("note", f"{note} [noise {noise}]".strip() if noise else note),
+            "run": names.text("run", run),
+            "note": names.text("note", f"{note} [noise {noise}]".strip() if noise else note),
             "split": share.split,
             "arm": share.arm,
         }
         with self._file.connected(writing=True) as db:
             with ledger_file.transaction(db, "DEFERRED"):
-                for name in names:
+                for name in payers:
                     self._assess(db, name, share)  # the slow arithmetic, which stays in a cache, outside the lock
             with ledger_file.transaction(db, "IMMEDIATE"):
                 if others := _populations_with_noise(db, noise):
                     share = dataclasses.replace(share, event=NonPrivate())
-                    fields["event"], names = to_json(share.event), tuple(dict.fromkeys((*others, *names)))
-                for name in names:
+                    fields["event"], payers = to_json(share.event), tuple(dict.fromkeys((*others, *payers)))
+                for name in payers:
                     self._assess(db, name, share)
-                return [_append(db, {**fields, "population": name}) for name in names][-1]
+                for name, known in data.items():
+                    self._keep_data(db, name, known)
+                return [_append(db, {**fields, "population": name}) for name in payers][-1]
+
+    def check_names(self, population: Payers) -> None:
+        """Refuses data that this ledger knows by another name, as `record` would; nothing is written."""
+        with self._file.connected() as db:
+            for name, known in data_of(population).items():
+                for one in known:
+                    self._refuse_second_name(db, name, self._seal.sealed(one, begin=False))
+
+    def _keep_data(self, db: sqlite3.Connection, name: str, data: list[str]) -> None:
+        """An entry for each fingerprint that the name has not had before."""
+        has = "SELECT 1 FROM entries WHERE population = ? AND kind = 'data' AND event = ?"
+        for sealed in [self._seal.sealed(one, begin=not _kept_data(db)) for one in data]:
+            if sealed is not None and db.execute(has, (name, sealed)).fetchone():
+                continue  # it was compared with all others when it came in, and they with it since
+            self._refuse_second_name(db, name, sealed)
+            if sealed is not None:
+                fields = dict.fromkeys(("unit", "relation", "run", "note", "split", "arm"), "")
+                _append(db, fields | {"kind": "data", "population": name, "event": sealed})
+
+    def _refuse_second_name(self, db: sqlite3.Connection, name: str, sealed: str | None) -> None:
+        for other, kept in _kept_data(db):
+            self._seal.check(sealed, kept)
+            if kept == sealed and other != name:
+                raise PrivacyError(
+                    f"the data of {name!r} are known to the ledger {self.path} as {other!r}, and under a second name "
+                    f"they would have a second budget: use the first, population={other!r} or --population"
+                )
 
     def set_budget(self, population: str, *, epsilon: float, delta: float, note: str = "") -> Balance:
         """The balance under the new budget, which is an entry like any other; the newest counts.
 
         A budget below what is spent is accepted and comes back as `overspent`: nothing more may then be released.
         """
-        budget, name = Budget(float(epsilon), float(delta)), _name(population)
+        budget, name = Budget(float(epsilon), float(delta)), _one(population)
         text = json.dumps(dataclasses.asdict(budget), sort_keys=True, separators=(",", ":"))
         fields = dict.fromkeys(("unit", "relation", "run", "split", "arm"), "")
-        fields |= {"kind": "budget", "population": name, "event": text, "note": _text("note", note)}
+        fields |= {"kind": "budget", "population": name, "event": text, "note": names.text("note", note)}
         with self._file.connected(writing=True) as db:
             with ledger_file.transaction(db, "DEFERRED"):
                 spent = composition.certified(_shares(db, name), budget.delta)
@@ -181,7 +211,7 @@ class Ledger:
 
     def entries(self, population: str | None = None) -> list[Entry]:
         """All entries in order, or one population's."""
-        where, values = ("", ()) if population is None else ("WHERE population = ?", (_name(population),))
+        where, values = ("", ()) if population is None else ("WHERE population = ?", (_one(population),))
         with self._file.connected() as db:
             return list(ledger_file.entries(db, where, values))
 
@@ -193,7 +223,7 @@ class Ledger:
     def budget(self, population: str) -> Budget | None:
         """The newest budget of the population, if it has one."""
         with self._file.connected() as db:
-            return _budget(db, _name(population))
+            return _budget(db, _one(population))
 
     def balance(self, population: str) -> Balance | None:
         """Budget and spending of the population, if it has a budget."""
@@ -201,14 +231,14 @@ class Ledger:
         if budget is None:
             return None
         spent = self.spent(population, budget.delta)
-        return Balance(_name(population), budget, spent, _adaptive(self._totals_of(population), spent))
+        return Balance(_one(population), budget, spent, _adaptive(self._totals_of(population), spent))
 
     def spent(self, population: str, delta: float | None = None) -> Guarantee:
         """What all releases on the population amount to, over all runs and models, at `delta` or the budget's delta.
 
         It holds for releases that were planned beforehand, as it says; `adaptive_epsilon` needs no such assumption.
         """
-        name = _name(population)
+        name = _one(population)
         with self._file.connected() as db, ledger_file.transaction(db, "DEFERRED"):
             budget, shares = _budget(db, name), _shares(db, name)
         return composition.certified(shares, _delta(name, delta, budget))
@@ -238,7 +268,7 @@ class Ledger:
 
     def _totals_of(self, population: str) -> Spending:
         with self._file.connected() as db, ledger_file.transaction(db, "DEFERRED"):
-            return self._spending(db, _name(population))
+            return self._spending(db, _one(population))
 
     def _spending(self, db: sqlite3.Connection, population: str) -> Spending:
         """Running totals, to which only the entries since the last call are added while the chain before is the same.
@@ -332,6 +362,11 @@ def _populations_with_noise(db: sqlite3.Connection, noise: str) -> list[str]:
     return [row[0] for row in db.execute(query, (drawn, this))]
 
 
+def _kept_data(db: sqlite3.Connection) -> list[tuple[str, str]]:
+    """Names and sealed fingerprints of the data that were released about under them."""
+    return db.execute("SELECT population, event FROM entries WHERE kind = 'data' ORDER BY number").fetchall()
+
+
 def _budget(db: sqlite3.Connection, population: str) -> Budget | None:
     newest = "WHERE number = (SELECT MAX(number) FROM entries WHERE population = ? AND kind = 'budget')"
     found = list(ledger_file.entries(db, newest, (population,)))
@@ -360,31 +395,6 @@ def _intact(entry: Entry) -> Entry:
     return entry
 
 
-def names_of(population: Payers) -> tuple[str, ...]:
-    """The names of all populations that pay, each once, as the ledger spells them.
-
-    >>> names_of("phones"), names_of(["phones", "tablets", "phones"])
-    (('phones',), ('phones', 'tablets'))
-    """
-    names = tuple(dict.fromkeys(_name(one) for one in ([population] if isinstance(population, str) else population)))
-    if not names:
-        raise InvalidInput("a release is about some population: name one at least")
-    return names
-
-
-def _name(population: str) -> str:
-    """One spelling per population: a second one that looks the same would have a budget of its own."""
-    name = unicodedata.normalize("NFC", _text("population", population))
-    if not name.isprintable() or name != name.strip() or not name:
-        raise InvalidInput(
-            f"a population's name must be visible text without spaces at its ends or control characters, got {name!r}"
-        )
+def _one(population: str) -> str:
+    (name,) = names_of(population)
     return name
-
-
-def _text(field: str, value: str) -> str:
-    try:
-        value.encode()
-    except (AttributeError, UnicodeEncodeError) as error:
-        raise InvalidInput(f"{field} must be text that can be written as UTF-8, got {value!r}") from error
-    return value

@@ -11,6 +11,7 @@ import errno
 import os
 import sqlite3
 import stat
+import sys
 import tempfile
 import threading
 from collections.abc import Generator, Iterator
@@ -56,6 +57,7 @@ class LedgerFile:
 
     path: Path
     timeout_s: float
+    announced: bool = False  # say aloud where a new one begins
 
     @contextlib.contextmanager
     def connected(self, *, writing: bool = False) -> Generator[sqlite3.Connection]:
@@ -67,6 +69,11 @@ class LedgerFile:
                         yield db
                     return
                 _create(self.path)
+                if self.announced:
+                    sys.stderr.write(
+                        f"blindsight: a new, empty ledger begins at {self.path}. What was released before from another "
+                        f"folder is in another ledger: name one file with --ledger or BLINDSIGHT_LEDGER\n"
+                    )
             self._refuse_strangers()
             with contextlib.closing(self._open_to_write() if writing else self._open_to_read()) as db:
                 yield db

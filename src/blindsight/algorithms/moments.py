@@ -22,7 +22,7 @@ import optax
 from blindsight import trees
 from blindsight.accounting.events import Event
 from blindsight.accounting.guarantee import Guarantee, certify
-from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.ledger import Ledger, known_as
 from blindsight.accounting.planning import solve_noise
 from blindsight.algorithms.denoising import denoised
 from blindsight.backends import Backend, Batch, Examples, Simulation
@@ -209,7 +209,7 @@ def release(
         total,
         key=key.derive("noise").bound_to(lambda: [population.fingerprint, part, arms.exact, mechanism, total.value]),
         ledger=ledger,
-        population=population.name,
+        population=known_as(population),
         participation=participation,
         note=f"moments of {len(arms)} arms and {len(part.classes)} classes",
     )

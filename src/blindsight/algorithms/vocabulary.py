@@ -146,6 +146,7 @@ def discover_words(
 
 def release_words(
     population: Population,
+    /,
     *,
     candidates: Sequence[str] | None = None,
     field: str = "text",
@@ -154,7 +155,8 @@ def release_words(
 ) -> WordCounts:
     """The words of the text `field` that most clients use: of `candidates` if there are any, else discovered.
 
-    `settings` are those of `count_words` or `discover_words`, whose guarantee this has.
+    `settings` are those of `count_words` or `discover_words`, whose guarantee this has; `population` among them is the
+    name in the ledger.
     """
     words = own_words(population, field=field, case=case)
     return discover_words(words, **settings) if candidates is None else count_words(words, candidates, **settings)

@@ -19,6 +19,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
 from rich.table import Table
 
+from blindsight.data.content import content_of
 from blindsight.errors import BlindsightError, InvalidInput
 
 __all__ = ["Columns", "Description", "GeneratedPopulation", "Population", "open_population"]
@@ -59,6 +60,7 @@ class Population:
         self.classes = dict(classes or {})
         self.synthetic = synthetic
         self._columns = {field: _as_column(column) for field, column in columns.items()}
+        self._origin: Population | None = None  # what other fields were put beside
         _check_ids(self.ids, self.size, name)
         _check_columns(self._columns, self.n_examples, name)
 
@@ -144,8 +146,8 @@ class Population:
         return np.atleast_1d(chosen)
 
     def replace(self, columns: Mapping[str, np.ndarray], *, name: str | None = None) -> "Population":
-        """The same clients with other fields, example for example."""
-        return Population(
+        """The same clients with other fields, example for example; under another `name` they count as other data."""
+        found = Population(
             columns,
             sizes=self.sizes,
             ids=self.ids,
@@ -153,6 +155,8 @@ class Population:
             classes={field: names for field, names in self.classes.items() if field in columns},
             synthetic=self.synthetic,
         )
+        found._origin = None if name else self._origin or self
+        return found
 
     def transform(self, change: Callable[[np.ndarray, Columns], Columns], *, name: str) -> "Population":
         """The same clients after `change(clients, columns)`, which returns as many examples for each client.
@@ -168,6 +172,18 @@ class Population:
         A generated population, whose examples follow from how it is made, is known by its first hundred clients.
         """
         return _fingerprint(self.ids, self.sizes, self.columns)
+
+    @property
+    def content(self) -> str:
+        """What a ledger knows the data by, under whatever name: see `data.content`. As secret as the data are.
+
+        Fields that were derived from the data do not matter. Empty for a generated population, which holds nobody's.
+        """
+        return self._content if self._origin is None else self._origin.content
+
+    @functools.cached_property
+    def _content(self) -> str:
+        return content_of(self.columns)
 
     def describe(self) -> "Description":
         """What is there: clients, examples, fields and sizes. Of simulated data only; never publish it as it is."""
@@ -233,6 +249,11 @@ class GeneratedPopulation(Population):
     def fingerprint(self) -> str:
         """As of any population, from the examples of the first hundred clients."""
         return _fingerprint(self.ids, self.sizes, self.draw(np.arange(min(self.size, 100))))
+
+    @property
+    def content(self) -> str:
+        """Nothing: what is drawn by a generator is nobody's data."""
+        return ""
 
     def select(self, clients: Any, *, name: str | None = None) -> "Population":
         """The population of these clients alone, still drawn on demand."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from blindsight import checkpoints, keys, runs
-from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.ledger import Ledger, known_as
 from blindsight.accounting.so_far import spent_so_far
 from blindsight.backends import Backend, Simulation
 from blindsight.data.population import Population
@@ -101,6 +101,8 @@ def bias(
     cost_of(judge, population or clients.name)  # refused now, before a run begins
     run = runs.create("bias", settings) if out is None else runs.begin(out, "bias", settings)
     with run.alone(), _taken_back_if_refused(run):
+        ledger, name = ledger or Ledger(), known_as(clients, population)
+        ledger.check_names(name)
         seed = hashlib.blake2b(run.read("run.json")["id"].encode(), digest_size=32).digest()  # public, and no data
         progress("looking at every client's examples", 0, 4)
         asked: dict[str, Any] = {"inputs": inputs, "label": label, "by": by, "values": values, "classes": classes}
@@ -108,12 +110,12 @@ def bias(
         prepared = prepare(clients, reference, seed=seed, **asked)
         if prepared.likely is None and (discover or training):
             raise InvalidInput("words are discovered and models of words trained on text: name one as the input")
-        name, left = population or clients.name, epsilon * (1 - training.share) if training else epsilon
+        left = epsilon * (1 - training.share) if training else epsilon
         both = (prepared.clients, prepared.reference)
         root = (key or keys.root()).bound_to(lambda: [settings, *(one.fingerprint for one in both)])
         public = Key(seed, is_reproducible=True)
         question = Rounds(run, prepared, left, delta, discover, steps, public, backend, root)
-        question.pays(ledger or Ledger(), name, progress)
+        question.pays(ledger, name, progress)
         tested = question.first_round()
         learnt = question.second_round(tested) if prepared.image else None
         words = question.discover() if discover else None

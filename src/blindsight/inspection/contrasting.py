@@ -19,7 +19,7 @@ import numpy as np
 from blindsight import checkpoints, keys, runs
 from blindsight.accounting.events import Composed, Event, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, certify
-from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.ledger import Ledger, known_as
 from blindsight.accounting.so_far import spent_so_far
 from blindsight.backends import Backend, Simulation
 from blindsight.data.population import Population
@@ -88,11 +88,13 @@ def contrast(
     (epsilon, delta)-DP for each client. A model that was trained on the same clients adds its own (epsilon, delta).
     """
     check_reference(clients, reference)
-    checked = None if model is None else primary(model)
+    checked, ledger = None if model is None else primary(model), ledger or Ledger()
+    paying: dict[str, Any] = {"population": known_as(clients, population), "ledger": ledger}
+    ledger.check_names(paying["population"])
     cost_of(checked, population or clients.name)  # refused now, before a run begins
     run = _begin(out, clients, arms, epsilon, delta, forming, checked, suspects, training, task)
     with run.alone(), _taken_back_if_refused(run):
-        root, ledger = key or keys.root(), ledger or Ledger()
+        root = key or keys.root()
         progress("running the model on every client's examples", 0, 4)
         known = ranges or {}
         look = functools.partial(observe, model=checked, inputs=inputs, label=label, suspects=suspects, ranges=known)
@@ -101,7 +103,6 @@ def contrast(
         asked = Asked(observed, normal, inputs, label, known, epsilon, delta, forming, shares, training)
         said = (task, _exact(arms))
         root = root.bound_to(lambda: [*said, asked.facts()])
-        paying: dict[str, Any] = {"population": population or clients.name, "ledger": ledger}
         paid_by = {**paying, "run": f"{run.path.name} {run.read('run.json')['id']}"}
         spent, releases = list[Event](), list[Mapping[str, Any]]()
         if isinstance(arms, Quarters):
@@ -138,7 +139,7 @@ def contrast(
             diagnoses=tuple(diagnoses),
             guarantee=guarantee,
             releases=tuple(releases),
-            population=_public(paying["population"], clients, label),
+            population=_public(str(paying["population"]), clients, label),
             notes=notes(fitted, guarantee, normal),
             ledger=spent_so_far(ledger, paying["population"], delta),
         )

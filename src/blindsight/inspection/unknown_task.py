@@ -21,7 +21,7 @@ from blindsight import checkpoints, keys, runs
 from blindsight.accounting import accountants
 from blindsight.accounting.events import Composed, Event, Gaussian, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, certify
-from blindsight.accounting.ledger import Ledger, names_of
+from blindsight.accounting.ledger import Ledger, known_as, names_of
 from blindsight.accounting.planning import solve_noise
 from blindsight.accounting.so_far import spent_so_far
 from blindsight.algorithms.vocabulary import discover_words, own_words
@@ -115,9 +115,9 @@ def unknowns(
     settings = {"task": "unknowns", "before": before.name, "after": after.name, "epsilon": epsilon, "delta": delta}
     settings |= {"field": field, "case": case, "most": most, "suspects": list(map(str, faults))}
     settings |= {"vocabulary": _digest(vocabulary), "train": dataclasses.asdict(training) if training else None}
-    names: dict[str, str] = dict(
-        zip(SIDES, (population, population) if population else (before.name, after.name), strict=True)
-    )
+    names: dict[str, str] = {side: known_as(one, population) for side, one in zip(SIDES, (before, after), strict=True)}
+    ledger = ledger or Ledger()
+    ledger.check_names(list(names.values()))
     settings |= {"discover": discover, "population": names_of(list(names.values()))}
     settings |= {"simulation_only": {"data": [before.fingerprint, after.fingerprint]}}
     run = runs.create("unknowns", settings) if out is None else runs.begin(out, "unknowns", settings)
@@ -126,7 +126,7 @@ def unknowns(
         observed = observe(_both(before, after, field, most), vocabulary, faults, case)
         sides = [_sentences(one, field, most) for one in (before, after)] if discover or training else []
         root = (key or keys.root()).bound_to(lambda: [settings, *(one.fingerprint for one in (observed, *sides))])
-        asked = _Asked(run, vocabulary, case, epsilon, delta, backend, root, ledger or Ledger(), names, progress)
+        asked = _Asked(run, vocabulary, case, epsilon, delta, backend, root, ledger, names, progress)
         progress("measuring everyone in one round", 1, 3)
         reading = asked.measure(observed, (*map(str, faults), unknown_findings.NONE), prices[0])
         listed = asked.discover(sides, prices[1]) if discover else {}
@@ -141,7 +141,7 @@ def unknowns(
             diagnoses=tuple(diagnoses),
             guarantee=asked.promise(observed.size, training),
             releases=tuple(asked.releases),
-            population={"name": " and ".join(asked.everyone), "clients": observed.size},
+            population={"name": " and ".join(names_of(asked.everyone)), "clients": observed.size},
             notes=(*NOTES, *([RARE] if reading.is_rare else []), *([MODELLED] if made else [])),
             ledger=spent_so_far(asked.ledger, asked.everyone, delta),
             unknowns=_shown(reading, len(vocabulary.words), made, listed),
@@ -172,7 +172,7 @@ class _Asked:
     @property
     def everyone(self) -> tuple[str, ...]:
         """All populations that a release about both sides reads."""
-        return names_of(list(self.populations.values()))
+        return tuple(self.populations.values())
 
     @property
     def paying(self) -> dict[str, Any]:

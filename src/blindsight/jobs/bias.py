@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from blindsight import runs
+from blindsight.accounting.ledger import Known
 from blindsight.backends import use_cores
 from blindsight.data import faults
 from blindsight.data.embedded import POPULATIONS
@@ -50,7 +51,9 @@ def run_bias(
         raise InvalidInput(f"case is lower or keep, got {case!r}")
     whose: dict[str, Any] = {"client": client} if client else {}
     people = source(data, **({"clients": clients} if clients else {}), **whose)
+    content = people.content  # as the file has it: a fault that is planted makes nobody else of them
     people = people if fault is None else faults.apply(people, fault)
+    settings["population"] = Known(settings.get("population") or people.name, content)
     public = _reference(data, reference, whose)
     fields = list(inputs or [_input_of(people, label)])
     judge = None if model is None else read_model(model, public.classes.get(label, ()), data)

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from blindsight import runs
+from blindsight.accounting.ledger import Known
 from blindsight.backends import use_cores
 from blindsight.config import ModelSettings
 from blindsight.data import faults
@@ -53,6 +54,7 @@ def run_inspection(
     use_cores()
     whose: dict[str, Any] = {"client": client} if client else {}
     people = source(data, **({"clients": clients} if clients else {}), **whose)
+    content = people.content  # as the file has it: what is planted or left out makes nobody else of them
     people = people if fault is None else faults.apply(people, fault)
     if reference is None:
         public = source(data, **PUBLIC) if data in POPULATIONS and data != "digits" else None
@@ -68,6 +70,7 @@ def run_inspection(
     if task == "mistakes" or (task == "slices" and has_both and settings.get("by") in (None, "accuracy")):
         _check_judged(people, judge, label, task)
     folder = Path(out) if out is not None else Path("runs") / f"{task}-{runs.file_name(people.name)}"
+    settings["population"] = Known(settings.get("population") or people.name, content)
     ask = {"sanity": tasks.sanity, "mistakes": tasks.mistakes, "slices": tasks.slices, "labelling": labelling}[task]
     report = ask(
         people,

@@ -50,11 +50,11 @@ def public_words(config: Config, folder: Path) -> Vocabulary | None:
 
 
 def vocabulary_of(
-    config: Config, clients: Population, public: Vocabulary | None, *, run: Run, key: Key, ledger: Ledger
+    config: Config, clients: Population, public: Vocabulary | None, name: str, *, run: Run, key: Key, ledger: Ledger
 ) -> tuple[Vocabulary, tuple[Event, ...]]:
     """The vocabulary of a run and what it released about `clients`; kept in the run's folder, never released twice.
 
-    `public` is what `public_words` gave.
+    `public` is what `public_words` gave, `name` that of the clients in the ledger.
 
     **Guarantee**: a private one is in the ledger before its noise is drawn, and its event is what the run's promise has
     to include.
@@ -66,6 +66,7 @@ def vocabulary_of(
     if config.text.vocabulary == "private":
         settings: dict[str, Any] = {"epsilon": config.text.vocabulary_epsilon, "delta": config.privacy.delta}
         settings |= {"key": key.derive("vocabulary"), "ledger": ledger, "run": run.path.name}
+        settings["population"] = name
         settings["candidates"] = None if public is None else public.words
         some = split_sentences(clients, field=config.text.field, most=config.text.sentences, least_words=1)
         counts = release_words(some, field=config.text.field, case=config.text.case, **settings)
@@ -73,7 +74,7 @@ def vocabulary_of(
     else:
         words = (public_vocabulary(config) if public is None else public).words
     about: dict[str, Any] = {"format": 1, "words": words, "released": [to_json(event) for event in released]}
-    about["ledger"] = ledger.entries(clients.name)[-1].hash if released else None
+    about["ledger"] = ledger.entries(name)[-1].hash if released else None
     run.write("vocabulary.json", about)  # without any words too: it was paid for, and another try would be a new price
     return kept_vocabulary(run)
 

@@ -13,7 +13,7 @@ import optax
 
 from blindsight import checkpoints, keys, runs, trees
 from blindsight.accounting.events import Event, Unit
-from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.ledger import Ledger, known_as
 from blindsight.algorithms import AdaptiveClip, Algorithm, dp_fedavg
 from blindsight.backends import Backend, Simulation, placement, use_cores
 from blindsight.backends.paired import Paired, bayesian_config
@@ -74,6 +74,8 @@ def run_training(
     ledger.populations()  # one that cannot be read is refused now, before a run has a guarantee on disk
     if population is None:
         population = source(config.data.population, **config.data.options)
+    name = known_as(population)
+    ledger.check_names(name)
     clients, held_out = split_clients(population, config.data.held_out)
     key, assumptions = _root(config, population), assumed_classes(config, population)
     if config.model.is_language:
@@ -86,7 +88,7 @@ def run_training(
     run = runs.begin(folder, config.name, run_settings(config), may_differ=("privacy", "rounds"))
     with run.alone():
         if ready is None:
-            vocabulary, released = vocabulary_of(config, clients, public, run=run, key=key, ledger=ledger)
+            vocabulary, released = vocabulary_of(config, clients, public, name, run=run, key=key, ledger=ledger)
             ready = _ready(config, language_task(config, clients, held_out, vocabulary, released))
         task, privacy, algorithm = ready
         _check_clients(run, task.clients.size)
@@ -95,7 +97,7 @@ def run_training(
             algorithm,
             _backend(config, task, privacy, run=run, key=key, log=log),
             privacy,
-            population=population.name,
+            population=name,
             delta=config.privacy.delta or _NO_PROMISE_DELTA,
             key=key,
             run=run,
