@@ -120,7 +120,7 @@ def unknowns(
         root, name = key or keys.root(), population or after.name
         asked = _Asked(run, vocabulary, case, epsilon, delta, backend, root, ledger or Ledger(), name, progress)
         progress("looking for unknown words on every client", 0, 3)
-        observed = observe(_both(before, after, field, most), vocabulary, faults, case)
+        observed = observe(paired(before, after, field=field, most=most), vocabulary, faults, case)
         progress("measuring everyone in one round", 1, 3)
         reading = asked.measure(observed, (*map(str, faults), unknown_findings.NONE), prices[0])
         sides = [_sentences(one, field, most) for one in (before, after)] if discover or training else []
@@ -263,17 +263,6 @@ def _alone(epsilon: float, delta: float, share: float) -> float:
     if not found > 0:
         raise InvalidInput(f"epsilon {epsilon:g} cannot be divided at a delta as large as {delta:g}: use a smaller one")
     return found
-
-
-def _both(before: Population, after: Population, field: str, most: int) -> Population:
-    """Sentences of both sides; refused where nobody could have any on both."""
-    sentences = paired(before, after, field=field, most=most)
-    if not sentences.n_examples:
-        raise InvalidInput(
-            f"no client has sentences both in {before.name} and in {after.name}: give two collections of the same "
-            f"clients, known by equal ids, with text in {field!r}"
-        )
-    return sentences
 
 
 def _sentences(population: Population, field: str, most: int) -> Population:
