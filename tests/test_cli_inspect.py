@@ -66,7 +66,10 @@ BAD = {
     "no such class": (["mistakes", "digits", "--label", "foo"], "name one of image, label with --label FIELD"),
     "slices of no class": (["slices", "digits", "--label", "foo"], "name one of image, label with --label FIELD"),
     "whose rows": (["sanity", "plain.csv"], "name the one that does, of 'age', 'label', as --client NAME"),
-    "odd rows": (["sanity", "odd.csv", "--client", "age"], "read the column as text: text = ['label'] in the options"),
+    "which column": (["sanity", "odd.csv", "--client", "label"], "say which of age the model reads"),
+    "unknown kind": (["sanity", "odd.csv", "--client", "label", "--input", "age"], "--type age=number"),
+    "no such kind": (["sanity", "odd.csv", "--client", "label", "--type", "age=colour"], "one of number, whole"),
+    "no such schema": (["sanity", "odd.csv", "--client", "label", "--schema", "no.json"], "is no schema in JSON"),
     "another task's option": (["sanity", "digits", "--minimum", "3"], "--minimum is for blindsight inspect mistakes"),
     "no such forming": (["sanity", "digits", "--forming", "magic"], "zero_fill or eligible"),
     "no privacy": (["sanity", "digits", "--epsilon", "0"], "epsilon"),
@@ -127,7 +130,19 @@ def test_unknown_words_of_two_files_are_compared_and_paid_for(tmp_path: Path):
     table = "phone,version,text\n" + "".join(f"{phone},{version},{text}\n" for phone, version, text in rows)
     (tmp_path / "notes.csv").write_text(table, encoding="utf-8")
     (tmp_path / "words.txt").write_text("i\nhave\na\ncat\nhere\n", encoding="utf-8")
-    about = ["--client", "phone", "--side", "version", "--vocabulary", str(tmp_path / "words.txt"), "--json"]
+    about = [
+        "--client",
+        "phone",
+        "--side",
+        "version",
+        "--value",
+        "0",
+        "--value",
+        "1",
+        "--vocabulary",
+        str(tmp_path / "words.txt"),
+        "--json",
+    ]
     about += ["--out", str(tmp_path / "run"), "--ledger", str(tmp_path / "ledger.db"), "--population", "phones"]
     code, printed, _ = run("inspect", "unknowns", str(tmp_path / "notes.csv"), *about)
     assert code == 0
@@ -145,7 +160,7 @@ BAD_UNKNOWNS = {
     "no such vocabulary": (["--fault", "case", "--vocabulary", "nowhere.txt"], "cannot read the vocabulary"),
     "empty vocabulary": (["--fault", "case", "--vocabulary", "empty.txt"], "the vocabulary has no words"),
     "wrong encoding": (["--fault", "case", "--vocabulary", "latin.txt"], "not UTF-8"),
-    "data in a wrong encoding": (["--before", "latin.csv"], "UTF-8"),
+    "one side": (["--side", "topic", "--value", "a"], "has two values"),
     "no such text": (["--fault", "case", "--input", "topic"], "say which text"),
     "no such case": (["--fault", "case", "--case", "upper"], "case is lower or keep"),
     "an image's fault": (["--fault", "case", "--suspect", "invert"], "does not happen to words"),
@@ -159,7 +174,6 @@ def test_bad_questions_about_words_are_one_sentence(case, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.txt").write_text("", encoding="utf-8")
     (tmp_path / "latin.txt").write_bytes("caf\xe9\n".encode("latin-1"))
-    (tmp_path / "latin.csv").write_bytes("client,text\na,caf\xe9 here\n".encode("latin-1"))
     arguments, words = BAD_UNKNOWNS[case]
     small = ["--clients", "4"] if "--before" not in arguments else []
     code, _, refusal = run("inspect", "unknowns", "forum", *small, *arguments)

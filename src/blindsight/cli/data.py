@@ -76,6 +76,56 @@ def data_describe(
         Console(highlight=False).print(found)
 
 
+@data_app.command("check", epilog="Example:  blindsight data check notes.csv --client writer --type age=whole:0:120")
+def data_check(
+    file: Annotated[str, typer.Argument(help="A file or folder.")],
+    client: Annotated[str | None, typer.Option(help="Column holding the client id, for tables.")] = None,
+    types: Annotated[
+        list[str] | None, typer.Option("--type", help="What a field of a table holds, age=whole:0:120; repeat.")
+    ] = None,
+    schema: Annotated[Path | None, typer.Option(help="The same for many fields: a schema in a JSON file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Where the data do not fit: rows and values by name. Run it only where the data may be looked at.
+
+    An inspection never says what is wrong with a client's row: the row is left out. With --type or --schema, this lists
+    the rows that an inspection would leave out. Exit code 2 if there are any, or if the file cannot be read.
+    """
+    from blindsight.data.private import is_table, misfits
+    from blindsight.data.schema import Schema
+
+    fields = (Schema({}) if schema is None else Schema.load(schema)).updated(types or ()).fields
+    report: dict[str, Any] = {"file": file, "problem": None, "clients": None, "examples": None, "left_out": {}}
+    try:
+        with working(f"reading {escape(file)}"):
+            people = _population(file, client)
+        report |= {"clients": people.size, "examples": people.n_examples}
+    except InvalidInput as error:
+        report["problem"] = str(error)
+    if fields and is_table(file):
+        report["left_out"] = misfits(file, fields=fields, client=client or "client")
+    is_fine = not report["left_out"] and (report["problem"] is None or bool(fields))
+    if as_json:
+        print_json(report)
+    else:
+        _print_check(report, is_fine)
+    if not is_fine:
+        raise typer.Exit(2)
+
+
+def _print_check(report: dict[str, Any], is_fine: bool) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    if report["problem"]:
+        console.print(report["problem"], markup=False)
+    for field, rows in report["left_out"].items():
+        listed = ", ".join(map(str, rows[:20])) + (", ..." if len(rows) > 20 else "")
+        console.print(f"{field}: {len(rows):,} rows do not fit and would be left out: {listed}", markup=False)
+    if is_fine:
+        count = "" if report["clients"] is None else f": {report['clients']:,} clients, {report['examples']:,} examples"
+        console.print(f"{report['file']} is in order{count}", markup=False)
+    console.print("These lines name rows of the data: keep them where the data are.", style="yellow")
+
+
 def _population(name: str, client: str | None) -> "Population":
     """The population of that name, else the one in that file."""
     from blindsight.data import source

@@ -19,7 +19,8 @@ __all__ = ["inspect"]
 _OWN = {
     "minimum": ("mistakes",),
     **dict.fromkeys(("low", "high"), ("slices",)),
-    **dict.fromkeys(("by", "values"), ("slices", "bias")),
+    "by": ("slices", "bias"),
+    "values": ("slices", "bias", "unknowns"),
     **dict.fromkeys(("before", "side", "vocabulary"), ("unknowns",)),
     **dict.fromkeys(("vocabulary_size", "case", "discover"), ("unknowns", "bias")),
     "train": ("unknowns", "labelling", "bias"),
@@ -60,6 +61,11 @@ def inspect(
     ranges: Annotated[
         list[str] | None, typer.Option("--range", help="A number's public range, age=0:100; repeat.")
     ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", help="What a field of a table holds, age=whole:0:120; repeat. Else as in --reference."),
+    ] = None,
+    schema: Annotated[Path | None, typer.Option(help="The same for many fields: a schema in a JSON file.")] = None,
     forming: Annotated[str, typer.Option(help="zero_fill, or eligible: who is in an arm is public.")] = "zero_fill",
     minimum: Annotated[
         int | None, typer.Option(min=1, help="mistakes: of clients with at least so many such examples (5).")
@@ -68,7 +74,7 @@ def inspect(
         str | None, typer.Option(help="slices: accuracy, or a field with named classes; bias: such a field.")
     ] = None,
     values: Annotated[
-        list[str] | None, typer.Option("--value", help="slices, bias: a text to compare in the field --by; repeat.")
+        list[str] | None, typer.Option("--value", help="A value to compare in the field --by, or of --side; repeat.")
     ] = None,
     low: Annotated[
         float | None, typer.Option(help="slices: clients below this accuracy fail; else found privately.")
@@ -76,7 +82,7 @@ def inspect(
     high: Annotated[float | None, typer.Option(help="slices: clients of at least this accuracy are healthy.")] = None,
     before: Annotated[str | None, typer.Option(help="unknowns: the data before the change.")] = None,
     side: Annotated[
-        str | None, typer.Option(help="unknowns: a field of two values, the lesser before the change.")
+        str | None, typer.Option(help="unknowns: a field that tells before from after: --value OLD --value NEW.")
     ] = None,
     vocabulary: Annotated[
         Path | None, typer.Option(help="unknowns: a file of known words; else the most frequent of --reference.")
@@ -133,7 +139,7 @@ def inspect(
 
     asked: dict[str, Any] = {"reference": reference, "epsilon": epsilon, "delta": delta, "clients": clients}
     asked |= {"client": client, "fault": fault, "inputs": inputs, "suspects": suspects, "out": out}
-    asked |= {"population": population, "ledger": Ledger(ledger), **own}
+    asked |= {"population": population, "ledger": Ledger(ledger), "schema": schema, "types": types, **own}
     judged: dict[str, Any] = {"model": model, "label": label, "ranges": ranges, "forming": forming}
     with resumable(), steps_bar(Console(stderr=True), quiet=as_json) as progress:
         if task == "unknowns":

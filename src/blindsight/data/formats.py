@@ -12,7 +12,7 @@ from blindsight.data.reading import existing
 from blindsight.data.tables import csv, npz, parquet
 from blindsight.errors import InvalidInput
 
-__all__ = ["load"]
+__all__ = ["load", "loader_of"]
 
 Loader = Callable[..., Population]
 
@@ -37,8 +37,7 @@ _KNOWN = (
 
 def load(path: str | Path, **options: Any) -> Population:
     """The population at `path`, whatever known format it has; `options` go to its loader, such as `client="writer"`."""
-    source = existing(path)
-    loader = _of_folder(source) if source.is_dir() else _of_file(source)
+    source, loader = existing(path), loader_of(path)
     if loader is None:
         raise InvalidInput(f"{source} has no known format: Blindsight reads {_KNOWN}")
     known = [
@@ -50,6 +49,12 @@ def load(path: str | Path, **options: Any) -> Population:
             f"{source} is read by {loader.__name__}, which has no option {unknown[0]!r}: it takes {takes}"
         )
     return loader(source, **options)
+
+
+def loader_of(path: str | Path) -> Loader | None:
+    """The function that reads what is at `path`; None if nobody knows its format."""
+    source = existing(path)
+    return _of_folder(source) if source.is_dir() else _of_file(source)
 
 
 def _of_file(file: Path) -> Loader | None:

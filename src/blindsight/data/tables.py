@@ -27,10 +27,10 @@ from blindsight.data.reading import (
 )
 from blindsight.errors import InvalidInput
 
-__all__ = ["csv", "npz", "parquet"]
+__all__ = ["NUMBER", "csv", "npz", "parquet", "read_columns"]
 
 # No leading zeros: 01067 is a postcode, and would lose its zero as a number.
-_NUMBER = r"^[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
+NUMBER = r"^[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
 _WHOLE = r"^-?(?:0|[1-9][0-9]*)$"
 _TRUTH = r"^(?i:true|false)$"
 
@@ -127,6 +127,56 @@ def npz(
     return placed(columns, codes, as_text(ids), file, classes=classes, name=name or file.stem)
 
 
+def read_columns(path: str | Path, *, client: str) -> dict[str, Any]:
+    """Every column of a table as Arrow reads it, those of CSV as text.
+
+    A line of CSV with too few or too many cells is a row of its client that holds nothing. What is wrong with the file
+    as a whole is refused, and nothing of what it holds is said.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = existing(path)
+    if file.is_dir() or file.suffix.lower() == ".parquet" or _begins(file, b"PAR1"):
+        try:
+            tables = [pq.read_table(one) for one in _parquet_files(file)]
+            table = pa.concat_tables(tables, promote_options="permissive")
+        except (pa.ArrowException, OSError) as error:
+            raise InvalidInput(f"{file} is not a Parquet file, or it is damaged: write it anew") from error
+    elif _begins(file, b"PK\x03\x04"):
+        return {name: _arrow_of(array) for name, array in _arrays(file).items()}
+    else:
+        table = _read_csv(file, ",", client=client)
+    if not len(table):
+        raise InvalidInput(f"{file} has no rows: there is nothing to read")
+    if len(set(table.column_names)) < len(table.column_names):
+        raise InvalidInput(f"{file} has a column name more than once: name each column once")
+    return {name: table.column(name) for name in table.column_names}
+
+
+def _begins(file: Path, start: bytes) -> bool:
+    with file.open("rb") as source:
+        return source.read(len(start)) == start
+
+
+def _arrays(file: Path) -> Columns:
+    columns = _read_npz(file, "", None, (), every=True)
+    counts = {np.shape(column)[0] if np.ndim(column) else -1 for column in columns.values()}
+    if len(counts) != 1 or counts == {-1}:
+        raise InvalidInput(f"{file} holds arrays of different lengths: make them equal")
+    return columns
+
+
+def _arrow_of(array: np.ndarray) -> Any:
+    """A NumPy array as an Arrow column; more axes become lists of one length."""
+    import pyarrow as pa
+
+    values = pa.array(array.ravel().tolist() if array.dtype.kind in "UT" else array.ravel())
+    for length in array.shape[:0:-1]:
+        values = pa.FixedSizeListArray.from_arrays(values, length)
+    return pa.chunked_array([values])
+
+
 def _parquet_files(path: str | Path | Sequence[str | Path]) -> list[Path]:
     paths = [path] if isinstance(path, str | Path) else list(path)
     if not paths:
@@ -152,8 +202,9 @@ def _refuse_differing(first: Any, other: Any, first_file: Path, file: Path) -> N
             )
 
 
-def _read_csv(file: Path, separator: str) -> Any:
-    """The table with every cell as text."""
+def _read_csv(file: Path, separator: str, *, client: str | None = None) -> Any:
+    """The table with every cell as text; with `client` it is private: of a line that is no row the client is kept."""
+    is_private = client is not None
     import pyarrow as pa
     import pyarrow.csv as arrow_csv
 
@@ -161,14 +212,16 @@ def _read_csv(file: Path, separator: str) -> Any:
     try:
         data.decode()
     except UnicodeDecodeError as error:  # before Arrow meets it while it reports a row, where nobody can catch it
-        raise InvalidInput(
-            f"{file} is not CSV in UTF-8 (byte {error.start:,} does not belong to a text): write it anew"
-        ) from error
+        if not is_private:
+            raise InvalidInput(
+                f"{file} is not CSV in UTF-8 (byte {error.start:,} does not belong to a text): write it anew"
+            ) from error
+        data = data.decode(errors="replace").encode()
     wrong: list[Any] = []
 
     def note(row: Any) -> str:
         wrong.append(row)
-        return "error"
+        return "skip" if is_private else "error"
 
     lines = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", errors="replace", newline="")
     header = next(reader(lines, delimiter=separator), [])
@@ -183,14 +236,28 @@ def _read_csv(file: Path, separator: str) -> Any:
             convert_options=arrow_csv.ConvertOptions(column_types=dict.fromkeys(header, pa.large_string())),
         )
     except pa.ArrowInvalid as error:
+        if is_private:
+            raise InvalidInput(f"{file} is not CSV in UTF-8: see blindsight data check {file}") from None
         if wrong:
             raise InvalidInput(
                 f"{file}, row {wrong[0].number - 1}: it has {wrong[0].actual_columns} fields where the header has "
                 f"{wrong[0].expected_columns}; correct the row, or give another separator=..."
             ) from error
         raise InvalidInput(f"{file} is not CSV in UTF-8 ({str(error).splitlines()[0]}): write it anew") from error
-    _refuse_unclosed(table, data, file)
-    return table
+    _refuse_unclosed(table, data, file, is_private=is_private)
+    return table if client is None or not wrong else _with_broken(table, wrong, client, separator)
+
+
+def _with_broken(table: Any, wrong: Sequence[Any], client: str, separator: str) -> Any:
+    """The table with a row for each broken line, of which nothing is kept but whose it is."""
+    import pyarrow as pa
+
+    place = table.column_names.index(client) if client in table.column_names else 0
+    cells = [next(reader([line.text or ""], delimiter=separator), []) for line in wrong]
+    whose = [row[place] if place < len(row) else None for row in cells]
+    columns = {name: whose if name == client else [None] * len(wrong) for name in table.column_names}
+    more = pa.table({name: pa.array(values, pa.large_string()) for name, values in columns.items()})
+    return pa.concat_tables([table, more])
 
 
 def _bytes(file: Path) -> bytes:
@@ -208,12 +275,13 @@ def _bytes(file: Path) -> bytes:
     return data
 
 
-def _refuse_unclosed(table: Any, data: bytes, file: Path) -> None:
+def _refuse_unclosed(table: Any, data: bytes, file: Path, *, is_private: bool) -> None:
     """Refuse a quotation mark that is never closed, which makes one cell of all rows after it."""
     if len(table) and table.num_columns:
         last = table.column(table.num_columns - 1)[-1].as_py()
         if isinstance(last, str) and last.endswith("\n") and not data[-8:].rstrip(b"\r\n").endswith(b'"'):
-            raise InvalidInput(f"{file}, row {len(table)}: a quotation mark is never closed; close it or double it")
+            where = f"{file}" if is_private else f"{file}, row {len(table)}"
+            raise InvalidInput(f"{where}: a quotation mark is never closed; close it or double it")
 
 
 def _typed(column: Any, rows: Rows, field: str) -> Any:
@@ -223,7 +291,7 @@ def _typed(column: Any, rows: Rows, field: str) -> Any:
     pc = compute()
     filled = pc.index(pc.equal(column, ""), False).as_py()
     first = column[filled].as_py() if filled >= 0 else ""
-    for pattern, what in ((_NUMBER, "a number"), (_TRUTH, "true or false")):
+    for pattern, what in ((NUMBER, "a number"), (_TRUTH, "true or false")):
         if not pc.match_substring_regex(pa.array([first]), pattern)[0].as_py():
             continue
         wrong = pc.index(pc.match_substring_regex(column, pattern), False).as_py()
@@ -247,7 +315,9 @@ def _typed(column: Any, rows: Rows, field: str) -> Any:
     return column
 
 
-def _read_npz(file: Path, client: str, fields: Sequence[str] | None, classes: Sequence[str]) -> Columns:
+def _read_npz(
+    file: Path, client: str, fields: Sequence[str] | None, classes: Sequence[str], *, every: bool = False
+) -> Columns:
     try:
         archive = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -256,8 +326,8 @@ def _read_npz(file: Path, client: str, fields: Sequence[str] | None, classes: Se
         raise InvalidInput(f"{file} holds a single array: write an archive of named arrays with numpy.savez")
     columns: Columns = {}
     with archive:
-        wanted = wanted_columns(archive.files, client, fields, classes, file)
-        for field in (client, *wanted):
+        names = archive.files if every else [client, *wanted_columns(archive.files, client, fields, classes, file)]
+        for field in names:
             try:
                 column = archive[field]
             except ValueError as error:

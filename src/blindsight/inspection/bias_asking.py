@@ -146,8 +146,6 @@ def _check(clients: Population, reference: Population, fields: tuple[str, ...]) 
                 f"{field} is {_spell(ours, shape)} in {clients.name} and {_spell(theirs, other)} in {reference.name}: "
                 f"bring both into one form"
             )
-    if not clients.n_examples:
-        raise InvalidInput(f"the clients of {clients.name} have no examples: there is nothing to compare")
     there = int(np.sum(reference.sizes > 0))
     if there < LEAST:
         raise InvalidInput(
@@ -184,11 +182,6 @@ def _classed(
     if len(whole) > _MOST_CLASSES and not names and field not in both[1].classes:
         raise InvalidInput(
             f"{field!r} has {len(whole):,} different values in {both[1].name}: name those to compare, or another field"
-        )
-    if field in both[0].classes and not set(own[0][1]) & set(whole):
-        raise InvalidInput(
-            f"{both[0].name} and {both[1].name} have no class of {field!r} in common ({', '.join(whole[:3])}...): name "
-            f"data that are labelled in the same way"
         )
     found, places = list[Population](), {name: place for place, name in enumerate(whole)}
     for one, (codes, known) in zip(both, own, strict=True):

@@ -219,6 +219,8 @@ def _centres(codes: np.ndarray) -> np.ndarray:
 
 
 def _logits(network: Any, codes: np.ndarray) -> np.ndarray:
+    if not len(codes):  # nobody has a picture, which is no reason to fail and tell it
+        return np.zeros(0)
     scores = np.asarray(_apply(network, jnp.asarray(_wide(codes))))
     return (scores[:, 1] - scores[:, 0]).astype(np.float64)
 

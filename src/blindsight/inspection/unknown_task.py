@@ -123,7 +123,7 @@ def unknowns(
     run = runs.create("unknowns", settings) if out is None else runs.begin(out, "unknowns", settings)
     with run.alone():
         progress("looking for unknown words on every client", 0, 3)
-        observed = observe(_both(before, after, field, most), vocabulary, faults, case)
+        observed = observe(paired(before, after, field=field, most=most), vocabulary, faults, case)
         sides = [_sentences(one, field, most) for one in (before, after)] if discover or training else []
         root = (key or keys.root()).bound_to(lambda: [settings, *(one.fingerprint for one in (observed, *sides))])
         asked = _Asked(run, vocabulary, case, epsilon, delta, backend, root, ledger, names, progress)
@@ -275,17 +275,6 @@ def _alone(epsilon: float, delta: float, share: float) -> float:
     if not found > 0:
         raise InvalidInput(f"epsilon {epsilon:g} cannot be divided at a delta as large as {delta:g}: use a smaller one")
     return found
-
-
-def _both(before: Population, after: Population, field: str, most: int) -> Population:
-    """Sentences of both sides; refused where nobody could have any on both."""
-    sentences = paired(before, after, field=field, most=most)
-    if not sentences.n_examples:
-        raise InvalidInput(
-            f"no client has sentences both in {before.name} and in {after.name}: give two collections of the same "
-            f"clients, known by equal ids, with text in {field!r}"
-        )
-    return sentences
 
 
 def _sentences(population: Population, field: str, most: int) -> Population:

@@ -10,14 +10,15 @@ from blindsight.backends import use_cores
 from blindsight.data import faults
 from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import TEXT, Population
-from blindsight.data.sources import source
+from blindsight.data.schema import Field
 from blindsight.data.text import Case
 from blindsight.errors import InvalidInput
 from blindsight.inspection.bias_asking import learning_half
 from blindsight.inspection.bias_task import bias
 from blindsight.inspection.report import Report
-from blindsight.jobs.inspect import public_model, read_model, read_range, read_reference
+from blindsight.jobs.inspect import part_of, public_model, read_model, read_range, read_reference
 from blindsight.jobs.language import PUBLIC
+from blindsight.jobs.tables import content_of_clients, header, read_clients, schema_of
 from blindsight.models.primary import Primary
 
 __all__ = ["run_bias"]
@@ -36,6 +37,8 @@ def run_bias(
     inputs: Sequence[str] | None = None,
     label: str = "label",
     ranges: Sequence[str] | None = None,
+    schema: str | Path | None = None,
+    types: Sequence[str] | None = None,
     case: str = "lower",
     out: str | Path | None = None,
     progress: Callable[[str, int, int], None] = lambda doing, done, total: None,
@@ -49,12 +52,17 @@ def run_bias(
     use_cores()
     if case not in get_args(Case):
         raise InvalidInput(f"case is lower or keep, got {case!r}")
-    whose: dict[str, Any] = {"client": client} if client else {}
-    people = source(data, **({"clients": clients} if clients else {}), **whose)
-    content = people.content  # as the file has it: a fault that is planted makes nobody else of them
+    public = _reference(data, reference, {"client": client} if client else {})
+    said = schema_of(schema, types)
+    known = said.ranges | dict(read_range(words) for words in ranges or ())
+    if header(data, client) is not None and not inputs:
+        inputs = [_input_of(public, label)]
+    needed: dict[str, Field | None] = {field: part_of(field, known, model is not None) for field in inputs or ()}
+    needed |= {field: Field("text") for field in (label, settings.get("by")) if field}
+    people = read_clients(data, client=client, clients=clients, needed=needed, schema=said, public=public)
+    content = content_of_clients(data, client, people)  # a fault that is planted makes nobody else of them
     people = people if fault is None else faults.apply(people, fault)
     settings["population"] = Known(settings.get("population") or people.name, content)
-    public = _reference(data, reference, whose)
     fields = list(inputs or [_input_of(people, label)])
     judge = None if model is None else read_model(model, public.classes.get(label, ()), data)
     if judge is None and label in public.fields and label not in people.fields:
@@ -67,7 +75,7 @@ def run_bias(
         model=judge,
         inputs=fields[0] if len(fields) == 1 else fields,
         label=label,
-        ranges=dict(read_range(words) for words in ranges or ()),
+        ranges=known,
         case=cast(Case, case),
         out=folder,
         progress=progress,

@@ -16,6 +16,7 @@ from blindsight.data import faults
 from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import TEXT, Population
 from blindsight.data.reading import as_classes
+from blindsight.data.schema import Field
 from blindsight.data.sources import check_public, same_clients, source
 from blindsight.errors import InvalidInput
 from blindsight.inspection import tasks
@@ -24,6 +25,7 @@ from blindsight.inspection.report import Report
 from blindsight.jobs.classes import numbered
 from blindsight.jobs.language import PUBLIC
 from blindsight.jobs.student import FACTS, load_student
+from blindsight.jobs.tables import content_of_clients, header, read_clients, schema_of
 from blindsight.jobs.train import TrainedRun, load_trained, make_model
 from blindsight.models.primary import Learnt, Primary, fit, gather, primary
 
@@ -42,6 +44,8 @@ def run_inspection(
     inputs: Sequence[str] | None = None,
     label: str = "label",
     ranges: Sequence[str] | None = None,
+    schema: str | Path | None = None,
+    types: Sequence[str] | None = None,
     out: str | Path | None = None,
     progress: Callable[[str, int, int], None] = lambda doing, done, total: None,
     **settings: Any,
@@ -49,17 +53,28 @@ def run_inspection(
     """Ask `task` (sanity, mistakes, slices, labelling) of the population `data`; the report, and the folder of the run.
 
     Without a model, a small one is trained on the reference, which is public. The reference of an embedded population
-    are other clients of it, unless another is named.
+    are other clients of it, unless another is named. What fields hold is said by `schema` (a file), `types` and
+    `ranges`, else it is read off the reference: see `jobs.tables`.
     """
     use_cores()
-    whose: dict[str, Any] = {"client": client} if client else {}
-    people = source(data, **({"clients": clients} if clients else {}), **whose)
-    content = people.content  # as the file has it: what is planted or left out makes nobody else of them
-    people = people if fault is None else faults.apply(people, fault)
-    if reference is None:
-        public = source(data, **PUBLIC) if data in POPULATIONS and data != "digits" else None
+    if reference is not None:
+        public = read_reference(reference, data, PUBLIC, {"client": client} if client else {})
     else:
-        people, public = _in_public_classes(people, read_reference(reference, data, PUBLIC, whose), label)
+        public = source(data, **PUBLIC) if data in POPULATIONS and data != "digits" else None
+    said = schema_of(schema, types)
+    known = said.ranges | dict(read_range(words) for words in ranges or ())
+    names = header(data, client)
+    if names is not None and not inputs:
+        inputs = [_input_of(public, label)] if public is not None else _which(names, label)
+    needed: dict[str, Field | None] = {field: part_of(field, known, model is not None) for field in inputs or ()}
+    needed[label] = Field("text" if model is None else "whole")
+    if (by := settings.get("by")) not in (None, "accuracy"):
+        needed[str(by)] = Field("text")
+    people = read_clients(data, client=client, clients=clients, needed=needed, schema=said, public=public)
+    content = content_of_clients(data, client, people)  # what is planted or left out makes nobody else of them
+    people = people if fault is None else faults.apply(people, fault)
+    if reference is not None and public is not None:
+        people, public = _in_public_classes(people, public, label)
     read = list(inputs or [_input_of(people, label)])
     one = read[0] if len(read) == 1 else read
     judge = None if model is None else read_model(model, people.classes.get(label, ()), data)
@@ -78,7 +93,7 @@ def run_inspection(
         reference=public,
         inputs=one,
         label=label,
-        ranges=dict(read_range(words) for words in ranges or ()),
+        ranges=known,
         out=folder,
         progress=progress,
         **settings,
@@ -189,10 +204,17 @@ def _check_judged(people: Population, judge: Primary | None, label: str, task: s
 def _input_of(population: Population, label: str) -> str:
     """The image of a population; else the model's inputs have to be named."""
     images = [field for field, (_, shape) in population.fields.items() if len(shape) >= 2]
-    if len(images) != 1:
-        known = ", ".join(field for field in population.fields if field != label)
-        raise InvalidInput(f"say which of {known} the model reads: --input FIELD, once for each")
-    return images[0]
+    return images[0] if len(images) == 1 else _which(list(population.fields), label)
+
+
+def _which(names: Sequence[str], label: str) -> Any:
+    known = ", ".join(field for field in names if field != label)
+    raise InvalidInput(f"say which of {known} the model reads: --input FIELD, once for each")
+
+
+def part_of(field: str, ranges: Mapping[str, tuple[float, float]], has_model: bool) -> Field | None:
+    """What an input must be for the question to make sense: a number that has a range, or that a model reads."""
+    return Field("number") if has_model or field in ranges else None
 
 
 def read_range(words: str) -> tuple[str, tuple[float, float]]:

@@ -1,5 +1,6 @@
 """`blindsight inspect unknowns` from its options: two sides of a change, and the words that count as known."""
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -12,12 +13,14 @@ from blindsight.backends import use_cores
 from blindsight.data import faults, text
 from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import TEXT, Population
+from blindsight.data.schema import Field
 from blindsight.data.sources import check_public, source
 from blindsight.data.text import Case, Vocabulary
 from blindsight.errors import InvalidInput
 from blindsight.inspection.report import Report
 from blindsight.inspection.unknown_task import unknowns
 from blindsight.jobs.language import PUBLIC
+from blindsight.jobs.tables import header, read_clients, schema_of
 
 __all__ = ["run_unknowns"]
 
@@ -29,6 +32,7 @@ def run_unknowns(
     *,
     before: str | None = None,
     side: str | None = None,
+    values: Sequence[str] | None = None,
     fault: str | None = None,
     vocabulary: str | Path | None = None,
     vocabulary_size: int = 10_000,
@@ -36,6 +40,8 @@ def run_unknowns(
     clients: int | None = None,
     client: str | None = None,
     inputs: Sequence[str] | None = None,
+    schema: str | Path | None = None,
+    types: Sequence[str] | None = None,
     case: str = "lower",
     population: str | None = None,
     out: str | Path | None = None,
@@ -44,18 +50,21 @@ def run_unknowns(
 ) -> tuple[Report, Path]:
     """Ask about the unknown words of `data` after a change; the report, and the folder it lies in.
 
-    What was before is the population `before`, or the examples of `data` with the lesser value in the field `side`, or
-    `data` without the `fault` that is planted. Known are the words of the file `vocabulary`, or the most frequent ones
-    of `reference`, which is public; of an embedded population, of other clients.
+    What was before is the population `before`, or the examples of `data` with the first of two `values` in the field
+    `side`, or `data` without the `fault` that is planted. Known are the words of the file `vocabulary`, or the most
+    frequent ones of `reference`, which is public; of an embedded population, of other clients.
     """
     use_cores()
     if case not in get_args(Case):
         raise InvalidInput(f"case is lower or keep, got {case!r}")
-    options: dict[str, Any] = {"clients": clients} if clients else {}
-    options |= {"client": client} if client else {}
-    people = source(data, **options)
-    field = _field(people, inputs)
-    sides = _sides(people, before, side, fault, field, options)
+    chosen = _named(data, client, inputs)
+    needed: dict[str, Field | None] = {field: Field("text") for field in (*(chosen or ()), side) if field}
+    read = functools.partial(read_clients, client=client, needed=needed, schema=schema_of(schema, types))
+    people = read(data, clients=clients)
+    field = _field(people, chosen)
+    sides = _sides(
+        people, None if before is None else (lambda: read(before, clients=clients)), side, values, fault, field
+    )
     asked = [data] if before is None else [data, before]
     known = _vocabulary(asked, vocabulary, vocabulary_size, reference, field, cast(Case, case))
     folder = Path(out) if out is not None else Path("runs") / f"unknowns-{runs.file_name(sides[1].name)}"
@@ -63,6 +72,16 @@ def run_unknowns(
     one = one and known_as(people, one)
     about: dict[str, Any] = {"vocabulary": known, "field": field, "case": case, "population": one}
     return unknowns(*sides, **about, out=folder, progress=progress, **settings), folder
+
+
+def _named(data: str, client: str | None, inputs: Sequence[str] | None) -> Sequence[str] | None:
+    """The text that is named, or in a table the column called text, which nobody has to look into."""
+    names = header(data, client)
+    if names is None or inputs:
+        return inputs
+    if "text" not in names:
+        raise InvalidInput(f"say which text of {data} is read, --input FIELD: {', '.join(names)}")
+    return ["text"]
 
 
 def _field(people: Population, inputs: Sequence[str] | None) -> str:
@@ -78,28 +97,51 @@ def _field(people: Population, inputs: Sequence[str] | None) -> str:
 
 def _sides(
     people: Population,
-    before: str | None,
+    before: Callable[[], Population] | None,
     side: str | None,
+    values: Sequence[str] | None,
     fault: str | None,
     field: str,
-    options: dict[str, Any],
 ) -> tuple[Population, Population]:
     """What was before the change, and what came after."""
     if (before is not None) + (side is not None) + (fault is not None) != 1:
         raise InvalidInput(
-            "say what was before the change, in one way: --before DATA, --side FIELD whose lesser value was before, or "
+            "say what was before the change, in one way: --before DATA, --side FIELD --value OLD --value NEW, or "
             "--fault token_join:0.1:by=example to plant a change"
         )
     if before is not None:
-        return source(before, **options), people
+        return before(), people
     if fault is not None:
         sentences = text.split_sentences(people, field=field)  # so that by=example is by sentence
         return sentences, faults.apply(sentences, fault)
-    values = np.unique(people.columns[side]) if side in people.columns else np.zeros(0)
-    if len(values) != 2:
+    if side not in people.columns:
         raise InvalidInput(f"--side names a field of {people.name} with two values, which {side!r} is not")
-    first, second = (_where(people, people.columns[str(side)] == value, field) for value in values)
+    column = people.columns[side]
+    named = _two_values(people, column, side, values)
+    first, second = (_where(people, column == value, field) for value in named)
     return first, second
+
+
+def _two_values(people: Population, column: np.ndarray, side: str, values: Sequence[str] | None) -> Sequence[Any]:
+    """The value before the change and the one after it: public, and read off no data but synthetic ones."""
+    if values:
+        if len(set(values)) != 2:
+            raise InvalidInput(f"--side {side} has two values, the one before the change first, got {list(values)}")
+        return list(values) if column.dtype == TEXT else [_number(value) for value in values]
+    found = np.unique(column) if people.synthetic else np.zeros(0)
+    if len(found) != 2:
+        raise InvalidInput(
+            f"--side names a field with two values: say the one before the change and then the other, "
+            f"--side {side} --value OLD --value NEW"
+        )
+    return found.tolist()
+
+
+def _number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise InvalidInput(f"--value of a number is a number, got {value!r}") from None
 
 
 def _where(people: Population, is_in: np.ndarray, field: str) -> Population:

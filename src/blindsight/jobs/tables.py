@@ -1,0 +1,84 @@
+"""Clients' tables as a question needs them: which fields, and of which kind, is known before a value is read.
+
+A field's kind is what `--type` or `--schema` says; else what the public reference holds; else what its part in the
+question says: a number that has a `--range` or that a model reads, a whole number as the class that a model names, a
+text that is compared by its values. A field of which nobody knows anything is refused, or not read if nothing needs it.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from blindsight.data.catalogue import DATASETS
+from blindsight.data.embedded import POPULATIONS
+from blindsight.data.population import Population
+from blindsight.data.private import column_names, is_table, private_table
+from blindsight.data.schema import Field, Schema
+from blindsight.data.sources import source
+from blindsight.errors import BlindsightError, InvalidInput
+
+__all__ = ["content_of_clients", "header", "read_clients", "schema_of"]
+
+
+def schema_of(path: str | Path | None, types: Sequence[str] | None) -> Schema:
+    """What the asker says about fields: a file in JSON, and `age=whole:0:120` for single ones."""
+    return (Schema({}) if path is None else Schema.load(path)).updated(types or ())
+
+
+def header(data: str, client: str | None) -> list[str] | None:
+    """The names of the columns in a table of a file; None for any other population."""
+    if data in POPULATIONS or data in DATASETS or not is_table(data):
+        return None
+    return column_names(data, client or "client")
+
+
+def read_clients(
+    data: str,
+    *,
+    client: str | None = None,
+    clients: int | None = None,
+    needed: Mapping[str, Field | None],
+    schema: Schema,
+    public: Population | None = None,
+) -> Population:
+    """The clients of `data`; of a table the `needed` fields alone, each with the kind that its part there has.
+
+    **Non-interference**: what is refused here depends on the question, on public data and on a table's header. Other
+    files than tables are read whole, and one that cannot be is refused without a word about what it holds.
+    """
+    options: dict[str, Any] = {"clients": clients} if clients else {}
+    options |= {"client": client} if client else {}
+    if data in POPULATIONS or data in DATASETS or not Path(data).exists():
+        return source(data, **options)
+    if not is_table(data):
+        try:
+            return source(data, **options)
+        except BlindsightError:
+            raise InvalidInput(
+                f"{data} cannot be read as it is: see what is wrong with blindsight data check {data}, where the data "
+                f"may be looked at"
+            ) from None
+    if clients:
+        raise InvalidInput(f"--clients is for embedded populations, and {data} is a file: leave it out")
+    names = column_names(data, client or "client")
+    if not any(name in names for name in needed):
+        raise InvalidInput(f"there is no {next(iter(needed))!r} in {data}, which has {', '.join(names)}: name another")
+    known = {} if public is None else Schema.of(public).fields
+    fields: dict[str, Field] = {}
+    for name, part in needed.items():
+        field = schema.fields.get(name) or known.get(name) or part
+        if name in names and field is None:
+            raise InvalidInput(f"say what {name!r} of {data} holds: --type {name}=number, or whole, text, image:28x28")
+        if field is not None:
+            fields[name] = field
+    return private_table(data, client=client or "client", fields=fields)
+
+
+def content_of_clients(data: str, client: str | None, people: Population) -> str:
+    """What a ledger knows the clients by: the whole table in a file, whichever of its fields a question reads."""
+    if (names := header(data, client)) is None:
+        return people.content
+    try:
+        return source(data, **({"client": client} if client else {})).content
+    except BlindsightError:  # rows that do not fit: the same table is then known by what it says as text
+        return private_table(data, client=client or "client", fields=dict.fromkeys(names, Field("text"))).content

@@ -1,0 +1,148 @@
+"""Whatever one client's rows hold, an inspection of a table says the same words and releases the same coordinates.
+
+Every question is asked of two populations that differ in the rows of one client. What is released is put in place of
+what was measured, so that no difference comes from noise or from sums: all that leaves (exit code, message, terminal,
+JSON, files of the run less what is marked `simulation_only`) has to be equal.
+"""
+
+import functools
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from blindsight import cli, keys
+from blindsight.algorithms import moments
+from blindsight.mechanisms.gaussian import GaussianMechanism
+from blindsight.mechanisms.release import Release
+from blindsight.trees import BoundedSum
+
+ODD = "c7"  # the client that differs
+HEADER = "who,age,income,region,label,version,text"
+USUAL = "c7,31,1200.5,north,yes,old,we have a cat here."
+
+STRANGE: dict[str, list[str]] = {
+    "a fraction among whole numbers": [USUAL.replace(",31,", ",30.5,")],
+    "no number at all": [USUAL.replace(",31,", ",n/a,")],
+    "a huge number": [USUAL.replace(",31,", ",1000000000000,")],
+    "a number beyond all bounds": [USUAL.replace("1200.5", "1e400")],
+    "a missing value": [USUAL.replace(",31,", ",,")],
+    "a new category": [USUAL.replace("north", "atlantis")],
+    "a new class": [USUAL.replace("yes", "perhaps")],
+    "a third side": [USUAL.replace("old", "ancient")],
+    "one side only": [USUAL, USUAL],
+    "a broken line": ["c7,31"],
+    "too many cells": [f"{USUAL},more,and more"],
+    "strange letters": [USUAL.replace("a cat here", "ein \udcff ßtrange ' word")],
+    "nothing": ["c7,,,,,,"],
+    "one more row": [USUAL, USUAL.replace("31", "44")],
+}
+TOGETHER = [line for lines in STRANGE.values() for line in lines]
+
+NUMBERS = ["--input", "age", "--input", "income", "--range", "age=0:100", "--range", "income=0:5000"]
+PUBLIC = ["--reference", "public.csv"]
+REGION = ["--by", "region", "--value", "north", "--value", "south"]
+QUESTIONS: dict[str, list[str]] = {
+    "sanity": ["sanity", *NUMBERS, *PUBLIC],
+    "sanity alone": ["sanity", *NUMBERS, "--type", "age=whole"],
+    "sanity by its ranges": ["sanity", *NUMBERS],
+    "mistakes": ["mistakes", *NUMBERS, *PUBLIC, "--minimum", "1"],
+    "slices": ["slices", *NUMBERS, *PUBLIC, *REGION],
+    "slices by accuracy": ["slices", *NUMBERS, *PUBLIC],
+    "labelling": ["labelling", *NUMBERS, *PUBLIC, "--samples", "4"],
+    "bias": ["bias", "--input", "age", "--range", "age=0:100", *PUBLIC, *REGION],
+    "bias of text": ["bias", "--input", "text", *PUBLIC],
+    "unknowns": ["unknowns", "--side", "version", "--value", "old", "--value", "new", "--vocabulary", "words.txt"],
+}
+
+
+def rows(seed: int, prefix: str, clients: int) -> list[str]:
+    dice = np.random.default_rng(seed)
+    words = ["we", "have", "a", "cat", "and", "the", "dog", "is", "here", "now"]
+    found = list[str]()
+    for client in range(clients):
+        for number in range(4):
+            age, income = int(dice.integers(20, 60)), dice.uniform(500, 3000)
+            region, label = dice.choice(["north", "south"]), "yes" if age > 40 else "no"
+            said = " ".join(dice.choice(words, 5))
+            found.append(f"{prefix}{client},{age},{income:.1f},{region},{label},{['old', 'new'][number % 2]},{said}.")
+    return found
+
+
+def write(path: Path, lines: list[str]) -> None:
+    path.write_bytes("\n".join([HEADER, *lines, ""]).encode("utf-8", "surrogateescape"))
+
+
+def released(self: GaussianMechanism, total: BoundedSum, *, key: Any) -> Release[Any]:
+    """The same numbers for everyone, of a size that reports can be made of."""
+    del key
+
+    def fixed(leaf: Any) -> np.ndarray:
+        return np.full(np.shape(leaf), 0.3 * total.l2_bound, np.float32)
+
+    noise_std = self.noise_multiplier * total.l2_bound / total.n_expected
+    return Release(jax.tree.map(fixed, total.value), self.event(total), noise_std)
+
+
+def ask(folder: Path, question: str, odd: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """All that leaves when that question is asked of a population in which one client has these rows."""
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    write(folder / "people.csv", [*rows(0, "c", 7), USUAL, *odd, *rows(1, "d", 40)])
+    write(folder / "public.csv", rows(2, "p", 60))
+    (folder / "words.txt").write_text("we\nhave\na\ncat\nand\nthe\ndog\nis\n", encoding="utf-8")
+    task, *options = QUESTIONS[question]
+    asked = ["inspect", task, "people.csv", "--client", "who", *options, "--ledger", "ledger.db", "--out", "run"]
+    done = CliRunner().invoke(cli.app, [*asked, "--json"])
+    found: dict[str, Any] = {"code": done.exit_code, "message": repr(done.exception), "stderr": done.stderr}
+    found["json"] = public(json.loads(done.stdout)) if done.stdout else None
+    for path in sorted((folder / "run").rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.suffix == ".json":
+            found[name] = public(json.loads(path.read_text()))
+        elif path.suffix == ".html":
+            found[name] = re.sub(r"\d{4}-\d\d-\d\d\S*( \d\d:\d\d)?", "", path.read_text())
+        else:
+            found[name] = path.is_dir()
+    return found
+
+
+def public(value: Any) -> Any:
+    """JSON without what is marked, and without the time and the names of a run."""
+    if isinstance(value, dict):
+        own = ("simulation_only", "created", "id", "began", "ledger", "identity")
+        return {name: public(item) for name, item in value.items() if name not in own}
+    return [public(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.fixture(autouse=True)
+def without_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moments, "fit", functools.partial(moments.fit, steps=0))
+    monkeypatch.setattr(GaussianMechanism, "release", released)
+    monkeypatch.setattr(keys, "root", lambda: keys.reproducible(1))
+
+
+def compare(tmp_path: Path, question: str, strange: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = ask(tmp_path / "usual", question, [USUAL], monkeypatch)
+    assert usual["code"] == 0, usual["message"]
+    for number, (name, lines) in enumerate(strange.items()):
+        odd = ask(tmp_path / f"odd{number}", question, lines, monkeypatch)
+        for file, said in usual.items():
+            assert odd.get(file) == said, (name, file)
+        assert set(odd) == set(usual), name
+
+
+@pytest.mark.parametrize("question", ["sanity", "mistakes", "slices", "labelling", "bias", "unknowns"])
+def test_one_clients_rows_change_nothing_that_is_said(tmp_path, question, monkeypatch):
+    compare(tmp_path, question, {"everything strange together": TOGETHER}, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_no_kind_of_row_changes_anything_that_is_said(tmp_path, question, monkeypatch):
+    compare(tmp_path, question, STRANGE, monkeypatch)
