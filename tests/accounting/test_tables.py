@@ -157,7 +157,7 @@ def test_bayesian_rows_name_the_records_left_out():
     for row, found in zip(table.rows, table.data, strict=True):
         assert found["records_expected_unprotected"] == pytest.approx(0.6)
         assert found["reproduced_failure_probability"] == pytest.approx(1e-5)
-        assert 1e6 < found["classical"] < math.inf
+        assert 1e5 < found["classical"] < math.inf
         assert row[3:5] == ("0.99999", "0.6 of 60,000")
     more, less = (found["classical"] for found in table.data)
     assert more > less  # of two noises, the larger

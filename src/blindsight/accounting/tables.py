@@ -164,7 +164,7 @@ def _federated_table(paper: str, rows: Sequence[FederatedRow], numbers: list[dic
         "reproduced: the papers' arithmetic (Wang et al. 2019 Thm. 27 at z, Mironov 2017 Prop. 3); ✓ equals the print.",
         "honest, Poisson: what the same noise promises when every client tosses its own coin (add or remove one, PLD).",
         "honest, as run: rounds of fixed size are a replace-one setting, where a clipped sum moves by twice the clip; "
-        "at least the first number (a concrete pair of populations), at most the second (Renyi bound at z/2).",
+        "at least the first number (a concrete pair of populations), at most the second (an upper bound at z/2).",
         *dict.fromkeys(row.note for row in rows if row.note),
     ]
     if paper == "001":
@@ -229,7 +229,7 @@ def _bayesian_table(rows: Sequence[BayesianRow], numbers: list[dict[str, Any]]) 
         "honest, without it: so many records may be without that DP, the unusual ones first; and the Bayesian estimate "
         "rests on a few sampled pairs (with 28, it says 0.18 where 1.70 is true; see accounting.bayesian).",
         "honest, classical ε: the same noise for every record (noise / clip as printed; batch size 64 assumed, "
-        "as none is printed; Poisson batches, Renyi bound).",
+        "as none is printed; Poisson batches; the Gaussian releases of the batches that a record is in).",
     )
     columns = ("where", "published", "read as", "reproduced", "honest, without it", "honest, classical ε")
     return Table("002", PAPERS["002"], columns, tuple(cells), notes, tuple(numbers))
