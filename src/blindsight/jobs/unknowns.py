@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 import numpy as np
 
 from blindsight import runs
-from blindsight.accounting.ledger import known_as
+from blindsight.accounting.ledger import Known, known_as
 from blindsight.backends import use_cores
 from blindsight.data import faults, text
 from blindsight.data.embedded import POPULATIONS
@@ -20,7 +20,7 @@ from blindsight.errors import InvalidInput
 from blindsight.inspection.report import Report
 from blindsight.inspection.unknown_task import unknowns
 from blindsight.jobs.language import PUBLIC
-from blindsight.jobs.tables import header, read_clients, schema_of
+from blindsight.jobs.tables import content_of_clients, header, read_clients, schema_of
 
 __all__ = ["run_unknowns"]
 
@@ -69,7 +69,7 @@ def run_unknowns(
     known = _vocabulary(asked, vocabulary, vocabulary_size, reference, field, cast(Case, case))
     folder = Path(out) if out is not None else Path("runs") / f"unknowns-{runs.file_name(sides[1].name)}"
     one = population or (None if before is not None else people.name)  # two collections pay under two names
-    one = one and known_as(people, one)
+    one = one and known_as(people, Known(one, content_of_clients(data, client, people)))
     about: dict[str, Any] = {"vocabulary": known, "field": field, "case": case, "population": one}
     return unknowns(*sides, **about, out=folder, progress=progress, **settings), folder
 
