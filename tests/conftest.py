@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Generator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ os.environ |= {
     "JAX_NUMPY_RANK_PROMOTION": "raise",
     "MALLOC_ARENA_MAX": "2",  # for workers and other processes that begin from here
 }
-if os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") != "0":
+is_plain = os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") != "0"
+if is_plain and metadata.version("jaxlib").startswith("0.10."):  # a newer one ends at a flag that it does not know
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
 
 settings.register_profile("steady", deadline=None, derandomize=True, print_blob=True, max_examples=25)
