@@ -374,7 +374,13 @@ def test_a_copied_file_and_a_training_run_are_refused_too(tmp_path):
     files = [tmp_path / "clinic.csv", tmp_path / "copy.csv"]
     for file, lines in zip(files, (rows, rows[::-1]), strict=True):
         file.write_text("\n".join(["who,age,label", *lines]) + "\n")
-    about: dict[str, Any] = {"client": "who", "inputs": ["age"], "types": ["age=number:0:100"], "epsilon": 2.0, "delta": DELTA}
+    about: dict[str, Any] = {
+        "client": "who",
+        "inputs": ["age"],
+        "types": ["age=number:0:100"],
+        "epsilon": 2.0,
+        "delta": DELTA,
+    }
     about |= {"ledger": Ledger(tmp_path / "ledger.db"), "out": tmp_path / "run"}
     run_inspection("sanity", str(files[0]), **about)
     for fault in (None, "missing_fill:0.1:field=age"):
