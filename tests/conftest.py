@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 from browser import CHROMIUM, Browser
 from hypothesis import settings
-from progress import Progress
+from progress import LeftOut, Progress
 from waiting import HANG_S, until
 
 _scratch = tempfile.TemporaryDirectory(prefix="blindsight-tests-")
@@ -53,8 +53,8 @@ _WORKER_BYTES = 2.5e9  # what a worker may take, and something for what it start
 @pytest.hookimpl(trylast=True)  # once there is a terminal to write to
 def pytest_configure(config: pytest.Config) -> None:
     """One line of progress for a person who runs everything; pytest's own report for one who asks about a test."""
-    if config.option.verbose <= -2 and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Progress(config))
+    if config.option.verbose <= -2:
+        config.pluginmanager.register(LeftOut(config) if hasattr(config, "workerinput") else Progress(config))
 
 
 def pytest_xdist_auto_num_workers() -> int:

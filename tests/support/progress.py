@@ -12,6 +12,16 @@ _EVERY_S = 0.2  # on a terminal, where the line is written over
 _STEPS = 10  # elsewhere: so many lines in all
 
 
+class LeftOut:
+    """Tells of a worker's tests that are left out."""
+
+    def __init__(self, config: Any) -> None:
+        self._output: dict[str, int] = config.workeroutput
+
+    def pytest_deselected(self, items: list[Any]) -> None:
+        self._output["left_out"] = self._output.get("left_out", 0) + len(items)
+
+
 class Progress:
     """Takes the place of a dot for each test."""
 
@@ -32,6 +42,11 @@ class Progress:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
         self._total = len(ids)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Every worker leaves the same tests out."""
+        self._left_out = max(self._left_out, getattr(node, "workeroutput", {}).get("left_out", 0))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
