@@ -9,7 +9,6 @@ makes of a program then differs in the last bits from what users get; `make test
 import atexit
 import contextlib
 import ctypes
-import functools
 import gc
 import math
 import os
@@ -23,6 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import lighter
 import pytest
 from browser import CHROMIUM, Browser
 from hypothesis import settings
@@ -126,23 +126,16 @@ def spawn_for_module() -> Generator[Callable[..., Any]]:
         yield start
 
 
-@pytest.fixture
-def optimised() -> Generator[None]:
-    """Compile as users do, for a test that computes longer than it compiles."""
-    import jax
-
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", False)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+@pytest.fixture(name="optimised")
+def _optimised() -> Generator[None]:
+    with lighter.optimised():
+        yield
 
 
-@pytest.fixture
-def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Generators are fitted in a few steps: how good their samples look is measured in experiments."""
-    from blindsight.algorithms import moments
-
-    monkeypatch.setattr(moments, "fit", functools.partial(moments.fit, steps=50))
+@pytest.fixture(name="few_steps")
+def _few_steps() -> Generator[None]:
+    with lighter.few_steps():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,16 +1,14 @@
 """The demonstration: what it says is true of what it leaves, and the fault that it plants is the one it names."""
 
-import functools
 import io
 import json
 
-import jax
+import lighter
 import pytest
 from rich.console import Console
 
 from blindsight import runs
 from blindsight.accounting.ledger import Ledger
-from blindsight.algorithms import moments
 from blindsight.demo import DELTA, EPSILON, demo
 from blindsight.inspection import Report
 
@@ -21,14 +19,10 @@ def shown(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     console = Console(width=100, record=True, color_system=None, file=io.StringIO())
     steps: list[str] = []
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moments, "fit", functools.partial(moments.fit, steps=50))
+    with lighter.optimised(), lighter.few_steps(), pytest.MonkeyPatch.context() as patch:
         patch.setattr("blindsight.demo.EXAMPLES", (8, 16))
         for part in demo(folder=folder, clients=400, progress=lambda doing, done, total: steps.append(doing)):
             console.print(part)
-    jax.config.update("jax_disable_most_optimizations", before)
     return console.export_text(), runs.find(folder)[0], steps
 
 
