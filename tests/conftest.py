@@ -57,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(LeftOut(config) if hasattr(config, "workerinput") else Progress(config))
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """As many workers as there are cores and as memory has room for."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blindsight import __version__, cli
+from blindsight.accounting import tables
 from blindsight.accounting.events import Gaussian, Repeated
 from blindsight.accounting.ledger import Ledger
 
@@ -290,7 +291,9 @@ def test_data_that_are_there_are_not_fetched(tmp_path):
     assert f"export BLINDSIGHT_DATA={tmp_path}" in run("data", "get", "mnist", "--to", str(tmp_path)).stdout
 
 
-def test_tables_for_machines_and_pages():
+def test_tables_for_machines_and_pages(monkeypatch):
+    table = tables.build("002")
+    monkeypatch.setattr(tables, "build", lambda paper, progress: table)
     found = answer("tables", "002")
     assert found[0]["rows"][0]["records_expected_unprotected"] == pytest.approx(0.6)
     page = run("tables", "002", "--markdown").stdout

@@ -79,3 +79,22 @@ def test_what_is_unknown_is_refused_by_name():
             losses.pld(Poisson(0.1, PureDP(1.0)), relation, 1e-3)
         with pytest.raises(UnknownEvent, match="PureDP"):
             losses.rdp(Poisson(0.1, PureDP(1.0)), relation)
+
+
+@pytest.mark.parametrize("relation", Relation)
+@pytest.mark.parametrize(
+    ("event", "count"),
+    [
+        (Poisson(0.01, Gaussian(1.0)), 1000),
+        (Poisson(0.5, Gaussian(0.05)), 3),  # losses whose exponentials are no numbers any more
+        (Gaussian(1.0), 1),
+        (Laplace(1.0), 3),
+        (PureDP(0.5), 4),
+    ],
+    ids=str,
+)
+def test_epsilon_is_the_librarys_to_the_last_digits(event, count, relation):
+    distribution = losses.self_composed_pld(event, count, relation, 1e-3)
+    for delta in (1e-12, 1e-6, 0.1, 0.9):
+        expected = distribution.get_epsilon_for_delta(delta)
+        assert losses.epsilon_for_delta(distribution, delta) == pytest.approx(expected, rel=1e-9, abs=1e-12)

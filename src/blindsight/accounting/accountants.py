@@ -61,7 +61,12 @@ def epsilon(event: Event, delta: float, relation: Relation = Relation.ADD_OR_REM
     True
     """
     _check_delta(delta)
-    leaves = flatten(event)
+    return _bound(frozenset(flatten(event).items()), delta, relation)
+
+
+@functools.lru_cache(maxsize=4096)  # a plan, its promise and every report of a run ask for the same number again
+def _bound(counted: frozenset[tuple[Event, int]], delta: float, relation: Relation) -> Bound:
+    leaves = Counter(dict(counted))
     if losses.is_non_private(leaves):
         return Bound(math.inf, "none")
     if not leaves:
@@ -116,7 +121,7 @@ def fixed_size_lower(event: Event, delta: float) -> float:
         for leaf, noise in rounds.items()
     ]
     whole = functools.reduce(lambda left, right: left.compose(right), parts)
-    return float(whole.get_epsilon_for_delta(min(1.0, delta + _rounding_error(leaves))))
+    return losses.epsilon_for_delta(whole, min(1.0, delta + _rounding_error(leaves)))
 
 
 # --- how far what really ran is from the ideal events
@@ -241,7 +246,7 @@ class _PldCurve:
 
     def epsilon(self, delta: float) -> float:
         left = delta - self.rounding_error
-        return float(self.distribution.get_epsilon_for_delta(left)) if left > 0 else math.inf
+        return losses.epsilon_for_delta(self.distribution, left) if left > 0 else math.inf
 
     def delta(self, epsilon: float) -> float:
         return float(self.distribution.get_delta_for_epsilon(epsilon)) + self.rounding_error  # pyright: ignore[reportArgumentType]

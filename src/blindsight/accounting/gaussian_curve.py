@@ -4,6 +4,7 @@
 under add or remove, twice that under replace. Gaussian releases compose to one Gaussian release whose mu^2 is the sum.
 """
 
+import bisect
 import dataclasses
 import itertools
 import math
@@ -97,7 +98,9 @@ def _rounds(count: int, rate: float) -> tuple[np.ndarray, np.ndarray] | None:
         return np.array([float(count)]), np.ones(1)
     if count * rate * (1 - rate) > (_MOST_CASES / 20) ** 2:  # squared standard deviations, of which 20 are looked at
         return None
-    low, high = int(stats.binom.ppf(_TAIL, count, rate)), int(stats.binom.isf(_TAIL, count, rate))
+    low = int(stats.binom.ppf(_TAIL, count, rate))
+    # SciPy's `isf` goes through 1 - _TAIL, which is 1, and would answer with all rounds.
+    high = bisect.bisect_left(range(count), -_TAIL, lo=low, key=lambda many: -float(stats.binom.sf(many, count, rate)))
     rounds = np.arange(low, high + 1)
     probability = np.asarray(stats.binom.pmf(rounds, count, rate), np.float64)
     probability[0] = stats.binom.cdf(low, count, rate)

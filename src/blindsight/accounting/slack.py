@@ -12,6 +12,7 @@ _NEVER = math.exp(-100)  # added to delta for what practically never happens
 _COARSEST_SCALE, _FINEST_SCALE = 2.0**12, 2.0**24  # of discrete Gaussian noise, in steps of its grid
 _MOMENT = 6 * _COARSEST_SCALE**2 - 1
 _RATIO_PER_KL = 320 / 24 * _FINEST_SCALE**2
+_NEGLIGIBLE = 3e-6  # of epsilon: no digit that is printed
 _RATIO_ALLOWED = 1e-4  # of a budget's epsilon, and of 1: enough for 6.7e11 numbers released
 
 
@@ -72,7 +73,10 @@ class Slack:
             return curve.epsilon(delta)
         kept = (delta - _NEVER) * math.exp(-self.ratio)
         ideal = curve.epsilon(kept) if kept > 0 else math.inf
-        return min(ideal + self.more(ideal), self._by_total_variation(curve, delta))
+        found = ideal + self.more(ideal)
+        if found <= (1 + _NEGLIGIBLE) * curve.epsilon(delta):  # less than the ideal noise's own is out of reach
+            return found
+        return min(found, self._by_total_variation(curve, delta))
 
     def delta(self, curve: Curve, epsilon: float) -> float:
         """The smallest delta for `epsilon` of noise this far from the ideal noise of `curve`."""

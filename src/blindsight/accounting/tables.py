@@ -86,15 +86,19 @@ class Table:
 
 
 def build(paper: str, progress: Callable[[int, int], None] = lambda done, total: None) -> Table:
-    """The table of `paper` ("000" to "003"); rows are computed on all cores, `progress(done, total)` after each."""
+    """The table of `paper` ("000" to "003"); `progress(done, total)` is called after each row."""
     if paper not in PAPERS:
         raise InvalidInput(f"there is no table for paper {paper!r}: choose from {', '.join(PAPERS)}")
-    if paper in FEDERATED_ROWS:
+    if paper in FEDERATED_ROWS:  # minutes for each row
         rows = FEDERATED_ROWS[paper]
-        return _federated_table(paper, rows, list(_computed(federated_numbers, rows, progress)))
+        context = multiprocessing.get_context("spawn")  # workers import only the accountants, and nothing is forked
+        with concurrent.futures.ProcessPoolExecutor(min(len(rows), os.cpu_count() or 1), mp_context=context) as pool:
+            return _federated_table(paper, rows, _told(pool.map(federated_numbers, rows), len(rows), progress))
     if paper == "003":
-        return _loss_noise_table(LOSS_NOISE_ROWS, list(_computed(loss_noise_numbers, LOSS_NOISE_ROWS, progress)))
-    return _bayesian_table(BAYESIAN_ROWS, list(_computed(bayesian_numbers, BAYESIAN_ROWS, progress)))
+        return _loss_noise_table(
+            LOSS_NOISE_ROWS, _told(map(loss_noise_numbers, LOSS_NOISE_ROWS), len(LOSS_NOISE_ROWS), progress)
+        )
+    return _bayesian_table(BAYESIAN_ROWS, _told(map(bayesian_numbers, BAYESIAN_ROWS), len(BAYESIAN_ROWS), progress))
 
 
 def federated_numbers(row: FederatedRow) -> dict[str, Any]:
@@ -136,14 +140,12 @@ def bayesian_numbers(row: BayesianRow) -> dict[str, Any]:
     }
 
 
-def _computed(
-    compute: Callable[[Any], dict[str, Any]], rows: Sequence[Row], progress: Callable[[int, int], None]
-) -> Iterator[dict[str, Any]]:
-    context = multiprocessing.get_context("spawn")  # workers import only the accountants, and nothing is forked
-    with concurrent.futures.ProcessPoolExecutor(min(len(rows), os.cpu_count() or 1), mp_context=context) as pool:
-        for done, numbers in enumerate(pool.map(compute, rows), start=1):
-            progress(done, len(rows))
-            yield numbers
+def _told(numbers: Iterator[dict[str, Any]], total: int, progress: Callable[[int, int], None]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for row in numbers:
+        found.append(row)
+        progress(len(found), total)
+    return found
 
 
 def _federated_table(paper: str, rows: Sequence[FederatedRow], numbers: list[dict[str, Any]]) -> Table:

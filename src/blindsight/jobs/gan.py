@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 import optax
@@ -94,7 +93,7 @@ def save_made(config: Config, trained: Trained, classes: Sequence[str]) -> None:
     if (trained.path / "samples" / LABELS).exists():
         return
     gan, count = trained.model, config.gan.samples
-    made = eqx.filter_jit(lambda gan: gan.sample(count, key=jax.random.key(config.model.seed)))(gan)
+    made = gan.sample(count, key=jax.random.key(config.model.seed))
     images = gan.coding.decode(made)[gan.coding.field]
     labels = np.arange(count) % gan.classes if gan.classes else None
     names = list(classes) if gan.classes else []

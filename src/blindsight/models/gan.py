@@ -41,6 +41,7 @@ class GAN(eqx.Module):
     classes: int = eqx.field(static=True)
     label: str = eqx.field(static=True, default="label")
 
+    @eqx.filter_jit
     def sample(self, count: int, *, key: jax.Array, labels: jax.Array | None = None) -> jax.Array:
         """`count` made examples; the same key gives the same latents whatever the generator. Classes take turns."""
         if labels is None:

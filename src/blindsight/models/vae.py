@@ -33,6 +33,7 @@ class VAE(eqx.Module):
     classes: int = eqx.field(static=True)
     label: str = eqx.field(static=True, default="label")
 
+    @eqx.filter_jit
     def sample(self, count: int, *, key: jax.Array, labels: jax.Array | None = None) -> jax.Array:
         """`count` made examples; the same key gives the same latents whatever the decoder. Classes take turns."""
         if labels is None:
