@@ -2,6 +2,7 @@
 
     make mutants                                                      planted bugs, then every module below
     make mutants MODULES=planted                                      the planted privacy bugs alone
+    make mutants MODULES="planted --only arms"                        those with that in their names
     make mutants MODULES="src/blindsight/trees.py"                    some of them, files or folders
     make mutants MODULES="src/blindsight/trees.py --tests tests/x.py" against tests of your choice
 
@@ -124,9 +125,11 @@ def notices(plant: Plant) -> str:
     return "caught" if BY_ITSELF.search(run.stdout) else f"FAILS OTHERWISE\n{run.stdout[-2000:]}{run.stderr[-500:]}"
 
 
-def hunt_planted(workers: int) -> int:
-    """Plants every bug of the list, one in each copy at a time; returns how many were not caught."""
-    plants, missed = listed(), 0
+def hunt_planted(only: str, workers: int) -> int:
+    """Plants every bug of the list whose name holds `only`, one in a copy at a time; returns how many got away."""
+    plants, missed = [plant for plant in listed() if only in plant.name], 0
+    if not plants:
+        sys.exit(f"No planted bug has {only!r} in its name: see .ci/planted.toml.")
     laws = list(dict.fromkeys(plant.law for plant in plants))
     with tempfile.TemporaryDirectory() as scratch:
         spawn = multiprocessing.get_context("spawn")
@@ -178,6 +181,7 @@ def main() -> None:
     about = "files or folders under src/blindsight, or planted"
     parser.add_argument("modules", nargs="*", type=Path, default=DEFAULT, help=about)
     parser.add_argument("--tests", nargs="+", type=Path, help="run these tests instead of those that mirror the module")
+    parser.add_argument("--only", default="", metavar="WORD", help="planted bugs with this in their names")
     parser.add_argument("--workers", type=int, default=2, help="mutants at the same time (2)")
     options = parser.parse_args()
     units = [path for path in options.modules if path != PLANTED]
@@ -185,7 +189,7 @@ def main() -> None:
     if missing := [str(m) for m in modules if not m.is_file() or SRC not in m.parents]:
         sys.exit(f"There is no such module under {SRC}: {', '.join(missing)}.")
     try:
-        missed = hunt_planted(options.workers) if PLANTED in options.modules else 0
+        missed = hunt_planted(options.only, options.workers) if PLANTED in options.modules else 0
     except Uprooted as error:
         sys.exit(str(error))
     if modules:

@@ -1,4 +1,4 @@
-"""Privacy bugs that the laws must catch, as `planted.toml` lists them: which texts become which, and who must notice."""
+"""Privacy bugs that the laws must catch, as `planted.toml` lists them: what changes where, and who must notice."""
 
 import dataclasses
 import tomllib

@@ -96,7 +96,12 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, Gaussian]:
 
 
 def train_arms(
-    out: Path, ledger: Ledger, low: float = 0.5, model: Any = brightness, arms: selection.Arms | None = None, **more: Any
+    out: Path,
+    ledger: Ledger,
+    low: float = 0.5,
+    model: Any = brightness,
+    arms: selection.Arms | None = None,
+    **more: Any,
 ) -> Report:
     about: dict[str, Any] = {"epsilon": 4.0, "delta": DELTA, "suspects": ("invert",), "training": TRAINING}
     about |= {"ledger": ledger, "model": model, "out": out, "per_class": 1} | more
