@@ -186,7 +186,7 @@ def test_wherever_the_clip_stands_one_client_moves_the_sums_by_no_more_than_nois
         reach = np.linalg.norm(change) * (total.grid or 1.0)
         assert reach <= noise_std / mechanism.noise_multiplier * (1 + 1e-6)
         precision += (reach / noise_std) ** 2
-    assert precision**-0.5 == pytest.approx(event.noise_multiplier, rel=1e-3)  # and the client does reach it
+    assert precision**-0.5 == pytest.approx(joint(event).noise_multiplier, rel=1e-3)  # and the client does reach it
 
 
 @pytest.mark.parametrize("quantile", [0.2, 0.8])

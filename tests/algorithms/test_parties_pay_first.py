@@ -64,7 +64,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def session(folder: Path, **roles: Any) -> Session:
     """A party at work on a ledger of its own, whose free parts cost next to nothing."""
-    free = {"generator": GivenGenerator(draw=lambda *_: data(), event=Gaussian(1e4)), "voter": OnMade(estimator=None)}
+    made = GivenGenerator(draw=lambda *_: data(), event=Gaussian(1e4))
+    free: dict[str, Any] = {"generator": made, "voter": OnMade(estimator=None)}
     about: dict[str, Any] = {"name": "clinic", "classes": ("no", "yes"), "shape": (8, 8), "examples": EXAMPLES}
     return Session(Party(data=data, ledger=folder / "ledger.db", **about, **free | roles))
 
