@@ -47,7 +47,7 @@ lint: $(READY) ## style, format and types only
 	@$(BIN)/pyright --project pyproject.toml
 
 .PHONY: mutants
-mutants: $(READY) ## which small faults in the privacy code would no test notice? MODULES="src/blindsight/trees.py ..."
+mutants: $(READY) ## which faults in the privacy code would no test notice? MODULES=planted or "src/blindsight/trees.py ..."
 	@$(BIN)/python .ci/mutants.py $(MODULES)
 
 .PHONY: lock

@@ -1,15 +1,20 @@
 """Laws of noise: every release has its own, and a reproducible key draws it for one question alone."""
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+import lighter
 import numpy as np
 import pytest
 
 from blindsight import keys
+from blindsight.accounting.events import Event, Gaussian, flatten
+from blindsight.accounting.guarantee import Guarantee
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import moments
 from blindsight.algorithms.parties.generators import OneShot
@@ -35,34 +40,45 @@ WORDS = ("we", "see", "it", "now", "here", ".")
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """One draw of noise: after how many payments, with which key, on which sum, and the noise."""
+    """One draw of noise: after how many payments, with which key, on which sum, how much, and the noise."""
 
     paid: int
     key: bytes
     sum: bytes
+    noise_multiplier: float
     noise: np.ndarray
 
 
-@pytest.fixture
-def draws(monkeypatch: pytest.MonkeyPatch) -> list[Draw]:
-    """Every draw of Gaussian noise while the test runs."""
-    found, paid, release, record = list[Draw](), [0], GaussianMechanism.release, Ledger.record
+@contextlib.contextmanager
+def watching() -> Generator[tuple[list[Draw], list[Event]]]:
+    """Every draw of Gaussian noise, and every event that a ledger records, in order."""
+    drawn, paid = list[Draw](), list[Event]()
+    release, record = GaussianMechanism.release, Ledger.record
 
     def spied(self: GaussianMechanism, total: BoundedSum, *, key: keys.Key) -> Any:
         released = release(self, total, key=key)
         exact = np.asarray(total.value, np.float64) * (total.grid or 1.0)
         noise = np.asarray(released.value, np.float64) * total.n_expected - exact
-        found.append(Draw(paid[0], key.secret, np.asarray(total.value).tobytes(), noise.ravel()))
+        about = (len(paid), key.secret, np.asarray(total.value).tobytes())
+        drawn.append(Draw(*about, self.noise_multiplier, noise.ravel()))
         return released
 
-    def counted(self: Ledger, *args: Any, **more: Any) -> Any:
-        entry = record(self, *args, **more)
-        paid[0] += 1
+    def counted(self: Ledger, event: Event, **more: Any) -> Any:
+        entry = record(self, event, **more)
+        paid.append(event)
         return entry
 
-    monkeypatch.setattr(GaussianMechanism, "release", spied)
-    monkeypatch.setattr(Ledger, "record", counted)
-    return found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GaussianMechanism, "release", spied)
+        patch.setattr(Ledger, "record", counted)
+        yield drawn, paid
+
+
+@pytest.fixture
+def draws() -> Generator[list[Draw]]:
+    """Every draw of Gaussian noise while the test runs."""
+    with watching() as (drawn, _):
+        yield drawn
 
 
 # --- questions, each in two versions that differ in one client's data or in one setting
@@ -102,49 +118,53 @@ def by_sign(sign: float, inputs: np.ndarray) -> np.ndarray:
     return np.stack([-sign * inputs[:, 0], sign * inputs[:, 0]], axis=1)
 
 
-def contrasts(folder: Path, key: keys.Key, other: bool, *, ask: Callable[..., Any], **more: Any) -> None:
+def contrasts(folder: Path, key: keys.Key, other: bool, *, ask: Callable[..., Any], **more: Any) -> Guarantee:
     about: dict[str, Any] = {"inputs": ["x", "y"], "out": folder / "run", "ledger": Ledger(folder / "ledger.db")}
-    ask(rows(other), key=key, **PRICE, **about, **more)
+    return ask(rows(other), key=key, **PRICE, **about, **more).guarantee
 
 
-def by_model(folder: Path, key: keys.Key, other: bool) -> None:
+def by_model(folder: Path, key: keys.Key, other: bool) -> Guarantee:
     """The same clients and settings, and a function that nobody can tell from another by its name."""
     model = functools.partial(by_sign, -1.0 if other else 1.0)
-    contrasts(folder, key, False, ask=tasks.slices, model=lambda inputs: model(inputs))
+    return contrasts(folder, key, False, ask=tasks.slices, model=lambda inputs: model(inputs))
 
 
-def by_threshold(folder: Path, key: keys.Key, other: bool) -> None:
+def by_threshold(folder: Path, key: keys.Key, other: bool) -> Guarantee:
     model = functools.partial(by_sign, 1.0)
-    contrasts(folder, key, False, ask=tasks.slices, model=model, low=0.5 + other * 1e-12, high=0.9)
+    return contrasts(folder, key, False, ask=tasks.slices, model=model, low=0.5 + other * 1e-12, high=0.9)
 
 
-def ask_labelling(folder: Path, key: keys.Key, other: bool) -> None:
-    labelling(pictures(other), samples=2, key=key, out=folder / "run", ledger=Ledger(folder / "ledger.db"), **PRICE)
+def ask_labelling(folder: Path, key: keys.Key, other: bool) -> Guarantee:
+    about: dict[str, Any] = {"samples": 2, "key": key, "out": folder / "run", "ledger": Ledger(folder / "ledger.db")}
+    return labelling(pictures(other), **PRICE, **about).guarantee
 
 
-def ask_unknowns(folder: Path, key: keys.Key, other: bool) -> None:
+def ask_unknowns(folder: Path, key: keys.Key, other: bool) -> Guarantee:
     about: dict[str, Any] = {"vocabulary": Vocabulary(WORDS), "suspects": ("token_join",), "discover": True}
     about |= {"ledger": Ledger(folder / "ledger.db"), "out": folder / "run", "key": key}
-    unknowns(talk(0), talk(1, other), **PRICE, **about)
+    return unknowns(talk(0), talk(1, other), **PRICE, **about).guarantee
 
 
-def ask_bias(folder: Path, key: keys.Key, other: bool) -> None:
+def ask_bias(folder: Path, key: keys.Key, other: bool) -> Guarantee:
     about: dict[str, Any] = {"reference": talk(2), "inputs": "text", "discover": True, "key": key}
-    bias(talk(0, other), ledger=Ledger(folder / "ledger.db"), out=folder / "run", **PRICE, **about)
+    return bias(talk(0, other), ledger=Ledger(folder / "ledger.db"), out=folder / "run", **PRICE, **about).guarantee
 
 
-def ask_words(folder: Path, key: keys.Key, other: bool) -> None:
+def ask_words(folder: Path, key: keys.Key, other: bool) -> Guarantee:
     listed = ("zorg", "blip") if other else ("zorg", "quux")
-    count_words(own_words(talk(0)), listed, key=key, ledger=Ledger(folder / "ledger.db"), **PRICE)
+    return count_words(own_words(talk(0)), listed, key=key, ledger=Ledger(folder / "ledger.db"), **PRICE).guarantee
 
 
-def find_words(folder: Path, key: keys.Key, other: bool) -> None:
-    discover_words(own_words(talk(0, other)), key=key, ledger=Ledger(folder / "ledger.db"), length=6, **PRICE)
+def find_words(folder: Path, key: keys.Key, other: bool) -> Guarantee:
+    about: dict[str, Any] = {"key": key, "ledger": Ledger(folder / "ledger.db"), "length": 6}
+    return discover_words(own_words(talk(0, other)), **PRICE, **about).guarantee
 
 
-def ask_moments(folder: Path, key: keys.Key, other: bool) -> None:
+def ask_moments(folder: Path, key: keys.Key, other: bool) -> Guarantee:
     part = features.images((8, 8), frequencies=4 + other)
-    moments.measure(pictures(), part, key=key, ledger=Ledger(folder / "ledger.db"), **PRICE)
+    found = moments.measure(pictures(), part, key=key, ledger=Ledger(folder / "ledger.db"), **PRICE).guarantee
+    assert found is not None
+    return found
 
 
 def party(folder: Path, other: bool, **changes: Any) -> Party:
@@ -157,10 +177,11 @@ def party(folder: Path, other: bool, **changes: Any) -> Party:
     return Party(**about | changes)
 
 
-def ask_party(folder: Path, key: keys.Key, other: bool) -> None:
+def ask_party(folder: Path, key: keys.Key, other: bool) -> Guarantee:
     session = Session(party(folder, other))
     made = session.samples(4)
     session.votes(made, cost=None, unprotected=False)
+    return session.guarantee(DELTA)
 
 
 class _Constant:
@@ -173,7 +194,7 @@ class _Constant:
         return np.full(len(inputs), self.said)
 
 
-def ask_votes(folder: Path, key: keys.Key, other: bool) -> None:
+def ask_votes(folder: Path, key: keys.Key, other: bool) -> Guarantee:
     """The same questions and other votes."""
     said = [0, 0, int(other)]
     own = [lambda inputs, labels, one=one: _Constant(one) for one in said]
@@ -183,10 +204,11 @@ def ask_votes(folder: Path, key: keys.Key, other: bool) -> None:
     ]
     about: dict[str, Any] = {"classes": ("below", "above"), "shape": (8, 8), "samples": 4, "margin": 0}
     votes = NoisyVotes(epsilon=3.0, delta=DELTA)
-    aggregate(parties, train=lambda x, y: None, delta=DELTA, key=key, votes=votes, processes=False, **about)
+    about |= {"train": lambda x, y: None, "delta": DELTA, "key": key, "votes": votes, "processes": False}
+    return aggregate(parties, **about).guarantee
 
 
-QUESTIONS: dict[str, Callable[[Path, keys.Key, bool], None]] = {
+QUESTIONS: dict[str, Callable[[Path, keys.Key, bool], Guarantee]] = {
     "sanity": functools.partial(contrasts, ask=tasks.sanity),
     "mistakes": functools.partial(contrasts, ask=tasks.mistakes, model=functools.partial(by_sign, 1.0), minimum=1),
     "slices by another model": by_model,
@@ -203,21 +225,68 @@ QUESTIONS: dict[str, Callable[[Path, keys.Key, bool], None]] = {
 ANEW = ("bias",)  # its halves are drawn for each run, so asked again it is another question
 
 
-@pytest.mark.usefixtures("few_steps")
-@pytest.mark.parametrize("name", QUESTIONS)
-def test_every_release_has_noise_of_its_own(tmp_path, draws, name):
+DISCOVER = ("unknowns", "bias", "discovered words")  # levels that are not needed are planned for and not made
+AT_THE_TABLE = ("votes",)  # noise on the sum over parties, which each of them pays for
+WITHOUT_A_PRICE = ("party", "votes")  # nobody asks them for an epsilon
+
+
+@dataclasses.dataclass(frozen=True)
+class Answered:
+    """A question that was asked once, with secret keys, on a fresh ledger."""
+
+    name: str
+    draws: list[Draw]
+    paid: list[Event]
+    promise: Guarantee
+    ledgers: list[Ledger]
+
+
+@pytest.fixture(scope="module", params=QUESTIONS)
+def answered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Answered:
+    folder = tmp_path_factory.mktemp("answered")
+    with lighter.few_steps(), watching() as (drawn, paid):
+        promise = QUESTIONS[request.param](folder, keys.root(), False)
+    return Answered(request.param, drawn, paid, promise, [Ledger(path) for path in sorted(folder.glob("*.db"))])
+
+
+def test_every_release_has_noise_of_its_own(answered: Answered):
     """As many distinct keys as releases, each paid for before it is drawn, and no key on two sums."""
-    QUESTIONS[name](tmp_path, keys.root(), False)
-    drawn = {(draw.key, draw.sum) for draw in draws}
+    drawn = {(draw.key, draw.sum) for draw in answered.draws}
     assert len({key for key, _ in drawn}) == len(drawn) > 0
     by_payment: dict[int, set[bytes]] = {}
-    for draw in draws:
+    for draw in answered.draws:
         by_payment.setdefault(draw.paid, set()).add(draw.key)
     assert 0 not in by_payment
-    if name not in ("votes", "party"):  # votes are paid for by each party, a voter's steps as one
-        assert sorted(by_payment) == list(range(1, max(by_payment) + 1))
+    if answered.name not in AT_THE_TABLE:
+        assert sorted(by_payment) == list(range(1, len(answered.paid) + 1))
     together = [key for keys_of in by_payment.values() for key in keys_of]
     assert len(set(together)) == len(together)
+
+
+def precision(event: Event) -> float:
+    """What Gaussian releases tell in all, as 1 / noise_multiplier^2: it adds up, whatever they are about."""
+    leaves = flatten(event).items()
+    assert all(isinstance(leaf, Gaussian) for leaf, _ in leaves)
+    return math.fsum(count / leaf.noise_multiplier**2 for leaf, count in leaves if isinstance(leaf, Gaussian))
+
+
+@pytest.mark.parametrize("answered", [name for name in QUESTIONS if name not in AT_THE_TABLE], indirect=True)
+def test_every_payment_is_for_just_what_is_drawn_after_it(answered: Answered):
+    """The same noise on the same sum is one release; a sum with noise of a second key is a second one."""
+    for number, event in enumerate(answered.paid, 1):
+        drawn = {(draw.key, draw.sum): draw.noise_multiplier**-2 for draw in answered.draws if draw.paid == number}
+        assert math.fsum(drawn.values()) == pytest.approx(precision(event), rel=1e-9)
+
+
+def test_on_a_fresh_ledger_there_is_what_the_report_promises_and_no_more(answered: Answered):
+    """A promise below the ledger was not kept; one that is far above it was not what was asked for."""
+    spent = [one.spent(name, DELTA).epsilon for one in answered.ledgers for name in one.populations()]
+    promised = answered.promise.epsilon
+    assert 0 < max(spent) <= promised * (1 + 1e-9)
+    if answered.name not in DISCOVER:
+        assert max(spent) == pytest.approx(promised, rel=0.01)
+    if answered.name not in WITHOUT_A_PRICE:
+        assert 0.96 * PRICE["epsilon"] <= promised <= PRICE["epsilon"]
 
 
 @pytest.mark.usefixtures("few_steps")

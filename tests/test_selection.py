@@ -1,5 +1,7 @@
 """Laws of selection: arms share no example, ineligible clients are all zeros, what nobody can be in is refused."""
 
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -66,6 +68,41 @@ def test_no_example_is_in_two_arms_and_nothing_that_fills_up_is_in_any(criteria,
         assert (masks.sum(axis=1) > 0).sum() <= 1
     if all(criterion.by_client for criterion in arms.values()):
         assert all(total in (0, len(examples)) for total in masks.sum(axis=1))
+
+
+BY_CLIENT = [
+    everything(),
+    by_accuracy(0.6, 0.9)["failing"],
+    by_accuracy(0.3, 0.4)["healthy"],
+    where("region", 1, by_client=True),
+    ~where("region", 0, by_client=True),
+]
+MIXED = [*BY_CLIENT, mistakes(1), correct(1), where("region", 1), mistakes(1) & by_accuracy(0.6, 0.9)["failing"]]
+PEOPLE = [
+    batch_of(right, region)
+    for right in ([1, 0, 0, 1], [1, 1, 1, 1], [0, 0, 0, 0], [1, 1, 0, 1])
+    for region in ([1, 1, 1, 1], [0, 1, 2, 1], [0, 0, 0, 0])
+]
+
+
+def test_where_arms_pay_in_parallel_every_client_is_in_one_of_them():
+    """All pairs of criteria by client, by example and mixed; both as they are measured and as they are trained."""
+    parallel, shared = set[str](), set[str]()
+    for pair in itertools.permutations(MIXED, 2):
+        if pair[0] == everything():
+            continue  # it leaves nobody to the second arm, and is refused
+        arms = Arms(dict(zip(("first", "second"), pair, strict=True)))
+        for batch in PEOPLE:
+            masks = np.asarray(arms.masks(batch))
+            alone = np.stack([np.asarray(arms.alone(name).mask(batch)) for name in arms])
+            np.testing.assert_array_equal(masks, alone)
+            if (masks.sum(axis=1) > 0).sum() > 1:
+                shared.add(arms.exact)
+        if arms.disjoint_by_client:
+            parallel.add(arms.exact)
+    assert not parallel & shared
+    assert len(parallel) == len(BY_CLIENT) * (len(BY_CLIENT) - 1) - 4
+    assert len(shared) > 10  # and these clients do tell
 
 
 def test_the_first_arm_that_fits_takes_the_example():

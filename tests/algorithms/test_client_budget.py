@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from blindsight.algorithms.draw_and_discard import Budget, Task
+from blindsight.algorithms.draw_and_discard import Budget, Task, guarantee
 from blindsight.errors import BudgetExceeded, InvalidInput
 
 
@@ -68,6 +68,20 @@ def test_what_is_not_private_needs_a_budget_without_end(tmp_path):
     with pytest.raises(BudgetExceeded):
         Budget(tmp_path / "a.db", epsilon=1e9).spend(open_)
     Budget(tmp_path / "b.db", epsilon=math.inf).spend(open_)
+
+
+@pytest.mark.parametrize("unit", ["model", "feature"])
+@pytest.mark.parametrize("noise", [{"noise": "laplace"}, {"noise": "gaussian", "delta": 1e-6}])
+def test_what_is_spent_is_what_as_many_updates_are_promised_to_cost(tmp_path, unit, noise):
+    """Sums of pure losses are equal; Gaussian ones compose to less, and one of them is equal."""
+    spent, asked = Budget(tmp_path / "budget.db", epsilon=1000, delta=1e-3), task(unit=unit, **noise)
+    for sent in (1, 2, 3):
+        spent.spend(asked)
+        promised = guarantee(asked, sent, unit="model", delta=spent.spent[1])
+        assert promised.epsilon <= spent.spent[0] * (1 + 1e-9)
+        if noise["noise"] == "laplace":
+            assert promised.epsilon == pytest.approx(spent.spent[0], rel=1e-9)
+            assert promised.epsilon == pytest.approx(sent * (10 if unit == "feature" else 1), rel=1e-9)
 
 
 def test_ten_tenths_are_one(tmp_path):

@@ -18,6 +18,7 @@ from blindsight.algorithms import AdaptiveClip, dp_fedavg
 from blindsight.backends import Debug, Simulation
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput, RelationMismatch
+from blindsight.mechanisms import GaussianMechanism
 from blindsight.mechanisms.gaussian import joint
 from blindsight.privacy import Privacy
 
@@ -155,6 +156,37 @@ def test_the_update_is_clipped_as_a_whole_and_not_leaf_by_leaf():
     state = run(fedavg(privacy, loss=steep, sampler="float"), Simulation(data), clients=[0], n_expected=1.0)
     moved = np.append(np.asarray(state.params.weight) - [0.3, -0.2, 0.1], state.params.bias)
     np.testing.assert_allclose(moved, np.full(4, 0.5), atol=2e-3)
+
+
+@pytest.mark.parametrize("sampler", ["exact", "float"])
+@pytest.mark.parametrize("moved", [0.25, 1.0, 4.0])
+def test_wherever_the_clip_stands_one_client_moves_the_sums_by_no_more_than_noise_is_made_for(
+    monkeypatch, moved, sampler
+):
+    """The noise has the standard deviation z S that the event says, for the S that a client really reaches."""
+    privacy = Privacy(population=5, cohort=5, rounds=1, noise_multiplier=0.5, clip=0.3, participation="full")
+    explode = lambda model, batch, key: 1e6 * squared(model, batch, key)  # noqa: E731
+    algorithm = fedavg(privacy, loss=explode, adaptive_clip=AdaptiveClip(count_std=4.0), sampler=sampler)
+    given, release = list[Any](), GaussianMechanism.release
+
+    def spied(self, total, *, key):
+        found = release(self, total, key=key)
+        given.append((self, total, found.noise_std * total.n_expected))
+        return found
+
+    monkeypatch.setattr(GaussianMechanism, "release", spied)
+    for clients in ([0, 1, 4], [0, 1, 2, 4]):
+        state = algorithm.init()._replace(clip=jnp.float32(moved * privacy.clip))
+        cohort = Simulation(population()).cohort(np.array(clients), n_expected=5.0, key=KEY)
+        _, event = algorithm.step(state, cohort, key=KEY)
+    precision = 0.0
+    for (mechanism, without, noise_std), (_, total, _) in zip(given[:2], given[2:], strict=True):
+        parts = zip(*(jax.tree.leaves(one.value) for one in (total, without)), strict=True)
+        change = np.concatenate([(np.asarray(a, np.float64) - np.asarray(b, np.float64)).ravel() for a, b in parts])
+        reach = np.linalg.norm(change) * (total.grid or 1.0)
+        assert reach <= noise_std / mechanism.noise_multiplier * (1 + 1e-6)
+        precision += (reach / noise_std) ** 2
+    assert precision**-0.5 == pytest.approx(joint(event).noise_multiplier, rel=1e-3)  # and the client does reach it
 
 
 @pytest.mark.parametrize("quantile", [0.2, 0.8])

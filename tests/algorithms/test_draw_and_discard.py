@@ -50,12 +50,21 @@ def custom(**changes: Any) -> dd.Task:
     return dd.Task(**values | changes)
 
 
+NORMS = {
+    ("feature", "laplace"): math.inf,
+    ("feature", "gaussian"): math.inf,
+    ("model", "laplace"): 1,
+    ("model", "gaussian"): 2,
+}
+"""In which norm a change must be short, by unit and noise: written down here, and not read off the code."""
+
+
 def length(task: dd.Task, whole: np.ndarray) -> Fraction:
-    """The exact length, squared for L2."""
-    values = [abs(int(value)) for value in whole]
-    if task.norm is None:
+    """The exact length in that norm, squared for L2."""
+    values, norm = [abs(int(value)) for value in whole], NORMS[task.unit, task.noise]
+    if norm == math.inf:
         return Fraction(max(values))
-    return Fraction(sum(values) if task.norm == 1 else sum(value * value for value in values))
+    return Fraction(sum(values) if norm == 1 else sum(value * value for value in values))
 
 
 # --- the bound
@@ -68,7 +77,24 @@ def test_no_data_can_move_the_change_beyond_its_bound(settings_, gradient):
     task = custom(**settings_)
     whole = dd.whole_change(task, gradient)
     assert whole.dtype == np.int64
-    assert length(task, whole) <= (task.bound or 0) ** (2 if task.norm == 2 else 1)
+    assert length(task, whole) <= (task.bound or 0) ** (2 if NORMS[task.unit, task.noise] == 2 else 1)
+
+
+@private
+def test_the_longest_change_costs_epsilon_in_the_norm_that_its_noise_protects(settings_):
+    """All weights at their limit, and back: what Laplace noise hides is L1, what Gaussian noise hides is L2."""
+    task = custom(**settings_)
+    assert task.grid is not None
+    whole = dd.whole_change(task, np.full(5, 1e9)) - dd.whole_change(task, np.full(5, -1e9))
+    reach = float(np.linalg.norm((whole * task.grid).astype(np.float64), NORMS[task.unit, task.noise])) / task.scale
+    if task.noise == "laplace":
+        assert reach == pytest.approx(task.epsilon, rel=1e-3)
+        assert reach <= task.epsilon
+    else:  # of two Gaussians that far apart, in closed form (Balle and Wang 2018)
+        ends = np.array([0.5, -0.5]) * reach - task.epsilon / reach
+        delta = stats.norm.cdf(ends[0]) - math.exp(task.epsilon) * stats.norm.cdf(ends[1])
+        assert delta <= task.delta
+        assert delta == pytest.approx(task.delta, rel=0.02)
 
 
 @private

@@ -112,7 +112,7 @@ def test_what_many_use_is_discovered_and_what_one_has_is_not() -> None:
     entries = [entry for entry in ledger.entries("letters") if entry.kind == "release"]
     assert 7 <= len(entries) <= 9  # six bytes and the end; a prefix of mere noise may live a little longer
     assert ledger.spent("letters", delta=DELTA).epsilon <= found.guarantee.epsilon
-    assert found.guarantee.epsilon <= 8
+    assert 7.9 < found.guarantee.epsilon <= 8
 
 
 def test_nothing_is_discovered_where_nothing_is_shared() -> None:

@@ -15,7 +15,7 @@ from blindsight.accounting.events import Relation, Unit
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.accounting.ledger import Ledger
 from blindsight.data.population import Population
-from blindsight.errors import PrivacyError
+from blindsight.errors import BlindsightError, PrivacyError
 from blindsight.models.primary import Learnt, primary
 from blindsight.models.specs import rows_from_sqlite
 from blindsight.selection import Arms, Criterion
@@ -54,7 +54,12 @@ def test_an_error_about_a_clients_sqlite_table_never_quotes_a_value(tmp_path):
         file.execute("CREATE TABLE notes (words TEXT)")
         file.execute("INSERT INTO notes VALUES ('fine'), (CAST(X'7365637265746c79ff' AS TEXT))")
     file.close()
-    assert rows_from_sqlite(path, "notes", ["words"]) == {"words": ["fine", None]}
+    try:
+        said, rows = "", rows_from_sqlite(path, "notes", ["words"])
+    except BlindsightError as error:
+        said, rows = str(error), {}
+    assert "secretly" not in said
+    assert rows == {"words": ["fine", None]}
 
 
 @pytest.mark.parametrize("task", ["sanity", "slices", "labelling", "bias"])

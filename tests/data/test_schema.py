@@ -106,6 +106,16 @@ def test_one_clients_cells_change_no_type_and_nobody_elses_rows(tmp_path_factory
         np.testing.assert_array_equal(calm.columns[field][:3], odd.columns[field][:3])
 
 
+def test_one_clients_fraction_makes_nobody_elses_number_another_kind(tmp_path: Path):
+    """Whole or not is said by the schema: read off values, one client aged 30.5 would change what is released."""
+    kinds = list[Any]()
+    for odd in ("30", "30.5"):
+        (tmp_path / "t.csv").write_text(f"who,age,pay\na,1,1\nb,2,2\nc,{odd},{odd}\n", encoding="utf-8")
+        kinds.append(private_table(tmp_path / "t.csv", client="who", fields=dict(SCHEMA.fields)).fields)
+    assert kinds[0] == kinds[1]
+    assert [kinds[0][name][0].kind for name in ("age", "pay")] == ["i", "f"]
+
+
 def test_a_file_whose_writer_chose_another_type_for_one_value_is_read_alike(tmp_path: Path):
     """Pandas writes a column of whole numbers as fractions because of one gap, and as text because of one word."""
     columns: list[Any] = [[1, 2, 3], [1.0, 2.0, None], ["1", "2", "n/a"]]

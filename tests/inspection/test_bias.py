@@ -171,7 +171,7 @@ def test_authors_of_something_else_are_found_by_what_the_public_model_finds_unli
         assert abs(words["zorg"].clients - 120) < 60
         assert words["zorg"].expected == 0
         assert "zorg" in report.to_html()
-        assert report.guarantee.epsilon <= 8
+        assert 0.97 * 8 < report.guarantee.epsilon <= 8
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0, 8.0])

@@ -95,10 +95,17 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, Gaussian]:
     return prices
 
 
-def train_arms(out: Path, ledger: Ledger, low: float = 0.5, model: Any = brightness, **more: Any) -> Report:
+def train_arms(
+    out: Path,
+    ledger: Ledger,
+    low: float = 0.5,
+    model: Any = brightness,
+    arms: selection.Arms | None = None,
+    **more: Any,
+) -> Report:
     about: dict[str, Any] = {"epsilon": 4.0, "delta": DELTA, "suspects": ("invert",), "training": TRAINING}
     about |= {"ledger": ledger, "model": model, "out": out, "per_class": 1} | more
-    return contrast(pictures(), selection.by_accuracy(low, 0.9), **about)
+    return contrast(pictures(), arms or selection.by_accuracy(low, 0.9), **about)
 
 
 @pytest.mark.parametrize(
@@ -122,6 +129,16 @@ def test_arms_of_two_inspections_never_compose_in_parallel(tmp_path, costs, firs
     train_arms(tmp_path / "two", ledger, **second)
     worst = epsilon_of(Composed((round_one, round_one, costs["healthy"], costs["healthy"])), DELTA).epsilon
     assert ledger.spent("pictures", DELTA).epsilon >= worst * (1 - 1e-9)
+
+
+def test_arms_that_share_clients_are_paid_for_in_sequence_and_have_keys_of_their_own(tmp_path, costs, monkeypatch):
+    """A client with mistakes and correct examples is in both generators."""
+    paying, secrets, ledger = trained.train, list[bytes](), Ledger(tmp_path / "ledger.db")
+    monkeypatch.setattr(trained, "train", lambda *a, **k: secrets.append(k["key"].secret) or paying(*a, **k))
+    costs |= dict.fromkeys(("mistakes", "correct", ""), Gaussian(2.0))
+    train_arms(tmp_path / "run", ledger, arms=selection.by_correctness(1))
+    assert len(set(secrets)) == 2
+    assert ledger.spent("pictures", DELTA).epsilon == pytest.approx(sequence(ledger, "pictures"))
 
 
 def test_a_run_whose_model_was_exchanged_between_two_arms_is_refused(tmp_path, costs, monkeypatch):

@@ -277,7 +277,7 @@ def test_generators_can_be_trained_on_clients_for_the_same_price(tmp_path, formi
 def test_arms_that_share_clients_are_trained_for_the_price_of_both(tmp_path):
     people = faults.apply(halves(clients=200), "invert:0.5:by=example")
     report = inspect(tmp_path, people, selection.by_correctness(1), training=TRAINING, per_class=2)
-    assert report.guarantee.epsilon <= 4.0
+    assert 0.98 * 4.0 <= report.guarantee.epsilon <= 4.0
     assert report.guarantee.releases == 1 + 2 * TRAINING.rounds
 
 

@@ -72,7 +72,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_everything_is_paid_for_in_one_release(labelled):
     report, _, ledger, run = labelled
-    assert ledger.spent("sides", delta=1e-5).epsilon <= 8
+    assert 0.99 * 8 < ledger.spent("sides", delta=1e-5).epsilon <= 8
     assert ledger.spent("sides", delta=1e-5).epsilon == pytest.approx(report.guarantee.epsilon, rel=1e-6)
     assert report.guarantee.releases == 1
     assert read_set(run).guarantee == report.guarantee
@@ -171,7 +171,7 @@ def test_clients_without_labels_get_the_classes_that_the_model_sees(tmp_path):
     about: dict[str, Any] = {"epsilon": 40, "delta": 1e-5, "samples": 60, "ledger": ledger, "out": tmp_path / "run"}
     report = inspect.labelling(pictures(with_labels=False), model=Judge(), reference=pictures(1), **about)
     assert report.guarantee.releases == 1
-    assert ledger.spent("sides", delta=1e-5).epsilon <= 40
+    assert 0.99 * 40 < ledger.spent("sides", delta=1e-5).epsilon <= 40
     made = read_set(tmp_path / "run")
     assert made.classes == CLASSES  # which are public: the reference names them
     own = np.array([sample.own for sample in made.samples])

@@ -1,9 +1,16 @@
 """What models of unknown words say: exact probabilities, shares that add up, settings that make sense."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
 
+from blindsight import keys, runs
+from blindsight.accounting.ledger import Ledger
+from blindsight.backends import Simulation
+from blindsight.data.population import TEXT, Population
 from blindsight.data.text import UNKNOWN, Vocabulary, word_bytes
 from blindsight.errors import InvalidInput
 from blindsight.inspection import unknown_models as module
@@ -32,6 +39,25 @@ def test_what_a_side_generates_is_exact_and_in_order():
     assert all(0 <= share <= 1 for share in (made.rate, *made.places, *made.traits))
     again = generate_side(words, letters, other, KNOWN, TINY)
     assert again == made  # it reads the models, and nothing else
+
+
+def test_every_model_is_trained_with_a_key_of_its_own_and_paid_for_by_its_side(tmp_path, monkeypatch):
+    """Models of one side are about the same clients: with the same noise, each would tell what the other hides."""
+    seen = list[tuple[str, bytes]]()
+
+    def train(*_: Any, population: str, key: keys.Key, **__: Any) -> Any:
+        seen.append((population, key.secret))
+        return SimpleNamespace(rounds=TINY.rounds, model=None)
+
+    monkeypatch.setattr(module, "train", train)
+    monkeypatch.setattr(module, "solve_noise", lambda *_, **__: 3.0)  # that it suffices is another law
+    talk = Population({"text": np.array(["i have a dog"] * 6, dtype=TEXT)}, sizes=[2] * 3, name="talk")
+    about: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "spent": [], "case": "lower", "backend": Simulation}
+    about |= {"run": runs.begin(tmp_path / "run", "models", {}), "ledger": Ledger(tmp_path / "ledger.db")}
+    sides = {"before": "spring", "after": "autumn"}
+    module.train_models(talk, talk, KNOWN, TINY, key=keys.root(), population=sides, progress=lambda *_: None, **about)
+    assert [name for name, _ in seen] == ["spring", "spring", "autumn", "autumn"]
+    assert len({key for _, key in seen}) == 4
 
 
 def test_places_are_counted_from_one_and_ends_are_no_words():

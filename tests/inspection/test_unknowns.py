@@ -56,7 +56,7 @@ def test_joined_words_are_found_named_located_and_paid_for(tmp_path, fault):
     found = {one.name for one in report.findings if one.verdict == "found"}
     assert "unknown words at position 1" in found
     assert "unknown words at position 4" not in found
-    assert report.guarantee.epsilon <= 8.0
+    assert 7.9 <= report.guarantee.epsilon <= 8.0
     assert 7.9 <= Ledger(tmp_path / "ledger.db").spent("phones", delta=1e-6).epsilon <= 8.0
     shown = report.unknowns
     assert shown is not None
@@ -152,8 +152,8 @@ def test_models_are_within_the_same_promise(tmp_path, monkeypatch):
 def test_discovered_words_are_within_the_same_promise_and_not_paid_for_twice(tmp_path):
     report = ask(tmp_path, "token_join:by=example:glue=space", discover=True)
     ledger = Ledger(tmp_path / "ledger.db")
-    assert report.guarantee.epsilon <= 8.0
-    assert ledger.spent("phones", delta=1e-6).epsilon <= 8.0
+    assert 0.97 * 8 < report.guarantee.epsilon <= 8.0
+    assert 0 < ledger.spent("phones", delta=1e-6).epsilon <= report.guarantee.epsilon
     assert [str(release["what"]) for release in report.releases][3:] == ["words before", "words after"]
     paid = len(list(ledger.entries("phones")))
     again = ask(tmp_path, "token_join:by=example:glue=space", discover=True)
