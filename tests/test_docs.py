@@ -20,7 +20,7 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-COMPUTING = ("inspection.md", "labelling.md")  # longer than compiling
+COMPUTING = ()
 
 
 @pytest.mark.usefixtures("few_steps")

@@ -198,6 +198,7 @@ def _sum_chunks(
         parts = jax.tree.map(lambda leaf: jnp.where(client["real"], leaf, jnp.zeros_like(leaf)), parts)
         return parts, {name: flag.astype(jnp.int32) for name, flag in counts.items()}
 
+    @functools.partial(jax.jit, static_argnums=0, inline=True)  # so that it is traced once, for its shapes and the loop
     def on_chunk(capacity: int, number: jax.Array) -> Tree:
         index, start, count, real = jnp.moveaxis(jax.lax.dynamic_index_in_dim(chunks, number, keepdims=False), -1, 0)
         chunk = {"index": index, "start": start, "count": count, "real": real == 1}
