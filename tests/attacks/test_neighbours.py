@@ -7,8 +7,10 @@ order and of how many numbers. The last stands for time: how long they take is t
 is marked `simulation_only`, and a run's folder `secret`.
 """
 
-import inspect as signatures
-import os
+import importlib
+import inspect
+import pkgutil
+import shutil
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +22,11 @@ from entries import ENTRIES, WITHOUT_CLIENTS
 from leaving import blind, everything_that_leaves
 from neighbours import KINDS, PLAIN, TOGETHER, Kind, neighbours, write_public
 
-from blindsight import cli, inspection
+from blindsight import algorithms, cli, inspection
 
-CHEAP = "unknowns"
+CHEAP = "bias"
+TASK = inspect.signature(cli.inspect).parameters["task"].annotation
+QUICK = [name for name, entry in ENTRIES.items() if not entry.slow]
 
 
 @pytest.fixture(autouse=True)
@@ -31,18 +35,22 @@ def without_chance() -> Iterator[None]:
         yield
 
 
-def attack(tmp_path: Path, entry: str, kind: Kind, patch: pytest.MonkeyPatch) -> tuple[Any, list[str]]:
-    """What the usual neighbour's run gives back, and all that differs in the other's."""
-    found = list[dict[str, Any]]()
-    for odd in (False, True):
-        folder = tmp_path / "here"  # one name for both: paths are printed
-        folder.mkdir()
-        patch.chdir(folder)
-        write_public(folder)
-        neighbours(folder, kind, odd=odd)
-        found.append(everything_that_leaves(folder, ENTRIES[entry].run))
-        os.rename(folder, tmp_path / f"{odd}")
-    return found[0]["returned"], list(differences(*found))
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
+    """What was seen of usual neighbours, which most kinds share; and the one place where all are run."""
+    return {"place": tmp_path_factory.mktemp("attacks") / "here"}  # paths are printed
+
+
+def leaves(here: Path, entry: str, kind: Kind, *, odd: bool) -> dict[str, Any]:
+    """All that leaves when the entry is run on one of two neighbours."""
+    here.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        write_public(here)
+        neighbours(here, kind, odd=odd)
+        found = everything_that_leaves(here, ENTRIES[entry].run)
+    shutil.rmtree(here)
+    return found
 
 
 def differences(one: Any, other: Any, place: str = "") -> Iterator[str]:
@@ -57,15 +65,69 @@ def differences(one: Any, other: Any, place: str = "") -> Iterator[str]:
         yield f"{place}: {str(one)[:300]} | {str(other)[:300]}"
 
 
-def went_well(returned: Any) -> bool:
-    """Whether all commands of an entry ended with 0, or a function returned: two equal failures would show nothing."""
-    if isinstance(returned, dict) and "exit code" in returned:
-        return returned["exit code"] == 0
-    return all(went_well(one) for one in returned if isinstance(one, dict)) if isinstance(returned, list) else True
+def failures(returned: Any) -> list[Any]:
+    """The commands of an entry that did not end with 0: two neighbours that fail alike would show nothing."""
+    parts = returned if isinstance(returned, list) else [returned]
+    return [part for part in parts if isinstance(part, dict) and part.get("exit code", 0) != 0]
 
 
+def attack(entry: str, kind: Kind, usual: dict[Any, Any]) -> None:
+    known = (entry, kind.usual, kind.alone)
+    if known not in usual:
+        usual[known] = leaves(usual["place"], entry, kind, odd=False)
+    assert kind.alone or not failures(usual[known]["returned"])
+    assert list(differences(usual[known], leaves(usual["place"], entry, kind, odd=True))) == []
+
+
+@pytest.mark.parametrize("entry", QUICK)
+def test_no_entry_says_anything_about_one_client(entry, usual):
+    attack(entry, PLAIN if ENTRIES[entry].guesses_types else TOGETHER, usual)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_kind_of_client_is_told_from_another(kind, usual):
+    attack(CHEAP, KINDS[kind], usual)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_no_entry_says_anything_about_one_client(tmp_path, entry, monkeypatch):
-    returned, differing = attack(tmp_path, entry, PLAIN if ENTRIES[entry].guesses_types else TOGETHER, monkeypatch)
-    assert went_well(returned), returned
-    assert not differing
+def test_no_entry_says_anything_about_any_kind_of_client(entry, kind, usual):
+    if ENTRIES[entry].guesses_types and KINDS[kind].typed:
+        pytest.skip("it guesses types from values, and has no schema yet")
+    attack(entry, KINDS[kind], usual)
+
+
+# --- nothing is left out
+
+
+def commands(command: Any, path: str = "") -> Iterator[str]:
+    """All commands, and all questions of the one that asks several."""
+    if hasattr(command, "commands"):
+        for name, sub in command.commands.items():
+            yield from commands(sub, f"{path} {name}".strip())
+    elif path == "inspect":
+        yield from (f"inspect {task}" for task in typing.get_args(typing.get_args(TASK)[0]))
+    else:
+        yield path
+
+
+def test_every_command_is_attacked():
+    through = {name for entry in ENTRIES.values() for name in entry.through}
+    known = set(commands(typer.main.get_command(cli.app)))
+    assert known - through == set(WITHOUT_CLIENTS)
+    assert WITHOUT_CLIENTS.keys().isdisjoint(through)
+
+
+def test_every_task_and_algorithm_is_attacked():
+    """Functions of Python: the tasks of `inspect`, and the algorithms that take clients, an epsilon and a ledger."""
+    tasks = {name for name in inspection.__all__ if inspect.isfunction(getattr(inspection, name))}
+    tasks |= {"aggregate"}  # parties bring ledgers of their own
+    for module in pkgutil.walk_packages(algorithms.__path__, "blindsight.algorithms."):
+        found = importlib.import_module(module.name)
+        own = [one for one in map(found.__dict__.get, found.__all__) if getattr(one, "__module__", "") == module.name]
+        functions = [one for one in own if inspect.isfunction(one)]
+        tasks |= {one.__name__ for one in functions if {"epsilon", "ledger"} <= {*inspect.signature(one).parameters}}
+    through = {name.removeprefix("inspect ") for entry in ENTRIES.values() for name in entry.through}
+    assert tasks - through == set()
+    assert {"sanity", "contrast", "synthesise", "discover_words", "measure"} <= tasks

@@ -21,12 +21,13 @@ from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.draw_and_discard import Budget, Task
 from blindsight.algorithms.moments import measure
 from blindsight.algorithms.parties import GivenGenerator, Party, PrivateLinear
+from blindsight.algorithms.synthesis import synthesise
 from blindsight.algorithms.synthetic_votes import aggregate
 from blindsight.algorithms.vocabulary import count_words, discover_words, own_words
 from blindsight.data.population import TEXT, Population
 from blindsight.models import specs as spec
 from blindsight.models.coding import Number
-from blindsight.models.features import rows
+from blindsight.models.features import images, rows
 from blindsight.models.specs import Features, Response
 from blindsight.selection import Arms, coded, everything, where
 from blindsight.service import Client
@@ -99,7 +100,9 @@ _WORDS = {"kind": "word_lm", "embedding": 3, "cells": 3}
 _TEXT = {"vocabulary": "words.txt", "sentences": 3, "length": 6}
 
 
-def _train(through: tuple[str, ...], *more: str, guesses_types: bool = True, slow: bool = False, **tables: Any) -> Entry:
+def _train(
+    through: tuple[str, ...], *more: str, guesses_types: bool = True, slow: bool = False, **tables: Any
+) -> Entry:
     """`blindsight train` with these tables of RUN.toml, and what is asked of its run afterwards."""
     config = _toml(**{"data": _DATA, "privacy": _PRIVACY} | tables)
 
@@ -112,13 +115,13 @@ def _train(through: tuple[str, ...], *more: str, guesses_types: bool = True, slo
 
 def _tuned() -> Any:
     """Settings tuned on public rows, with noise that follows from the number of clients."""
-    privacy = {name: item for name, item in _PRIVACY.items() if name != "noise_multiplier"} | {"epsilon": 4.0}
+    privacy = {name: item for name, item in _PRIVACY.items() if name != "noise_multiplier"}
+    privacy |= {"epsilon": 4.0, "participation": "full"}
     tune = {"client_learning_rate": [0.1], "server_learning_rate": [1.0], "clip": [1.0], "cohort": 5, "rounds": 1}
     Path("RUN.toml").write_text(_toml(data=_DATA, privacy=privacy, model=_ROWS, tune=tune), encoding="utf-8")
     table = Path("public.csv").read_text(encoding="utf-8")
     Path("tuning.csv").write_text(table.replace("who,", "client,", 1), encoding="utf-8")
     return command("train", "RUN.toml", "--tune-on", "tuning.csv")
-
 
 
 # --- Python's own entries, which get whatever floating point can hold
@@ -132,7 +135,9 @@ def people(path: str = "people.csv") -> Population:
         kept = rows.setdefault(who, [])
         kept += [cells[:6]] if len(cells) >= 6 and any(cells) else []
     columns = list(zip(*(row for own in rows.values() for row in own), strict=True)) or [()] * 6
-    numbers = {name: np.array([_number(cell) for cell in columns[at]], np.float32) for at, name in enumerate(_CELLS[:2])}
+    numbers = {
+        name: np.array([_number(cell) for cell in columns[at]], np.float32) for at, name in enumerate(_CELLS[:2])
+    }
     texts = {name: np.array(columns[at], TEXT) for at, name in enumerate(_CELLS) if at >= 2}
     sizes = [len(own) for own in rows.values()]
     return Population(numbers | texts, sizes=sizes, ids=list(rows), name=Path(path).stem)
@@ -157,6 +162,32 @@ def _contrast() -> Any:
     sides = Arms({name: where("version", name) for name in ("old", "new")})
     clients = coded(coded(people(), "version", ("old", "new")), "region", ("north", "south"))
     return inspect.contrast(clients, sides, ledger=Ledger("ledger.db"), **_ASKED, **_READ, label="region")
+
+
+def pictures(path: str = "people.csv") -> Population:
+    """People as pictures: as bright as they are old, in a corner for each region."""
+    held = coded(people(path), "region", ("north", "south"))
+    age, region = np.nan_to_num(held.columns["age"], nan=255, posinf=0, neginf=255), held.columns["region"]
+    image = np.random.default_rng(0).integers(0, 40, (len(age), 12, 12)).astype(np.uint8)
+    image[:, :6, :6] += np.where(region == 1, age, 0).astype(np.uint8)[:, None, None]
+    image[:, 6:, 6:] += np.where(region == 0, age, 0).astype(np.uint8)[:, None, None]
+    columns = {"image": image, "label": np.minimum(region, 1).astype(np.int32)}
+    about: dict[str, Any] = {"ids": held.ids, "classes": {"label": ("north", "south")}}
+    return Population(columns, sizes=held.sizes, name=Path(path).stem, **about)
+
+
+def _pictures() -> Any:
+    return inspect.sanity(pictures(), reference=pictures("public.csv"), ledger=Ledger("ledger.db"), **_ASKED)
+
+
+def _bias_of_pictures() -> Any:
+    return inspect.bias(pictures(), reference=pictures("public.csv"), steps=0, ledger=Ledger("ledger.db"), **_ASKED)
+
+
+def _synthesis() -> Any:
+    asked: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "key": keys.root(), "ledger": Ledger("ledger.db")}
+    found = synthesise(pictures(), images((12, 12), frequencies=4), size=6, **asked)
+    return found.guarantee, found.blurred(2, key=keys.root())
 
 
 def _count_words() -> Any:
@@ -192,7 +223,9 @@ def _aggregate() -> Any:
         for name in ("people", "public")
     ]
     asked: dict[str, Any] = {"samples": 10, "delta": 1e-5, "key": keys.root(), "processes": False, "margin": 0}
-    found = aggregate(both, classes=("yes", "no"), shape=(2,), train=lambda x, y: lambda z: np.zeros(len(z), int), **asked)
+    found = aggregate(
+        both, classes=("yes", "no"), shape=(2,), train=lambda x, y: lambda z: np.zeros(len(z), int), **asked
+    )
     return {name: getattr(found, name) for name in ("guarantee", "inputs", "labels", "made", "parties", "failures")}
 
 
@@ -214,11 +247,16 @@ def _draw_and_discard() -> Any:
             return httpx.Response(200, json=task.to_dict())
         headers = {"Blindsight-Ticket": "1", "Blindsight-Version": task.version}
         is_drawn = request.url.path.endswith("draw")
-        return httpx.Response(200, content=bytes(4 * task.weights), headers=headers) if is_drawn else httpx.Response(202)
+        return (
+            httpx.Response(200, content=bytes(4 * task.weights), headers=headers) if is_drawn else httpx.Response(202)
+        )
 
     own = [line.split(",") for line in Path("people.csv").read_bytes().decode("utf-8", "replace").splitlines()]
     mine = [dict(zip(("who", *_CELLS), cells, strict=False)) for cells in own if cells[0] == ODD]
-    read = [{**row, "age": _number(row["age"]), "label": {"yes": True, "no": False}.get(row.get("label", ""))} for row in mine]
+    read = [
+        {**row, "age": _number(row["age"]), "label": {"yes": True, "no": False}.get(row.get("label", ""))}
+        for row in mine
+    ]
     budget = Budget("budget.sqlite", epsilon=5.0)
     with Client("http://service", "pay", "token", budget=budget, transport=httpx.MockTransport(service)) as client:
         weights = client.train({name: [row.get(name) for row in read] for name in ("age", "region", "label")})
@@ -243,6 +281,11 @@ ENTRIES: dict[str, Entry] = {
         through=("label", "train student"),
     ),
     "bias": _inspect("bias", f"--input age --range age=0:100 {_PUBLIC} {_REGION}"),
+    "asked twice": _inspect(  # who had a value that did not fit has it in the second time
+        "sanity",
+        "--input age --type age=whole:0:100",
+        "inspect sanity people.csv --client who --input age --type age=number:0:100 --out again --ledger ledger.db",
+    ),
     "train rows": _train((), model=_ROWS),
     "train words": _train((), model=_WORDS, text=_TEXT),
     "tune": Entry((), _tuned, guesses_types=True),
@@ -252,4 +295,33 @@ ENTRIES: dict[str, Entry] = {
     "moments in Python": Entry(("measure",), _moments),
     "parties in Python": Entry(("aggregate",), _aggregate),
     "draw and discard": Entry(("serve",), _draw_and_discard),
+    # variants of the same, with other questions, other participation and other data
+    "sanity as JSON": _inspect("sanity", f"{_NUMBERS} --type age=whole --json", slow=True),
+    "sanity by its ranges": _inspect("sanity", _NUMBERS, slow=True),
+    "slices by accuracy": _inspect("slices", f"{_NUMBERS} {_PUBLIC}", slow=True),
+    "slices between thresholds": _inspect("slices", f"{_NUMBERS} {_PUBLIC} --low 0.4 --high 0.6", slow=True),
+    "bias of text": _inspect("bias", f"--input text {_PUBLIC} --discover", slow=True),
+    "unknowns of two tables": _inspect("unknowns", "--before public.csv --vocabulary words.txt --discover", slow=True),
+    "train on everyone": _train((), model=_ROWS, privacy=_PRIVACY | {"participation": "full"}, slow=True),
+    "train with a limit": _train(
+        (), model=_ROWS, privacy=_PRIVACY | {"participation": "unproven", "max_participations": 1}, slow=True
+    ),
+    "train with a moving clip": _train(
+        (), model=_ROWS, privacy=_PRIVACY | {"adaptive_clip": 0.5, "noise_multiplier": 0.5}, slow=True
+    ),
+    "train with held-out clients": _train((), model=_ROWS, data=_DATA | {"held_out": 0.3}, slow=True),
+    "train letters": _train((), model=_WORDS | {"kind": "char_lm", "layers": 1}, text=_TEXT, slow=True),
+    "train private words": _train(
+        (), model=_WORDS, text=_TEXT | {"vocabulary": "private", "candidates": "words.txt"}, slow=True
+    ),
+    "ask about a trained model": _train(
+        (),
+        "inspect mistakes people.csv --client who --model run --out asked --minimum 1 --ledger ledger.db "
+        "--input age --input income",
+        model=_ROWS,
+        slow=True,
+    ),
+    "pictures in Python": Entry(("sanity",), _pictures, slow=True),
+    "bias of pictures": Entry(("bias",), _bias_of_pictures, slow=True),
+    "synthesis": Entry(("synthesise",), _synthesis, slow=True),
 }
