@@ -10,6 +10,7 @@ is marked `simulation_only`, and a run's folder `secret`.
 import importlib
 import inspect
 import pkgutil
+import re
 import shutil
 import typing
 from collections.abc import Iterator
@@ -23,8 +24,10 @@ from leaving import blind, everything_that_leaves
 from neighbours import KINDS, PLAIN, TOGETHER, Kind, neighbours, write_public
 
 from blindsight import algorithms, cli, inspection
+from blindsight.accounting import assumptions
 
 CHEAP = "bias"
+LISTED = [re.compile(re.sub(r"\\{\w+\\}", ".+", re.escape(getattr(assumptions, name)))) for name in assumptions.__all__]
 TASK = inspect.signature(cli.inspect).parameters["task"].annotation
 QUICK = [name for name, entry in ENTRIES.items() if not entry.slow]
 
@@ -71,11 +74,23 @@ def failures(returned: Any) -> list[Any]:
     return [part for part in parts if isinstance(part, dict) and part.get("exit code", 0) != 0]
 
 
+def unlisted(value: Any) -> Iterator[str]:
+    """Assumptions of guarantees, wherever they stand, that docs/privacy.md does not list."""
+    if isinstance(value, dict):
+        for sentence in value.get("assumptions") or ():
+            if not any(pattern.fullmatch(sentence) for pattern in LISTED):
+                yield sentence
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from unlisted(one)
+
+
 def attack(entry: str, kind: Kind, usual: dict[Any, Any]) -> None:
     known = (entry, kind.usual, kind.alone)
     if known not in usual:
         usual[known] = leaves(usual["place"], entry, kind, odd=False)
     assert kind.alone or not failures(usual[known]["returned"])
+    assert not list(unlisted(usual[known]))
     assert list(differences(usual[known], leaves(usual["place"], entry, kind, odd=True))) == []
 
 

@@ -138,7 +138,7 @@ def _printed(text: str) -> Any:
 
 def everything_that_leaves(folder: Path, run: Callable[[], Any]) -> dict[str, Any]:
     """What `run` returns or raises, the steps it takes in which order, its ledgers, and every file it writes."""
-    before, found = {path for path in folder.rglob("*")}, dict[str, Any]()
+    before, found = set(folder.rglob("*")), dict[str, Any]()
     _STEPS.clear()
     try:
         returned = run()
