@@ -11,8 +11,14 @@ from blindsight.accounting import assumptions
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "blindsight"
 HOME = SOURCE / "accounting" / "assumptions.py"
-FILLED = {"unit": "client", "split": "NAME", "rule": "RULE", "population": "POPULATION", "model": "MODEL"}
-FILLED |= {"weights": "MANY"}
+FILLED = {
+    "unit": "client",
+    "split": "NAME",
+    "rule": "RULE",
+    "population": "POPULATION",
+    "model": "MODEL",
+    "weights": "N",
+}
 
 
 def sentences() -> list[str]:

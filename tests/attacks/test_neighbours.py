@@ -104,6 +104,11 @@ def test_no_kind_of_client_is_told_from_another(kind, usual):
     attack(CHEAP, KINDS[kind], usual)
 
 
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.alone])
+def test_whether_anybody_has_anything_is_not_told_of_data_in_memory(kind, usual):
+    attack("moments in Python", KINDS[kind], usual)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("entry", ENTRIES)

@@ -15,7 +15,7 @@ import secrets
 import sys
 import traceback
 import types
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Set
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,16 @@ from blindsight.mechanisms.gaussian import GaussianMechanism
 from blindsight.mechanisms.laplace import LaplaceMechanism
 from blindsight.mechanisms.release import Release
 
-__all__ = ["blind", "command", "everything_that_leaves"]
+__all__ = ["blind", "command", "everything_that_leaves", "files"]
 
 _MARK = "simulation_only"
 _STEPS: list[Any] = []
 
 
-_CLOCKS = ("accounting.ledger", "accounting.so_far", "audit.report", "inspection.export", "inspection.report", "runs")
-_CLOCKS += ("studio.labels", "studio.student_report")
+_CLOCKS = """
+    accounting.ledger accounting.so_far audit.report inspection.export inspection.report runs
+    studio.labels studio.student_report
+"""
 
 
 class _Noon(datetime.datetime):
@@ -55,7 +57,7 @@ class _Noon(datetime.datetime):
 def blind() -> Generator[None]:
     """Make everything but the clients' data the same: keys, ids, the time, and what every mechanism releases."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in _CLOCKS:
+        for name in _CLOCKS.split():
             stopped = types.SimpleNamespace(datetime=_Noon, UTC=datetime.UTC)
             patch.setattr(importlib.import_module(f"blindsight.{name}"), "datetime", stopped)
         patch.setattr(secrets, "token_bytes", lambda count: bytes(range(count)))
@@ -145,11 +147,15 @@ def everything_that_leaves(folder: Path, run: Callable[[], Any]) -> dict[str, An
     except Exception as error:
         returned = {"exit code": type(error).__name__, "message": str(error)}
     found["returned"], found["steps"] = _plain(returned), [_plain(step) for step in _STEPS]
-    for path in sorted(set(folder.rglob("*")) - before):
-        name = str(path.relative_to(folder))
-        if path.is_file() and "secret" not in path.parts and path.suffix != ".key" and path.name != f"{_MARK}.json":
-            found[name] = _read(path)
-    return found
+    return found | files(folder, before)
+
+
+def files(folder: Path, known: Set[Path] = frozenset()) -> dict[str, Any]:
+    """What can be read off every file in `folder` that is not secret, not marked, and not `known` already."""
+    new = [path for path in sorted(folder.rglob("*")) if path.is_file() and path not in known]
+    shown = [path for path in new if path.suffix != ".key" and path.name != f"{_MARK}.json"]
+    named = {path.relative_to(folder): path for path in shown}
+    return {str(name): _read(path) for name, path in named.items() if "secret" not in name.parts}
 
 
 def _read(path: Path) -> Any:
@@ -185,4 +191,4 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    return value.tolist() if hasattr(value, "tolist") else value
+    return value.tolist() if isinstance(value, np.ndarray | np.generic | jax.Array) else value
