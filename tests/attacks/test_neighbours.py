@@ -105,8 +105,9 @@ def test_no_kind_of_client_is_told_from_another(kind, usual):
 
 
 @pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.alone])
-def test_whether_anybody_has_anything_is_not_told_of_data_in_memory(kind, usual):
-    attack("moments in Python", KINDS[kind], usual)
+@pytest.mark.parametrize("entry", ["moments in Python", "parties in Python"])
+def test_whether_anybody_has_anything_is_not_told_of_data_in_memory(entry, kind, usual):
+    attack(entry, KINDS[kind], usual)
 
 
 @pytest.mark.slow

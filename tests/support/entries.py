@@ -209,7 +209,7 @@ def _aggregate() -> Any:
     def examples(path: str) -> tuple[np.ndarray, np.ndarray]:
         held = people(path).columns
         wide = np.stack([held["age"], held["income"]], axis=1)[:100]
-        labels = np.array([("yes", "no").index(one) if one in ("yes", "no") else 7 for one in held["label"]])[:100]
+        labels = np.array([("yes", "no").index(one) if one in ("yes", "no") else 7 for one in held["label"]], int)[:100]
         return wide, labels
 
     def drawn(count: int, key: Any) -> tuple[np.ndarray, np.ndarray]:
