@@ -86,10 +86,10 @@ def unlisted(value: Any) -> Iterator[str]:
 
 
 def attack(entry: str, kind: Kind, usual: dict[Any, Any]) -> None:
-    known = (entry, kind.usual, kind.alone)
+    known = (entry, kind.usual, kind.others)
     if known not in usual:
         usual[known] = leaves(usual["place"], entry, kind, odd=False)
-    assert kind.alone or not failures(usual[known]["returned"])
+    assert kind.others or not failures(usual[known]["returned"])
     assert not list(unlisted(usual[known]))
     assert list(differences(usual[known], leaves(usual["place"], entry, kind, odd=True))) == []
 
@@ -104,7 +104,7 @@ def test_no_kind_of_client_is_told_from_another(kind, usual):
     attack(CHEAP, KINDS[kind], usual)
 
 
-@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.alone])
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.others])
 @pytest.mark.parametrize("entry", ["moments in Python", "parties in Python"])
 def test_whether_anybody_has_anything_is_not_told_of_data_in_memory(entry, kind, usual):
     attack(entry, KINDS[kind], usual)

@@ -52,7 +52,9 @@ class Entry:
 
     through: tuple[str, ...]
     run: Callable[[], Any]
-    guesses_types: bool = False  # reads a table as its values look, so that some rows are refused in words
+    guesses_types: bool = (
+        False  # no schema can be given yet, so that odd values change types: attacked with other kinds
+    )
     slow: bool = False
 
 
@@ -167,7 +169,7 @@ def _contrast() -> Any:
 def pictures(path: str = "people.csv") -> Population:
     """People as pictures: as bright as they are old, in a corner for each region."""
     held = coded(people(path), "region", ("north", "south"))
-    age, region = np.nan_to_num(held.columns["age"], nan=255, posinf=0, neginf=255), held.columns["region"]
+    age, region = np.clip(np.nan_to_num(held.columns["age"], nan=200), 0, 200), held.columns["region"]
     image = np.random.default_rng(0).integers(0, 40, (len(age), 12, 12)).astype(np.uint8)
     image[:, :6, :6] += np.where(region == 1, age, 0).astype(np.uint8)[:, None, None]
     image[:, 6:, 6:] += np.where(region == 0, age, 0).astype(np.uint8)[:, None, None]

@@ -16,6 +16,8 @@ ODD = "c7"
 HEADER = "who,age,income,region,label,version,text"
 USUAL = "c7,31,1200.5,north,yes,old,we have a cat here."
 USELESS = "c7,,,,,,"
+KNOWN_WORDS = USUAL.replace(" here", "")
+ONE_WORD = USUAL.replace("we have a cat here", "cat")
 WORDS = ("we", "have", "a", "cat", "and", "the", "dog", "is", "here", "now")
 KNOWN = WORDS[:8]
 CLIENTS = 28
@@ -23,11 +25,11 @@ CLIENTS = 28
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What one client has in the two neighbours; `alone` if nobody else has a row of any use."""
+    """What one client has in the two neighbours, and everybody else if not rows of their own."""
 
     odd: tuple[str, ...]
     usual: tuple[str, ...] = (USUAL, USUAL)
-    alone: bool = False
+    others: str | None = None
     typed: bool = False  # a reader that guesses types from values would read the whole table otherwise
 
 
@@ -62,8 +64,10 @@ KINDS: dict[str, Kind] = {
     "a broken line": _typed(USUAL, "c7,31"),
     "too many cells": _typed(USUAL, f"{USUAL},more,and more"),
     "an empty client": _typed(USELESS),
-    "the only one with anything": Kind((USELESS,), alone=True, typed=True),
-    "the only one on both sides": Kind(_instead(("old", "new")), usual=(USELESS,), alone=True, typed=True),
+    "the only one with anything": Kind((USELESS,), others=USELESS, typed=True),
+    "the only one on both sides": Kind(_instead(("old", "new")), usual=(USELESS,), others=USELESS, typed=True),
+    "the only one with an unknown word": Kind((USUAL,), usual=(KNOWN_WORDS,), others=KNOWN_WORDS),
+    "the only one with a sentence": Kind((USUAL,), usual=(ONE_WORD,), others=ONE_WORD),
 }
 
 TOGETHER = _typed(*dict.fromkeys(row for kind in KINDS.values() for row in kind.odd))
@@ -74,8 +78,9 @@ PLAIN = Kind(tuple(dict.fromkeys(row for kind in KINDS.values() if not kind.type
 
 def neighbours(folder: Path, kind: Kind, *, odd: bool) -> Path:
     """The table `people.csv` in `folder`: one of two neighbours, beside what is public."""
-    others = [f"{row.split(',')[0]},,,,,," for row in _rows(0, "c", CLIENTS)] if kind.alone else _rows(0, "c", CLIENTS)
-    others = [row for row in others if not row.startswith(f"{ODD},")]
+    others = [row for row in _rows(0, "c", CLIENTS) if not row.startswith(f"{ODD},")]
+    if kind.others is not None:
+        others = [kind.others.replace(ODD, row.split(",")[0], 1) for row in others]
     own = kind.odd if odd else kind.usual
     _write(folder / "people.csv", [*others[:20], *own, *others[20:]])
     return folder / "people.csv"
