@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from blindsight import __version__, checkpoints
+from blindsight.accounting.assumptions import KEPT_SECRET
 from blindsight.accounting.bayesian import BayesianDiagnostic
 from blindsight.accounting.composition import Split
 from blindsight.accounting.events import Event, to_json
@@ -37,9 +38,6 @@ from blindsight.runs import Run
 __all__ = ["Trained", "machine", "train"]
 
 _SECRET = "secret"  # a folder in the run's
-_KEPT_SECRET = (
-    "the run's folder 'secret', which counts every client's rounds to keep the limit, is seen by nobody but the server"
-)
 
 Evaluate = Callable[[Any], dict[str, float]]
 """A model to numbers about it, read off data without noise: they are kept as `simulation_only`."""
@@ -157,7 +155,7 @@ class _Loop:
         assumptions: tuple[str, ...],
     ) -> None:
         self.where, self.before = where, before
-        self.assumptions = assumptions + ((_KEPT_SECRET,) if isinstance(privacy.sampling, Unproven) else ())
+        self.assumptions = assumptions + ((KEPT_SECRET,) if isinstance(privacy.sampling, Unproven) else ())
         self.algorithm, self.backend, self.privacy = algorithm, backend, privacy
         self.population, self.delta, self.key, self.run, self.ledger = population, delta, key, run, ledger
         self.sampling = privacy.sampling

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from blindsight import checkpoints, keys, runs
+from blindsight.accounting.assumptions import CLASSES_LISTED
 from blindsight.accounting.events import Composed, Event, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, certify
 from blindsight.accounting.ledger import Ledger, known_as
@@ -39,7 +40,6 @@ from blindsight.selection import ASSUMED, FORMINGS, Arms, Criterion, Forming, by
 __all__ = ["Quarters", "contrast"]
 
 _THRESHOLDS = "thresholds.json"
-_LISTED = "which classes there are is public, and no name of one is known from clients' data alone"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,7 +173,7 @@ def _promise(asked: Asked, spent: Sequence[Event], arms: Arms) -> Guarantee:
         spent[0] if len(spent) == 1 else Composed(tuple(spent)),
         delta=asked.delta,
         participation=words,
-        assumptions=((ASSUMED,) if asked.forming == "eligible" else ()) + ((_LISTED,) if is_listed else ()),
+        assumptions=((ASSUMED,) if asked.forming == "eligible" else ()) + ((CLASSES_LISTED,) if is_listed else ()),
     )
 
 

@@ -7,6 +7,7 @@ else the guarantee says that it rests on their being public.
 
 import numpy as np
 
+from blindsight.accounting.assumptions import CLASSES_READ_OFF as READ_OFF
 from blindsight.config import Config, ModelSettings
 from blindsight.data.catalogue import DATASETS
 from blindsight.data.embedded import POPULATIONS
@@ -15,9 +16,6 @@ from blindsight.errors import InvalidInput
 
 __all__ = ["READ_OFF", "assumed_classes", "class_names", "number_of_classes", "numbered"]
 
-READ_OFF = (
-    "which classes there are is public: they were read off the clients' data, for [model] classes does not list them"
-)
 _MOST_CLASSES = 1_000_000
 
 

@@ -154,8 +154,8 @@ class Task:
 
     @property
     def evaluate(self) -> Callable[[Any], dict[str, float]] | None:
-        """A function from a model to what it reaches on the held-out clients, if there are any."""
-        if self.held_out is None:
+        """A function from a model to what it reaches on the held-out clients, if there are any with examples."""
+        if self.held_out is None or not self.held_out.n_examples:
             return None
         return evaluator(self.held_out, self.metrics, batch_size=1000 if self.vocabulary is None else 100)
 

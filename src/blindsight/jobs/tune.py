@@ -25,7 +25,7 @@ from blindsight.data.population import Population
 from blindsight.data.sources import check_public, source
 from blindsight.data.text import Vocabulary
 from blindsight.errors import BlindsightError, InvalidInput
-from blindsight.jobs.language import PUBLIC, check_text, public_vocabulary
+from blindsight.jobs.language import PUBLIC, check_any, check_text, public_vocabulary
 from blindsight.jobs.train import Task, classification_task, language_task, make_algorithm, make_privacy, split_clients
 from blindsight.participation import fixed_size
 from blindsight.privacy import Privacy
@@ -122,7 +122,9 @@ def _task(config: Config, people: Population, clients: Population, held_out: Pop
         words = Vocabulary.most_frequent(clients, text.vocabulary_size, field=text.field, case=text.case)
     else:
         words = public_vocabulary(config)
-    return language_task(config, clients, held_out, words)
+    task = language_task(config, clients, held_out, words)
+    check_any(config.model.kind, task.clients)
+    return task
 
 
 def _noise_of_the_run(config: Config, task: Task) -> float:
