@@ -155,7 +155,7 @@ def _assumptions(leaf: Event, unit: Unit) -> list[str]:
     if isinstance(leaf, FixedSize):
         found.append("every cohort was drawn uniformly, in secret, at exact size")
     noise = leaf.event if isinstance(leaf, Poisson | TruncatedPoisson | FixedSize) else leaf
-    if (isinstance(noise, Gaussian) and noise.kl_slack == 0) or (isinstance(noise, Laplace) and not noise.discrete):
+    if (isinstance(noise, Gaussian) and noise.is_ideal) or (isinstance(noise, Laplace) and not noise.discrete):
         found.append("the noise is ideal: computer arithmetic on it is exact, as only the `exact` sampler ensures")
     if isinstance(noise, Gaussian | Laplace) and noise.reproducible:
         found.append(
