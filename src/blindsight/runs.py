@@ -107,6 +107,16 @@ class Run:
                 ) from None
             yield
 
+    @contextlib.contextmanager
+    def taken_back_if_refused(self, has_released: Callable[[], bool]) -> Generator[None]:
+        """A run that is refused before anything is released was never begun: what is asked there next may differ."""
+        try:
+            yield
+        except BlindsightError:
+            if not has_released():
+                (self.path / "run.json").unlink(missing_ok=True)
+            raise
+
 
 def write_whole(path: str | Path, text: str) -> Path:
     """Write a file whole or not at all, in a folder that is made where there is none."""
