@@ -109,9 +109,7 @@ def test_a_spent_budget_refuses_the_round_and_nothing_is_released(tmp_path):
     with pytest.raises(BudgetExceeded):
         ask(tmp_path, ledger=ledger, clients=60)
     assert not (tmp_path / "run" / "report.json").exists()
-    assert (
-        ask(tmp_path, ledger=ledger, clients=60, epsilon=0.9).guarantee.epsilon <= 0.9
-    )  # corrected
+    assert ask(tmp_path, ledger=ledger, clients=60, epsilon=0.9).guarantee.epsilon <= 0.9  # corrected
 
 
 class Untrained(NamedTuple):
