@@ -15,7 +15,7 @@ from blindsight import checkpoints, keys, runs, trees
 from blindsight.accounting.events import Event, Unit
 from blindsight.accounting.ledger import Ledger, known_as
 from blindsight.algorithms import AdaptiveClip, Algorithm, dp_fedavg
-from blindsight.backends import Backend, Simulation, placement, use_cores
+from blindsight.backends import Backend, Simulation, use_cores
 from blindsight.backends.paired import Paired, bayesian_config
 from blindsight.config import Config, ModelSettings, ServerSettings, parse, said
 from blindsight.data.population import Population
@@ -285,10 +285,6 @@ def make_model(settings: ModelSettings, population: Population) -> Any:
         if fields[field][0].kind not in "biuf":
             hint = "list its classes, [model] classes" if field == settings.label else "these models read numbers"
             raise InvalidInput(f"[model] names {field!r}, which is text in {population.name}: {hint}")
-        if fields[field][0].itemsize == 8 and placement.beyond_32_bits(population.columns[field]):
-            raise InvalidInput(
-                f"[model] names {field!r}, whose whole numbers go beyond 32 bits in {population.name}: scale them down"
-            )
         if len(settings.inputs) > 1 and field in settings.inputs and fields[field][1]:
             raise InvalidInput(
                 f"[model] inputs puts {field!r} beside others, but it has the shape {list(fields[field][1])}: "
