@@ -37,6 +37,8 @@ STRANGE: dict[str, list[str]] = {
     "a third side": [USUAL.replace("old", "ancient")],
     "one side only": [USUAL, USUAL],
     "a broken line": ["c7,31"],
+    "an open quotation mark": [USUAL.replace("north", '"north'), f'"{USUAL}', f'{USUAL} and "more'],
+    "an open quotation mark, and a second line": [USUAL.replace("we", '"we'), "have it"],
     "too many cells": [f"{USUAL},more,and more"],
     "strange letters": [USUAL.replace("a cat here", "ein \udcff ßtrange ' word")],
     "nothing": ["c7,,,,,,"],
