@@ -134,7 +134,7 @@ def test_nobody_keeps_more_sentences_than_asked():
         (people().replace({"words": people().columns["text"]}), ("a",), "names the field 'text', but people has words"),
         (people().replace({"text": np.arange(80)}), ("a",), "which is no text in people"),
         (
-            Population({"text": np.array([], dtype=TEXT)}, sizes=[0] * 40, name="people"),
+            Population({"text": np.array([], dtype=TEXT)}, sizes=[0] * 40, name="people", synthetic=True),
             ("a",),
             "nothing to learn from",
         ),

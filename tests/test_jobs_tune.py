@@ -12,7 +12,7 @@ import pytest
 from blindsight import config
 from blindsight.data.population import GeneratedPopulation, Population
 from blindsight.errors import InvalidInput, PrivacyError
-from blindsight.jobs import language, tune
+from blindsight.jobs import language, tables, tune
 from blindsight.jobs import train as jobs
 
 RUN: dict[str, Any] = {
@@ -51,7 +51,7 @@ def quick_compilation():
 @pytest.fixture(autouse=True)
 def unread(monkeypatch, tmp_path):
     """Private clients that cannot be read, and a ledger that must not come to be."""
-    for module in (tune, language, jobs):
+    for module in (tables, language):
         monkeypatch.setattr(module, "source", private)
     monkeypatch.setenv("BLINDSIGHT_LEDGER", str(tmp_path / "ledger.db"))
     monkeypatch.chdir(tmp_path)

@@ -352,7 +352,7 @@ def test_text_stays_where_it_is():
             total(backend(population), [0], update=reads("note"))
 
 
-@pytest.mark.parametrize("odd", [2**31, 2**63 - 1, -(2**31) - 1, -(2**63)])
+@pytest.mark.parametrize("odd", [2**31, -(2**63)])
 @pytest.mark.parametrize("backend", [Simulation, Debug])
 def test_a_number_beyond_32_bits_moves_its_own_client_alone_and_only_to_the_bound(backend, odd):
     """A refusal would tell of one client's value, and the lower half of the number would be another number."""

@@ -137,6 +137,18 @@ class Population:
             synthetic=self.synthetic,
         )
 
+    def keep(self, examples: np.ndarray) -> "Population":
+        """The same clients with the examples that this mask shows alone; a client stays, be it without any."""
+        before = np.concatenate([[0], np.cumsum(examples)])  # examples that stay, up to each
+        return Population(
+            {field: column[examples] for field, column in self.columns.items()},
+            sizes=np.diff(before[self.offsets]),
+            ids=self.ids,
+            name=self.name,
+            classes=self.classes,
+            synthetic=self.synthetic,
+        )
+
     def _chosen(self, clients: Any) -> np.ndarray:
         try:
             chosen = np.arange(self.size)[np.asarray(clients)]

@@ -9,6 +9,7 @@ line does. Where other rows are one line each and have marks in pairs, no unclos
 import io
 import re
 from csv import reader
+from pathlib import Path
 
 from blindsight.errors import InvalidInput
 
@@ -17,7 +18,7 @@ __all__ = ["client_of", "split_records"]
 _END = rb"(?:\r\n|\n|\r|\Z)"
 
 
-def split_records(data: bytes, separator: str) -> tuple[bytes, list[str]]:
+def split_records(data: bytes, separator: str, file: str | Path) -> tuple[bytes, list[str]]:
     """The file less its broken lines, and these; what follows one and has too few cells for a row continues it."""
     if b'"' not in data:
         return data, []
@@ -26,7 +27,7 @@ def split_records(data: bytes, separator: str) -> tuple[bytes, list[str]]:
     to_the_letter = _row(rb'"(?:[^"]++|"")*+"', rb'[^"%b\r\n]*+' % cut, cut)
     header = one_line.match(data) or to_the_letter.match(data)
     if header is None:
-        raise InvalidInput("the header has a quotation mark that is never closed")
+        raise InvalidInput(f"{file}: the header has a quotation mark that is never closed; close it")
     columns, place, kept, broken, is_open = _cells(header[0], separator), header.end(), [header[0]], list[str](), False
     while place < len(data):
         found = one_line.match(data, place)

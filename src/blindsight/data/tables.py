@@ -128,7 +128,7 @@ def npz(
     return placed(columns, codes, as_text(ids), file, classes=classes, name=name or file.stem)
 
 
-def read_columns(path: str | Path, *, client: str) -> dict[str, Any]:
+def read_columns(path: str | Path, *, client: str, separator: str = ",") -> dict[str, Any]:
     """Every column of a table as Arrow reads it, those of CSV as text.
 
     A line of CSV with too few or too many cells is a row of its client that holds nothing. What is wrong with the file
@@ -147,7 +147,7 @@ def read_columns(path: str | Path, *, client: str) -> dict[str, Any]:
     elif _begins(file, b"PK\x03\x04"):
         return {name: _arrow_of(array) for name, array in _arrays(file).items()}
     else:
-        table = _read_csv(file, ",", client=client)
+        table = _read_csv(file, separator, client=client)
     if not len(table):
         raise InvalidInput(f"{file} has no rows: there is nothing to read")
     if len(set(table.column_names)) < len(table.column_names):
@@ -218,7 +218,7 @@ def _read_csv(file: Path, separator: str, *, client: str | None = None) -> Any:
                 f"{file} is not CSV in UTF-8 (byte {error.start:,} does not belong to a text): write it anew"
             ) from error
         data = data.decode(errors="replace").encode()
-    data, broken = split_records(data, separator) if is_private else (data, list[str]())
+    data, broken = split_records(data, separator, file) if is_private else (data, list[str]())
     wrong: list[Any] = []
 
     def note(row: Any) -> str:

@@ -117,7 +117,7 @@ def tokens_of(settings: TextSettings, kind: str, population: Population, vocabul
         numbered = unknown_words(split, vocabulary, most=most, **about)
     else:
         numbered = word_tokens(split, vocabulary, **about)
-    if not numbered.n_examples:
+    if not numbered.n_examples and population.synthetic:  # of others nobody may know
         what = "words that the vocabulary lacks" if kind == "char_lm" else "sentences of two words or more"
         raise InvalidInput(f"nobody in {population.name} has {what} in {field!r}: there is nothing to learn from")
     return numbered.replace({"tokens": np.ascontiguousarray(numbered.columns["tokens"])})
