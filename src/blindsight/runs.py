@@ -23,7 +23,7 @@ from typing import Any
 from blindsight import __version__
 from blindsight.errors import BlindsightError, InvalidInput
 
-__all__ = ["Run", "begin", "create", "file_name", "find", "open_run", "write_whole"]
+__all__ = ["Run", "begin", "create", "file_name", "find", "open_run", "without", "write_whole"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +148,7 @@ def begin(path: str | Path, name: str, settings: dict[str, Any], *, may_differ: 
     about = run.read("run.json")
     found = about.get("settings") if isinstance(about, dict) else None
     now = json.loads(json.dumps(settings))  # tuples become lists
-    before, after = (_without(value, may_differ) for value in (found, now))
+    before, after = (without(value, may_differ) for value in (found, now))
     if before != after:
         raise InvalidInput(
             f"{path} holds a run with other settings ({', '.join(_changed(before, after))}): "
@@ -187,12 +187,12 @@ def _new(path: Path, name: str, settings: dict[str, Any], began: datetime.dateti
     return run
 
 
-def _without(settings: Any, path: tuple[str, ...]) -> Any:
-    """The settings less the one that `path` leads to."""
+def without(settings: Any, path: tuple[str, ...]) -> Any:
+    """The settings less the one that `path` leads to, such as ("privacy", "rounds")."""
     if not path or not isinstance(settings, dict) or path[0] not in settings:
         return settings
     return {
-        key: value if key != path[0] else _without(value, path[1:])
+        key: value if key != path[0] else without(value, path[1:])
         for key, value in settings.items()
         if (key, len(path)) != (path[0], 1)
     }
