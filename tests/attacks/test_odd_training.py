@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jax
 import pytest
+from odd_rows import TOGETHER, USUAL, public, released, rows, write
 from safetensors import safe_open
-from tests.attacks.test_odd_values import TOGETHER, USUAL, public, released, rows, write
 from typer.testing import CliRunner
 
 from blindsight import cli
+from blindsight.accounting.ledger import Ledger
 from blindsight.mechanisms.gaussian import GaussianMechanism
 
 RUN = """
@@ -62,9 +62,11 @@ def trained(folder: Path, run: str, odd: list[str], monkeypatch: pytest.MonkeyPa
     (folder / "schema.json").write_text(json.dumps(SCHEMA), encoding="utf-8")
     (folder / "run.toml").write_text(RUNS[run], encoding="utf-8")
     done = CliRunner().invoke(cli.app, ["train", "run.toml", "--json", "--ledger", str(folder / "ledger.db")])
-    found: dict[str, Any] = {"code": done.exit_code, "message": repr(done.exception), "stderr": done.stderr}
+    found: dict[str, Any] = {"code": done.exit_code, "message": repr(done.exception)}
     found["stderr"] = done.stderr.replace(str(folder), "")
     found["json"] = public(json.loads(done.stdout)) if done.stdout else None
+    entries = Ledger(folder / "ledger.db").entries()
+    found["ledger"] = [(one.kind, one.population, one.event if one.kind == "release" else "") for one in entries]
     for path in sorted((folder / "runs").rglob("*")):
         name = str(path.relative_to(folder))
         if path.suffix == ".jsonl":
@@ -77,15 +79,6 @@ def trained(folder: Path, run: str, odd: list[str], monkeypatch: pytest.MonkeyPa
         else:
             found[name] = path.is_dir()
     return found
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """Models run a few times only: here compiling is what takes time, so it is kept short."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 def compare(tmp_path: Path, run: str, monkeypatch: pytest.MonkeyPatch) -> None:

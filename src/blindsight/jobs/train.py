@@ -277,8 +277,8 @@ def split_clients(population: Population, share: float) -> tuple[Population, Pop
 def one_example_each(population: Population) -> Population:
     """Every example as a client of its own: what example-level privacy protects. One that does not fit is empty."""
     places = population.columns.get(FITS, np.ones(population.n_examples, bool)).astype(np.int64)
-    fits, about = fitting(population), {"classes": population.classes, "synthetic": population.synthetic}
-    return Population(fits.columns, sizes=places, name=population.name, **about)
+    about: Any = {"classes": population.classes, "synthetic": population.synthetic}
+    return Population(fitting(population).columns, sizes=places, name=population.name, **about)
 
 
 def make_model(settings: ModelSettings, population: Population) -> Any:
