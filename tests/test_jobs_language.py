@@ -150,8 +150,11 @@ def test_text_that_cannot_be_learned_from_is_one_sentence(tmp_path, ledger, popu
 
 def test_a_char_model_without_unknown_words_is_one_sentence():
     words = Vocabulary(("the", "cat", "sat", "ran", ".", "my", "own", "is", "word0"))
+    one = people(1)
+    invented = Population(one.columns, sizes=one.sizes, name="people", synthetic=True)
     with pytest.raises(InvalidInput, match="words that the vocabulary lacks"):
-        language.tokens_of(settings().text, "char_lm", people(1), words)
+        language.tokens_of(settings().text, "char_lm", invented, words)
+    assert language.tokens_of(settings().text, "char_lm", one, words).sizes.tolist() == [0]  # nobody hears
 
 
 @pytest.mark.parametrize(
