@@ -23,7 +23,7 @@ from typing import Any
 from blindsight import __version__
 from blindsight.errors import BlindsightError, InvalidInput
 
-__all__ = ["Run", "begin", "create", "file_name", "find", "open_run", "without", "write_whole"]
+__all__ = ["Run", "begin", "create", "file_name", "find", "open_run", "write_whole"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +73,10 @@ class Run:
             raise InvalidInput(f"the run {self.path} has no {file}") from error
         except ValueError as error:
             raise InvalidInput(f"{self.path / file} is not JSON: it was edited by hand or damaged") from error
+
+    def settings(self, *, less: tuple[str, ...] = ()) -> Any:
+        """The settings that the run began with, less the one that `less` leads to, such as ("privacy", "rounds")."""
+        return _without(self.read("run.json").get("settings"), less)
 
     def rows(self, file: str) -> list[dict[str, Any]]:
         """The lines of a `.jsonl` file; a last line cut off by a crash is left out."""
@@ -148,7 +152,7 @@ def begin(path: str | Path, name: str, settings: dict[str, Any], *, may_differ: 
     about = run.read("run.json")
     found = about.get("settings") if isinstance(about, dict) else None
     now = json.loads(json.dumps(settings))  # tuples become lists
-    before, after = (without(value, may_differ) for value in (found, now))
+    before, after = (_without(value, may_differ) for value in (found, now))
     if before != after:
         raise InvalidInput(
             f"{path} holds a run with other settings ({', '.join(_changed(before, after))}): "
@@ -187,12 +191,12 @@ def _new(path: Path, name: str, settings: dict[str, Any], began: datetime.dateti
     return run
 
 
-def without(settings: Any, path: tuple[str, ...]) -> Any:
-    """The settings less the one that `path` leads to, such as ("privacy", "rounds")."""
+def _without(settings: Any, path: tuple[str, ...]) -> Any:
+    """The settings less the one that `path` leads to."""
     if not path or not isinstance(settings, dict) or path[0] not in settings:
         return settings
     return {
-        key: value if key != path[0] else without(value, path[1:])
+        key: value if key != path[0] else _without(value, path[1:])
         for key, value in settings.items()
         if (key, len(path)) != (path[0], 1)
     }

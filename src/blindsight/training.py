@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from blindsight import __version__, checkpoints, runs
+from blindsight import __version__, checkpoints
 from blindsight.accounting.bayesian import BayesianDiagnostic
 from blindsight.accounting.composition import Split
 from blindsight.accounting.events import Event, to_json
@@ -186,7 +186,7 @@ class _Loop:
             "state": [np.asarray(leaf) for leaf in jax.tree.leaves(self.state)],
             "event": to_json(self.algorithm.event),
             "privacy": dataclasses.replace(self.privacy, rounds=1),
-            "settings": runs.without(self.run.read("run.json").get("settings"), ("privacy", "rounds")),
+            "settings": self.run.settings(less=("privacy", "rounds")),
             "arm": self.where["arm"],
         }
 
