@@ -152,7 +152,7 @@ def _assumptions(leaf: Event, unit: Unit) -> list[str]:
     if isinstance(leaf, FixedSize):
         found.append(words.FIXED_SIZE)
     noise = leaf.event if isinstance(leaf, Poisson | TruncatedPoisson | FixedSize) else leaf
-    if (isinstance(noise, Gaussian) and noise.kl_slack == 0) or (isinstance(noise, Laplace) and not noise.discrete):
+    if (isinstance(noise, Gaussian) and noise.is_ideal) or (isinstance(noise, Laplace) and not noise.discrete):
         found.append(words.IDEAL_NOISE)
     if isinstance(noise, Gaussian | Laplace) and noise.reproducible:
         found.append(words.SEED)
