@@ -21,7 +21,7 @@ import pytest
 import typer
 from entries import ENTRIES, WITHOUT_CLIENTS
 from leaving import blind, everything_that_leaves
-from neighbours import KINDS, PLAIN, TOGETHER, Kind, neighbours, write_public
+from neighbours import KINDS, TOGETHER, Kind, neighbours, write_public
 
 from blindsight import algorithms, cli, inspection
 from blindsight.accounting import assumptions
@@ -96,7 +96,7 @@ def attack(entry: str, kind: Kind, usual: dict[Any, Any]) -> None:
 
 @pytest.mark.parametrize("entry", QUICK)
 def test_no_entry_says_anything_about_one_client(entry, usual):
-    attack(entry, PLAIN if ENTRIES[entry].guesses_types else TOGETHER, usual)
+    attack(entry, TOGETHER, usual)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -114,8 +114,6 @@ def test_whether_anybody_has_anything_is_not_told_of_data_in_memory(entry, kind,
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_no_entry_says_anything_about_any_kind_of_client(entry, kind, usual):
-    if ENTRIES[entry].guesses_types and KINDS[kind].typed:
-        pytest.skip("it guesses types from values, and has no schema yet")
     attack(entry, KINDS[kind], usual)
 
 

@@ -52,9 +52,6 @@ class Entry:
 
     through: tuple[str, ...]
     run: Callable[[], Any]
-    guesses_types: bool = (
-        False  # no schema can be given yet, so that odd values change types: attacked with other kinds
-    )
     slow: bool = False
 
 
@@ -102,9 +99,7 @@ _WORDS = {"kind": "word_lm", "embedding": 3, "cells": 3}
 _TEXT = {"vocabulary": "words.txt", "sentences": 3, "length": 6}
 
 
-def _train(
-    through: tuple[str, ...], *more: str, guesses_types: bool = True, slow: bool = False, **tables: Any
-) -> Entry:
+def _train(through: tuple[str, ...], *more: str, slow: bool = False, **tables: Any) -> Entry:
     """`blindsight train` with these tables of RUN.toml, and what is asked of its run afterwards."""
     config = _toml(**{"data": _DATA, "privacy": _PRIVACY} | tables)
 
@@ -112,7 +107,7 @@ def _train(
         Path("RUN.toml").write_text(config, encoding="utf-8")
         return _commands("train RUN.toml --out run --ledger ledger.db", *more)()
 
-    return Entry(("train run", *through), run, guesses_types=guesses_types, slow=slow)
+    return Entry(("train run", *through), run, slow=slow)
 
 
 def _tuned() -> Any:
@@ -290,7 +285,7 @@ ENTRIES: dict[str, Entry] = {
     ),
     "train rows": _train((), model=_ROWS),
     "train words": _train((), model=_WORDS, text=_TEXT),
-    "tune": Entry((), _tuned, guesses_types=True),
+    "tune": Entry((), _tuned),
     "audit": _train(("audit",), "audit run --references 10", model=_ROWS, audit={"one_run": 4, "directions": 4}),
     "contrast in Python": Entry(("contrast",), _contrast),
     "words in Python": Entry(("count_words", "discover_words"), _count_words),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["KINDS", "ODD", "PLAIN", "TOGETHER", "Kind", "neighbours", "write_public"]
+__all__ = ["KINDS", "ODD", "TOGETHER", "Kind", "neighbours", "write_public"]
 
 ODD = "c7"
 """The client that differs."""
@@ -30,7 +30,6 @@ class Kind:
     odd: tuple[str, ...]
     usual: tuple[str, ...] = (USUAL, USUAL)
     others: str | None = None
-    typed: bool = False  # a reader that guesses types from values would read the whole table otherwise
 
 
 def _instead(*changes: tuple[str, str]) -> tuple[str, ...]:
@@ -42,38 +41,32 @@ def _instead(*changes: tuple[str, str]) -> tuple[str, ...]:
     return (USUAL, row)
 
 
-def _typed(*rows: str) -> Kind:
-    return Kind(rows, typed=True)
-
-
 KINDS: dict[str, Kind] = {
     "one more row": Kind((USUAL, USUAL, USUAL.replace("31", "44"))),
-    "a fraction among whole numbers": _typed(*_instead((",31,", ",30.5,"))),
-    "no number": _typed(*_instead((",31,", ",n/a,"))),
-    "a huge number": _typed(*_instead((",31,", f",{2**31 + 1},"))),
-    "beyond all numbers": _typed(*_instead(("1200.5", "1e400"))),
-    "not a number": _typed(*_instead(("1200.5", "nan"))),
-    "infinite": _typed(*_instead(("1200.5", "-inf"))),
-    "a missing value": _typed(*_instead((",31,", ",,"))),
+    "a fraction among whole numbers": Kind(_instead((",31,", ",30.5,"))),
+    "no number": Kind(_instead((",31,", ",n/a,"))),
+    "a huge number": Kind(_instead((",31,", f",{2**31 + 1},"))),
+    "beyond all numbers": Kind(_instead(("1200.5", "1e400"))),
+    "not a number": Kind(_instead(("1200.5", "nan"))),
+    "infinite": Kind(_instead(("1200.5", "-inf"))),
+    "a missing value": Kind(_instead((",31,", ",,"))),
     "a new category": Kind(_instead(("north", "atlantis"))),
     "a new class": Kind(_instead(("yes", "perhaps"))),
     "a third side": Kind(_instead(("old", "ancient"))),
     "a rare word": Kind(_instead(("a cat", "the pneumonoultramicroscopic"))),
-    "strange letters": _typed(*_instead(("a cat here", "ein \udcff ßtrange ' word"))),
+    "strange letters": Kind(_instead(("a cat here", "ein \udcff ßtrange ' word"))),
     "a client in both arms": Kind(_instead(("north", "south"), ("old", "new"), ("yes", "no"))),
-    "a broken line": _typed(USUAL, "c7,31"),
-    "too many cells": _typed(USUAL, f"{USUAL},more,and more"),
-    "an empty client": _typed(USELESS),
-    "the only one with anything": Kind((USELESS,), others=USELESS, typed=True),
-    "the only one on both sides": Kind(_instead(("old", "new")), usual=(USELESS,), others=USELESS, typed=True),
+    "a broken line": Kind((USUAL, "c7,31")),
+    "too many cells": Kind((USUAL, f"{USUAL},more,and more")),
+    "an empty client": Kind((USELESS,)),
+    "the only one with anything": Kind((USELESS,), others=USELESS),
+    "the only one on both sides": Kind(_instead(("old", "new")), usual=(USELESS,), others=USELESS),
     "the only one with an unknown word": Kind((USUAL,), usual=(KNOWN_WORDS,), others=KNOWN_WORDS),
     "the only one with a sentence": Kind((USUAL,), usual=(ONE_WORD,), others=ONE_WORD),
 }
 
-TOGETHER = _typed(*dict.fromkeys(row for kind in KINDS.values() for row in kind.odd))
+TOGETHER = Kind(tuple(dict.fromkeys(row for kind in KINDS.values() for row in kind.odd)))
 """One client with all of it."""
-PLAIN = Kind(tuple(dict.fromkeys(row for kind in KINDS.values() if not kind.typed for row in kind.odd)))
-"""The same without what a reader that guesses types reads otherwise."""
 
 
 def neighbours(folder: Path, kind: Kind, *, odd: bool) -> Path:
