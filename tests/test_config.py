@@ -80,7 +80,9 @@ def another(hint: Any, default: Any) -> Any:
     if typing.get_origin(hint) is tuple:
         return {str: ["a", "b"], int: [7], float: [0.25]}[typing.get_args(hint)[0]]
     if typing.get_origin(hint) is dict:
-        return {"clients": 5, "fault": "invert:0.5", "fields": ["a"]}
+        return (
+            {"clients": 5, "fault": "invert:0.5", "fields": ["a"]} if Any in typing.get_args(hint) else {"age": "whole"}
+        )
     return {int: 7, float: 0.25, str: "other", bool: True}[hint]
 
 

@@ -136,11 +136,6 @@ def test_nobody_keeps_more_sentences_than_asked():
     [
         (people().replace({"words": people().columns["text"]}), ("a",), "names the field 'text', but people has words"),
         (people().replace({"text": np.arange(80)}), ("a",), "which is no text in people"),
-        (
-            Population({"text": np.array([], dtype=TEXT)}, sizes=[0] * 40, name="people"),
-            ("a",),
-            "nothing to learn from",
-        ),
     ],
 )
 def test_text_that_cannot_be_learned_from_is_one_sentence(tmp_path, ledger, population, vocabulary, says):
@@ -151,10 +146,18 @@ def test_text_that_cannot_be_learned_from_is_one_sentence(tmp_path, ledger, popu
     assert not ledger.entries("people")
 
 
-def test_a_char_model_without_unknown_words_is_one_sentence():
+def test_public_text_without_unknown_words_is_one_sentence():
     words = Vocabulary(("the", "cat", "sat", "ran", ".", "my", "own", "is", "word0"))
     with pytest.raises(InvalidInput, match="words that the vocabulary lacks"):
-        language.tokens_of(settings().text, "char_lm", people(1), words)
+        language.check_any("char_lm", language.tokens_of(settings().text, "char_lm", people(1), words))
+
+
+def test_that_no_client_has_a_sentence_is_no_reason_to_refuse(tmp_path, ledger):
+    """A refusal would tell it of all of them, and of the last one who has."""
+    (tmp_path / "words.txt").write_text("a", encoding="utf-8")
+    silent = Population({"text": np.array([], dtype=TEXT)}, sizes=[0] * 40, name="people")
+    asked = settings(text__vocabulary=str(tmp_path / "words.txt"))
+    assert jobs.run_training(asked, out=tmp_path / "run", ledger=ledger, population=silent).rounds == 1
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ import pytest
 from blindsight import config
 from blindsight.data.population import GeneratedPopulation, Population
 from blindsight.errors import InvalidInput, PrivacyError
-from blindsight.jobs import language, tune
-from blindsight.jobs import train as jobs
+from blindsight.jobs import language, tables, tune
+from blindsight.jobs.run_data import with_listed_classes
+from blindsight.jobs.train import Task, make_privacy
+from blindsight.privacy import Privacy
 
 RUN: dict[str, Any] = {
     "name": "tiny",
@@ -51,7 +53,7 @@ def quick_compilation():
 @pytest.fixture(autouse=True)
 def unread(monkeypatch, tmp_path):
     """Private clients that cannot be read, and a ledger that must not come to be."""
-    for module in (tune, language, jobs):
+    for module in (tables, language):
         monkeypatch.setattr(module, "source", private)
     monkeypatch.setenv("BLINDSIGHT_LEDGER", str(tmp_path / "ledger.db"))
     monkeypatch.chdir(tmp_path)
@@ -102,7 +104,7 @@ def test_noise_that_follows_from_epsilon_is_solved_for_as_many_clients_as_will_t
     promise = {"cohort": 200, "rounds": 3, "epsilon": 3.0, "delta": 1e-3, "clip": 0.5, "participation": "full"}
     asked = settings(privacy=promise, tune=one)
     (counted,) = used(monkeypatch, asked)
-    expected = jobs.make_privacy(asked, 800, 6).noise_multiplier  # of 1,000 a fifth is held out
+    expected = make_privacy(asked, 800, 6).noise_multiplier  # of 1,000 a fifth is held out
     assert expected is not None
     assert counted.noise_multiplier == pytest.approx(expected * 10 / 200, rel=1e-3)
 
@@ -153,3 +155,27 @@ def test_the_command_prints_a_table_or_json_and_trains_nothing(monkeypatch, tmp_
     assert "no privacy was spent" in out
     assert "run.tuned.toml" in out.replace("\n", "")
     assert sorted(path.name for path in Path(tmp_path).iterdir()) == ["run.toml", "run.tuned.toml"]  # no run was begun
+
+
+@pytest.mark.parametrize("unit", ["client", "example"])
+def test_of_a_private_table_the_number_of_places_is_read_and_nothing_else(tmp_path, monkeypatch, unit):
+    counts, noise = list[int](), Privacy(population=9, cohort=1, rounds=1, noise_multiplier=2.0)
+    monkeypatch.setattr(tune, "make_privacy", lambda config, count, *_, **__: counts.append(count) or noise)
+    asked = {"data": {"population": "private.csv", "options": {"client": "who"}, "held_out": 0.0}}
+    asked |= {"privacy": {"cohort": 2, "rounds": 1, "epsilon": 1.0, "delta": 1e-3, "unit": unit}}
+    for odd in ("c,1,0", "c,n/a,0", 'c,"1,0', "c,1e400,1.5", "c"):
+        (tmp_path / "private.csv").write_text(f"who,x,label\na,1,0\n{odd}\nb,2,1\nb,3,1\n", encoding="utf-8")
+        assert tune._noise_of_the_run(settings(**asked), Task(public(), public(), None, {})) == 2.0
+    assert counts == [{"client": 3, "example": 4}[unit]] * 5
+
+
+def test_a_public_table_is_read_as_the_runs_own_is(tmp_path):
+    types = {"region": "category:north,south", "label": "category:no,yes"}
+    about = {"population": "private.csv", "options": {"client": "who"}, "types": types}
+    (tmp_path / "public.csv").write_text("who,region,label\na,south,yes\nb,atlantis,no\nc,north,no\n", encoding="utf-8")
+    asked = with_listed_classes(settings(data=about, model={"kind": "logistic", "inputs": "region"}))
+    found = tune._public(asked, "public.csv")
+    assert found.sizes.tolist() == [1, 0, 1]
+    assert found.columns["region"].tolist() == [1, 0]
+    assert found.classes == {"region": ("north", "south"), "label": ("no", "yes")}
+    assert asked.model.classes == ("no", "yes")

@@ -56,6 +56,8 @@ def stopping(after: int):
     inner, asked = Simulation(child.population()), [0]
 
     class Dying:
+        fingerprint = inner.fingerprint
+
         def cohort(self, clients, **settings):
             asked[0] += 1
             if asked[0] > after:
@@ -81,6 +83,43 @@ def test_a_reproducible_run_is_the_same_bit_for_bit(tmp_path: Path):
     first, second, other = (begin(tmp_path / name, seed=seed) for name, seed in (("a", 7), ("b", 7), ("c", 8)))
     assert np.array_equal(first.model, second.model)
     assert not np.array_equal(first.model, other.model)
+
+
+def keys_of(folder: Path, people: Any = None, rounds: int = 2, start: float = 0.0, **more: Any) -> list[bytes]:
+    """The keys that the noise of each round comes from, in a run that learns nothing."""
+    everyone: dict[str, Any] = {"participation": "full", "cohort": 12}  # whose epsilon is quickly found
+    chosen, drawn = child.privacy(rounds, **everyone | more.get("privacy", {})), list[bytes]()
+    inner = child.algorithm(chosen)
+
+    def step(state: Any, cohort: Any, *, key: keys.Key) -> Any:
+        drawn.append(key.secret)
+        return state, inner.event
+
+    begin = lambda: inner.init()._replace(params=np.full(4, start, np.float32))  # noqa: E731
+    backend = Simulation(people or child.population(), dropout=more.get("dropout", 0.0))
+    about: dict[str, Any] = {"population": more.get("name", "people"), "delta": 1e-5, "key": keys.reproducible(7)}
+    about |= {"run": runs.begin(folder, "run", more.get("settings", {})), "ledger": Ledger(folder / "ledger.db")}
+    train(dataclasses.replace(inner, step=step, init=begin), backend, chosen, **about)
+    return drawn
+
+
+def test_one_reproducible_key_draws_other_noise_for_other_data_and_other_settings(tmp_path: Path):
+    """Two sums with the same noise would give their difference away."""
+    one = keys_of(tmp_path / "one")
+    assert keys_of(tmp_path / "same") == one
+    assert keys_of(tmp_path / "more rounds", rounds=3)[:2] == one
+    x = child.population().columns["x"].copy()
+    x[-1, -1] += 1e-6
+    others: list[dict[str, Any]] = [{"people": child.population().replace({"x": x})}, {"privacy": {"clip": 0.25}}]
+    others += [
+        {"privacy": {"participation": "poisson", "cohort": 5}},
+        {"start": 1e-6},
+        {"dropout": 0.5},
+        {"settings": {"learning_rate": 0.3}},
+        {"name": "others"},
+    ]
+    every = [one, *(keys_of(tmp_path / str(number), **other) for number, other in enumerate(others))]
+    assert len({key for drawn in every for key in drawn}) == 2 * len(every)
 
 
 def test_a_secret_run_never_repeats(tmp_path: Path):

@@ -15,6 +15,7 @@ from rich.table import Table
 from blindsight import participation
 from blindsight.accounting import accountants, planning
 from blindsight.accounting.as_published import fixed_size_epsilon
+from blindsight.accounting.assumptions import NO_CLAIM, OTHERS_INDEPENDENT
 from blindsight.accounting.events import Composed, Event, Gaussian, Relation, Unit
 from blindsight.accounting.guarantee import Guarantee, certify, round_down, round_up
 from blindsight.errors import InvalidInput
@@ -25,10 +26,7 @@ __all__ = ["Plan", "Privacy", "plan"]
 ParticipationName = Literal["poisson", "fixed", "full", "unproven"]
 _NAMES: tuple[ParticipationName, ...] = ("poisson", "fixed", "full", "unproven")
 _UNCLIPPED = 2.0**60  # a bound that no sensible update reaches
-_NO_CLAIM = (
-    "the server claims nothing about how clients come to take part, except the limit per client",
-    "who else takes part does not depend on whether a client is there",
-)
+_NO_CLAIM = (NO_CLAIM, OTHERS_INDEPENDENT)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

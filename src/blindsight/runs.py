@@ -74,6 +74,10 @@ class Run:
         except ValueError as error:
             raise InvalidInput(f"{self.path / file} is not JSON: it was edited by hand or damaged") from error
 
+    def settings(self, *, less: tuple[str, ...] = ()) -> Any:
+        """The settings that the run began with, less the one that `less` leads to, such as ("privacy", "rounds")."""
+        return _without(self.read("run.json").get("settings"), less)
+
     def rows(self, file: str) -> list[dict[str, Any]]:
         """The lines of a `.jsonl` file; a last line cut off by a crash is left out."""
         try:
@@ -106,6 +110,16 @@ class Run:
                     f"another process is at work in {self.path}: wait for it, or choose another folder"
                 ) from None
             yield
+
+    @contextlib.contextmanager
+    def taken_back_if_refused(self, has_released: Callable[[], bool]) -> Generator[None]:
+        """A run that is refused before anything is released was never begun: what is asked there next may differ."""
+        try:
+            yield
+        except BlindsightError:
+            if not has_released():
+                (self.path / "run.json").unlink(missing_ok=True)
+            raise
 
 
 def write_whole(path: str | Path, text: str) -> Path:

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from blindsight import __version__, checkpoints
+from blindsight.accounting.assumptions import KEPT_SECRET
 from blindsight.accounting.bayesian import BayesianDiagnostic
 from blindsight.accounting.composition import Split
 from blindsight.accounting.events import Event, to_json
@@ -37,9 +38,6 @@ from blindsight.runs import Run
 __all__ = ["Trained", "machine", "train"]
 
 _SECRET = "secret"  # a folder in the run's
-_KEPT_SECRET = (
-    "the run's folder 'secret', which counts every client's rounds to keep the limit, is seen by nobody but the server"
-)
 
 Evaluate = Callable[[Any], dict[str, float]]
 """A model to numbers about it, read off data without noise: they are kept as `simulation_only`."""
@@ -94,9 +92,10 @@ def train(
     **Guarantee**: `Trained.guarantee` holds for the model, for `metrics.jsonl` less what is marked `simulation_only`,
     and for every checkpoint, provided that the run was not repeated with another ledger. Nothing in the run's folder
     says who took part, except where participation is unproven: there each client's rounds are counted in `secret/`, and
-    the guarantee says that nobody may see it. A reproducible run must be
-    resumed with the data, model and optimisers that it began with: the noise of the rounds it repeats is the same, and
-    two different sums under one noise give their difference away. (`jobs` sees to it: a run's settings are compared.)
+    the guarantee says that nobody may see it. A reproducible key is bound to the data, the initial state, the privacy
+    and the settings in the run's `run.json`: with any of them changed the noise is another. What no one can see, such
+    as a learning rate inside an optimiser, belongs into these settings, `runs.begin(folder, name, settings)`. Two
+    different sums under one noise would give their difference away.
     With `split` and `arm` only clients of that arm may contribute anything but zeros: arms are paid for in parallel.
     What was released `before` about the same clients, and paid for, is within the guarantee, which says in words what
     else it rests on, `assumptions`.
@@ -157,11 +156,12 @@ class _Loop:
         assumptions: tuple[str, ...],
     ) -> None:
         self.where, self.before = where, before
-        self.assumptions = assumptions + ((_KEPT_SECRET,) if isinstance(privacy.sampling, Unproven) else ())
+        self.assumptions = assumptions + ((KEPT_SECRET,) if isinstance(privacy.sampling, Unproven) else ())
         self.algorithm, self.backend, self.privacy = algorithm, backend, privacy
-        self.population, self.delta, self.key, self.run, self.ledger = population, delta, key, run, ledger
+        self.population, self.delta, self.run, self.ledger = population, delta, run, ledger
         self.sampling = privacy.sampling
         self.state = algorithm.init()
+        self.key = key.bound_to(self._facts)
         self.participated = np.zeros(privacy.population if isinstance(self.sampling, Unproven) else 0, np.int32)
         self.round = 0
         self.rows: list[dict[str, Any]] = []
@@ -171,7 +171,22 @@ class _Loop:
         self.head = ""
         self.run_id = f"{run.path.name} {run.read('run.json')['id']} on {machine()}"
         if key.is_reproducible:  # another key draws other noise, which is to be paid for anew
-            self.run_id += f", key {key.derive('name').secret.hex()[:16]}"
+            self.run_id += f", key {self.key.derive('name').secret.hex()[:16]}"
+
+    def _facts(self) -> dict[str, Any]:
+        """All that can be seen of what decides a round's sum; `self.state` is still the one that training begins with.
+
+        The number of rounds may grow, and no round's sum depends on it.
+        """
+        return {
+            "data": getattr(self.backend, "fingerprint", None),  # a simulation knows its data
+            "population": names_of(self.population),
+            "state": [np.asarray(leaf) for leaf in jax.tree.leaves(self.state)],
+            "event": to_json(self.algorithm.event),
+            "privacy": dataclasses.replace(self.privacy, rounds=1),
+            "settings": self.run.settings(less=("privacy", "rounds")),
+            "arm": self.where["arm"],
+        }
 
     @property
     def event(self) -> Event:

@@ -40,7 +40,7 @@ noises = st.floats(0, 1e300)
 rates = st.floats(0, 1)
 counts = st.integers(1, 10**12)
 elementary = st.one_of(
-    st.builds(Gaussian, noises, st.floats(0, 1, exclude_max=True), st.booleans()),
+    st.builds(Gaussian, noises, st.floats(0, 1, exclude_max=True), st.booleans(), st.booleans()),
     st.builds(Laplace, noises, st.booleans(), st.booleans()),
     st.builds(RandomizedResponse, noises, st.integers(2, 10**6)),
     st.builds(PureDP, noises, st.sampled_from(Relation)),
@@ -61,7 +61,7 @@ nested = st.recursive(
 )
 
 EVERY_KIND: list[Event] = [
-    Gaussian(1.5, kl_slack=1e-9, reproducible=True),
+    Gaussian(1.5, kl_slack=1e-9, reproducible=True, partly_float=True),
     Laplace(2.0, discrete=True, reproducible=True),
     RandomizedResponse(1.0, 4),
     PureDP(0.5, Relation.REPLACE),
@@ -97,6 +97,11 @@ def test_every_kind_is_read_back(event: Event):
     assert from_json(text) == event
     assert json.loads(text)["name"] == event.name
     assert set(json.loads(text)) == {"name", *(field.name for field in dataclasses.fields(event))}
+
+
+def test_events_of_older_ledgers_keep_their_text():
+    """A run that goes on finds what it has paid for by this text."""
+    assert to_json(Gaussian(1.0)) == '{"kl_slack":0.0,"name":"gaussian","noise_multiplier":1.0,"reproducible":false}'
 
 
 @laws
@@ -324,6 +329,7 @@ BAD_FIELDS: list[tuple[type[Event], dict[str, Any], str, list[Any]]] = [
     (Gaussian, {"noise_multiplier": 1.0}, "noise_multiplier", [*BAD_REALS, math.inf]),
     (Gaussian, {"noise_multiplier": 1.0}, "kl_slack", [*BAD_REALS, math.inf, 1.0, 2.0]),
     (Gaussian, {"noise_multiplier": 1.0}, "reproducible", [1, 0, None, "yes"]),
+    (Gaussian, {"noise_multiplier": 1.0}, "partly_float", [1, 0, None, "yes"]),
     (Laplace, {"noise_multiplier": 1.0}, "noise_multiplier", [*BAD_REALS, math.inf]),
     (Laplace, {"noise_multiplier": 1.0}, "discrete", [1, 0, None, "yes"]),
     (Laplace, {"noise_multiplier": 1.0}, "reproducible", [1, 0, None, "yes"]),

@@ -114,4 +114,4 @@ def no_data() -> tuple[np.ndarray, np.ndarray]:
 
 def other_labels() -> tuple[np.ndarray, np.ndarray]:
     rows, labels = blobs(0)
-    return rows, labels + 5
+    return rows, labels / 2

@@ -279,6 +279,7 @@ class Dying:
 
     def __init__(self, inner: Simulation, after: int) -> None:
         self.inner, self.left = inner, after
+        self.fingerprint = inner.fingerprint
 
     def cohort(self, clients, **settings):
         self.left -= 1

@@ -6,11 +6,13 @@ import importlib.util
 import itertools
 import json
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from leaving import blind, files
 from safetensors import safe_open
 
 from blindsight import checkpoints, keys, participation, runs, training
@@ -33,6 +35,12 @@ RULES: dict[str, Any] = {
 FEW, MANY = np.array([1, 2]), np.array([0, 3, 4, 5, 7, 11])
 
 
+@pytest.fixture(autouse=True)
+def without_chance() -> Iterator[None]:
+    with blind():
+        yield
+
+
 def run_of(
     folder: Path, cohort: np.ndarray, rule: str, monkeypatch: pytest.MonkeyPatch, rounds: int = 6
 ) -> list[float]:
@@ -53,34 +61,6 @@ def run_of(
     about |= {"run": runs.begin(folder / "run", "run", {}), "ledger": Ledger(folder / "ledger.db"), "progress": True}
     training.train(blind, Simulation(child.population()), chosen, **about)
     return speeds
-
-
-def public(value: Any) -> Any:
-    """What is left of a file's JSON without what is marked, and without what every run has of its own."""
-    if isinstance(value, dict):
-        own = ("simulation_only", "id", "began", "run", "ledger")
-        return {name: public(item) for name, item in value.items() if name not in own}
-    return [public(item) for item in value] if isinstance(value, list) else value
-
-
-def files(folder: Path) -> dict[str, Any]:
-    """Every file of a run that is not marked secret, as what can be read off it."""
-    found: dict[str, Any] = {}
-    for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
-        if path.is_dir() or name.startswith("secret/"):
-            continue
-        if path.suffix == ".safetensors":
-            with safe_open(path, framework="numpy") as file:
-                found[name] = {key: file.get_tensor(key).tolist() for key in file.keys()}  # noqa: SIM118
-                found[f"{name} facts"] = public(json.loads(file.metadata()["facts"]))
-        elif path.suffix == ".jsonl":
-            found[name] = [public(json.loads(line)) for line in path.read_text().splitlines()]
-        elif path.suffix == ".json":
-            found[name] = public(json.loads(path.read_text()))
-        else:
-            found[name] = None
-    return found
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -1,5 +1,6 @@
 """Populations against a naive twin: a list of clients, each a dict of lists."""
 
+import functools
 import io
 import json
 import string
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from blindsight.data import faults
 from blindsight.data.embedded import embedded
 from blindsight.data.population import GeneratedPopulation, Population, as_text, open_population, ranges
 from blindsight.errors import BlindsightError, InvalidInput
@@ -302,3 +304,37 @@ def test_a_fingerprint_tells_other_clients_other_examples_and_other_fields_apart
     assert len({one().fingerprint, *found}) == 1 + len(found)
     drawn = [embedded("digits").fingerprint, *(embedded("forum", clients=20, seed=s).fingerprint for s in (0, 0, 1))]
     assert drawn[1] == drawn[2] != drawn[3]
+
+
+def drawn_with(*, odd: int | None = None, clients: int = 300, recipe: Any = None) -> GeneratedPopulation:
+    """Clients who have their own numbers; `odd` has another one."""
+
+    def draw(some: np.ndarray) -> dict[str, np.ndarray]:
+        return {"x": np.where(some == odd, -1, some)}
+
+    return GeneratedPopulation(draw, sizes=np.ones(clients, np.int64), name="drawn", recipe=recipe)
+
+
+@pytest.mark.parametrize("odd", [0, 99, 100, 299])
+def test_a_generated_population_is_known_by_every_client(odd):
+    one = drawn_with()
+    assert one.fingerprint == drawn_with().fingerprint
+    assert one.fingerprint != drawn_with(odd=odd).fingerprint
+    assert one.fingerprint == Population(one.columns, sizes=one.sizes, name="the same, drawn").fingerprint
+
+
+def test_a_large_population_is_known_by_its_recipe_wherever_two_of_them_differ():
+    """Without drawing more than a hundred of its clients; who is the same has the same fingerprint."""
+    made = functools.partial(embedded, "forum", examples=(3, 4))
+    forum = made(clients=300)
+    others = [made(clients=300, seed=1), made(clients=301), forum.select(np.arange(1, 300))]
+    others += [forum.select([*range(100), *range(200, 300)]), forum.select([*range(100), *range(199, 299)])]
+    others += [faults.apply(forum, fault) for fault in ("case:0.01", "case:0.02", "truncation:0.01:by=example")]
+    others += [faults.apply(forum, "case:0.01", seed=1)]
+    found = [some.fingerprint for some in others]
+    assert len({forum.fingerprint, *found}) == 1 + len(found)
+    assert made(clients=400).select(np.arange(300)).fingerprint == forum.fingerprint
+    assert forum.select(np.arange(250)).select(np.arange(200)).fingerprint == made(clients=200).fingerprint
+    one, same = (drawn_with(recipe=["numbers", 7], odd=odd) for odd in (None, 299))  # the recipe is what is believed
+    other, code = drawn_with(recipe=["numbers", 8]), drawn_with(recipe=["numbers", 7], odd=3)
+    assert one.fingerprint == same.fingerprint not in (other.fingerprint, code.fingerprint)

@@ -116,6 +116,54 @@ def test_one_clients_fraction_makes_nobody_elses_number_another_kind(tmp_path: P
     assert [kinds[0][name][0].kind for name in ("age", "pay")] == ["i", "f"]
 
 
+USUAL = [
+    'a,1,"north, or so"',
+    'b,2,"he said ""so"""',
+    'd,3,"two\nlines"',
+    "a,4,5 feet",
+    'd,5,""',
+    'e,6,""""',
+    "f,7,last",
+]
+HALVES = st.text(st.sampled_from("\",a '\\"), max_size=8)
+
+
+def notes_of(folder: Path, lines: list[str]) -> dict[str, list[str]]:
+    (folder / "t.csv").write_text("\n".join(["who,age,note", *lines, ""]), encoding="utf-8")
+    found = private_table(folder / "t.csv", client="who", fields={"age": Field("whole"), "note": Field("text")})
+    return {who: found[who]["note"].tolist() for who in found.ids.tolist()}
+
+
+@given(HALVES, HALVES, st.integers(0, len(USUAL)))
+def test_one_clients_quotation_marks_remove_nobody_elses_rows(tmp_path_factory, age, note, place):
+    folder = tmp_path_factory.mktemp("table")
+    calm, odd = (notes_of(folder, [*USUAL[:place], line, *USUAL[place:]]) for line in ("c,5,fine", f"c,{age},{note}"))
+    assert set(odd) == set(calm) == set("abcdef")
+    assert {who: notes for who, notes in odd.items() if who != "c"} == {
+        who: notes for who, notes in calm.items() if who != "c"
+    }
+    assert calm["d"] == ["two\nlines", ""]
+    assert calm["e"] == ['"']
+
+
+@pytest.mark.parametrize(
+    ("lines", "whose"),
+    [
+        (['c,5,"open', "more of it", 'and "more', "a,1,x"], ["c", "a"]),  # what goes on is nobody's row
+        (['"c,5,open', "a,1,x"], ["c", "a"]),
+        (['c,"5,open', 'b,2,"two', 'lines"', "a,1,x"], ["c", "b", "a"]),
+        (['c,5,"open'], ["c"]),
+        (['c,5,"open', 'e,6,"open', 'f,"7,open', "a,1,x"], ["c", "e", "f", "a"]),
+        (['c,5,"open', '"', "a,1,x"], ["c", "a"]),
+    ],
+)
+def test_a_record_that_is_not_closed_ends_with_its_line(tmp_path: Path, lines, whose):
+    found = notes_of(tmp_path, lines)
+    assert sorted(found) == sorted(whose)
+    assert found.get("a", ["x"]) == ["x"]
+    assert found.get("b", ["two\nlines"]) == ["two\nlines"]
+
+
 def test_a_file_whose_writer_chose_another_type_for_one_value_is_read_alike(tmp_path: Path):
     """Pandas writes a column of whole numbers as fractions because of one gap, and as text because of one word."""
     columns: list[Any] = [[1, 2, 3], [1.0, 2.0, None], ["1", "2", "n/a"]]

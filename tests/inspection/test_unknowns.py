@@ -107,8 +107,9 @@ def test_a_spent_budget_refuses_the_round_and_nothing_is_released(tmp_path):
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.set_budget("phones", epsilon=1.0, delta=1e-6)
     with pytest.raises(BudgetExceeded):
-        ask(tmp_path, ledger=ledger)
+        ask(tmp_path, ledger=ledger, clients=60)
     assert not (tmp_path / "run" / "report.json").exists()
+    assert ask(tmp_path, ledger=ledger, clients=60, epsilon=0.9).guarantee.epsilon <= 0.9  # corrected
 
 
 class Untrained(NamedTuple):
@@ -116,6 +117,18 @@ class Untrained(NamedTuple):
 
     model: Any
     rounds: int
+
+
+def test_a_budget_that_ends_while_models_are_trained_refuses_the_promise_and_keeps_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(unknown_models, "solve_noise", lambda event, **promise: 2.0)
+    monkeypatch.setattr(
+        unknown_models, "train", lambda algorithm, backend, privacy, **_: Untrained(None, privacy.rounds - 1)
+    )
+    with pytest.raises(BudgetExceeded, match="ended after 0 of 1 rounds") as refused:
+        ask(tmp_path, clients=30, train=TINY)
+    assert refused.value.exit_code == 3
+    with pytest.raises(InvalidInput, match="other settings"):  # one release was made there
+        ask(tmp_path, clients=30, train=TINY, epsilon=4.0)
 
 
 @pytest.mark.slow

@@ -15,8 +15,9 @@ from scipy import special, stats
 
 from blindsight import keys, trees
 from blindsight.accounting import events
+from blindsight.accounting.guarantee import certify
 from blindsight.errors import InvalidInput, RelationMismatch, UnboundedContribution
-from blindsight.mechanisms.gaussian import GaussianMechanism, _normal, gaussian
+from blindsight.mechanisms.gaussian import GaussianMechanism, _normal, gaussian, joint
 from blindsight.mechanisms.noise import AdditiveNoise
 from blindsight.trees import BoundedSum
 
@@ -344,3 +345,16 @@ def test_float_noise_is_box_and_muller_of_96_bits(monkeypatch):
     radius = np.sqrt(-2 * np.log(np.minimum(1, (high + (low + 0.5) / 2**32) / 2**32)))
     expected = radius * np.cos(2 * math.pi * turn / 2**32)
     assert from_bits(monkeypatch, *columns) == pytest.approx(expected, abs=1e-3)
+
+
+# Several releases as one.
+
+
+@pytest.mark.parametrize("samplers", list(itertools.product(["exact", "float"], repeat=3)))
+def test_releases_that_are_one_rest_on_all_that_each_of_them_rests_on(samplers):
+    parts = [gaussian(4.0 + number, sampler=sampler).event_for(10) for number, sampler in enumerate(samplers)]
+    parts[0] = dataclasses.replace(parts[0], reproducible=samplers[-1] == "float")
+    every = {words for part in parts for words in certify(part, delta=1e-6).assumptions}
+    for together in (joint(*parts), joint(parts[0], joint(*parts[1:])), joint(joint(*parts[:2]), parts[2])):
+        assert set(certify(together, delta=1e-6).assumptions) == every
+        assert events.from_json(events.to_json(together)) == together

@@ -23,6 +23,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Self
 
 from blindsight.accounting import accountants
+from blindsight.accounting import assumptions as words
 from blindsight.accounting.events import Composed, Event, Relation, Repeated, Unit, flatten, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, certify
 from blindsight.errors import InvalidInput, PrivacyError, RelationMismatch, UnknownEvent
@@ -122,11 +123,11 @@ def certified(shares: Sequence[Share], delta: float) -> Guarantee:
     """The guarantee for everything in `shares`, at `delta`: that of the client in the costliest arms."""
     unit, relation = _unit_and_relation(shares)
     assumptions = [
-        f"no client is in two arms of the split {split.name!r} ({split.rule})"
+        words.DISJOINT_ARMS.format(split=repr(split.name), rule=split.rule)
         for split in map(Split.from_json, dict.fromkeys(share.split for share in shares if is_parallel(share)))
     ]
     if sum(share.times for share in shares) > 1:
-        assumptions.append("which releases were made, and with how much noise, was not decided by earlier results")
+        assumptions.append(words.PLANNED)
     with _computable():
         every = [
             certify(_event(world), delta=delta, unit=unit, relation=relation, assumptions=tuple(assumptions))

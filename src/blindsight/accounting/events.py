@@ -86,7 +86,8 @@ class Gaussian(Event):
     A `kl_slack` above zero says that the noise was discrete Gaussian, on a grid of 2^12 to 2^24 steps per scale s, and
     is the sum of 1/(320 s^4) over the numbers released: it bounds the Kullback-Leibler divergence between the noise
     really drawn and a post-processing of the ideal continuous Gaussian (`mechanisms.gaussian`), and by it `slack` finds
-    what that costs. It is zero for the `float` sampler, which claims the ideal.
+    what that costs. It is zero for the `float` sampler, which claims the ideal; where only some of the numbers released
+    have such noise, the rest has its slack and the event is `partly_float`.
     `reproducible` noise can be drawn again, and subtracted, by whoever knows the seed; the guarantee says so.
     """
 
@@ -94,12 +95,19 @@ class Gaussian(Event):
     noise_multiplier: float
     kl_slack: float = 0.0
     reproducible: bool = False
+    partly_float: bool = False
 
     def __post_init__(self) -> None:
         _real(self, "noise_multiplier")
         _real(self, "kl_slack")
         _require(self.kl_slack < 1, self, "kl_slack", "in [0, 1)")
         _flag(self, "reproducible")
+        _flag(self, "partly_float")
+
+    @property
+    def is_ideal(self) -> bool:
+        """Whether some of the noise is claimed to be ideal, which floating point cannot prove."""
+        return self.kl_slack == 0 or self.partly_float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,8 +242,8 @@ def flatten(event: Event) -> Counter[Event]:
 
     Counting happens here and nowhere else, so that no accountant can forget a count.
 
-    >>> flatten(Composed((Gaussian(1.0), Repeated(Repeated(Gaussian(1.0), 3), 2))))
-    Counter({Gaussian(noise_multiplier=1.0, kl_slack=0.0, reproducible=False): 7})
+    >>> flatten(Composed((Laplace(1.0), Repeated(Repeated(Laplace(1.0), 3), 2))))
+    Counter({Laplace(noise_multiplier=1.0, discrete=False, reproducible=False): 7})
     """
     if isinstance(event, Repeated):
         return Counter({leaf: n * event.count for leaf, n in flatten(event.event).items() if event.count})
@@ -248,6 +256,7 @@ def flatten(event: Event) -> Counter[Event]:
 
 
 _DEEPEST = 50  # levels of events in events; far more than any run needs, far less than Python's stack
+_SAID_IF_TRUE = ("partly_float",)  # older ledgers do not have it, and their events keep their text
 _BY_NAME: Mapping[str, Callable[..., Event]] = {
     kind.name: kind
     for kind in (
@@ -294,6 +303,8 @@ def _encode(event: Event, depth: int) -> dict[str, Any]:
     fields: dict[str, Any] = {"name": event.name}
     for field in dataclasses.fields(event):
         value = getattr(event, field.name)
+        if field.name in _SAID_IF_TRUE and not value:
+            continue
         if isinstance(value, Event):
             value = _encode(value, depth - 1)
         elif isinstance(value, tuple):

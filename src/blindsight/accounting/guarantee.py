@@ -7,6 +7,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
 from blindsight.accounting import accountants
+from blindsight.accounting import assumptions as words
 from blindsight.accounting.events import (
     Event,
     FixedSize,
@@ -120,11 +121,7 @@ def certify(
     derived = [sentence for leaf in leaves for sentence in _assumptions(leaf, unit)]
     if bound.epsilon < math.inf:
         whose = Unit.CLIENT if unit is Unit.FEATURE else unit
-        derived.append(
-            f"the number of {whose}s is public: it is not hidden, and sums may be divided by what follows from it; a "
-            f"{whose} that is left out leaves an empty place"
-        )
-        derived.append(f"every {whose}'s contribution was clipped to its bound before it left the {whose}'s side")
+        derived += [words.NUMBER_PUBLIC.format(unit=whose), words.CLIPPED.format(unit=whose)]
     return Guarantee(
         epsilon=bound.epsilon,
         delta=delta,
@@ -151,19 +148,16 @@ def _participation(leaf: Event) -> str:
 def _assumptions(leaf: Event, unit: Unit) -> list[str]:
     found: list[str] = []
     if isinstance(leaf, Poisson | TruncatedPoisson):
-        found.append(f"each {unit} took part in each round by its own secret coin, with the stated probability or less")
+        found.append(words.COIN.format(unit=unit))
     if isinstance(leaf, FixedSize):
-        found.append("every cohort was drawn uniformly, in secret, at exact size")
+        found.append(words.FIXED_SIZE)
     noise = leaf.event if isinstance(leaf, Poisson | TruncatedPoisson | FixedSize) else leaf
-    if (isinstance(noise, Gaussian) and noise.kl_slack == 0) or (isinstance(noise, Laplace) and not noise.discrete):
-        found.append("the noise is ideal: computer arithmetic on it is exact, as only the `exact` sampler ensures")
+    if (isinstance(noise, Gaussian) and noise.is_ideal) or (isinstance(noise, Laplace) and not noise.discrete):
+        found.append(words.IDEAL_NOISE)
     if isinstance(noise, Gaussian | Laplace) and noise.reproducible:
-        found.append(
-            "nobody who sees a release knows the seed of this reproducible run, which gives the noise away, and "
-            "nothing else was released with it, for equal noise cancels out"
-        )
+        found.append(words.SEED)
     if isinstance(noise, RandomizedResponse):
-        found.append(f"each {unit} randomises its own answer, and nobody sees the answer before that")
+        found.append(words.RANDOMISED.format(unit=unit))
     return found
 
 

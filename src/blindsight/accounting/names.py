@@ -52,9 +52,13 @@ class _Population(Protocol):
 
 
 def known_as(population: _Population, name: str | None = None) -> Known:
-    """The population's own name or another that it goes by in the ledger, with the fingerprint of its data."""
+    """The population's own name or another that it goes by in the ledger, with the fingerprint of its data.
+
+    A fingerprint that comes with the name is of the whole table, and stands alone: whether what a question reads of it
+    is new to the ledger would tell whether all rows fitted the question before.
+    """
     given = name.data if isinstance(name, Known) else ()
-    return Known(name or population.name, *given, population.content)
+    return Known(name or population.name, *(given or (population.content,)))
 
 
 def names_of(population: Payers) -> tuple[str, ...]:

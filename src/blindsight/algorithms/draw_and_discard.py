@@ -163,6 +163,7 @@ def guarantee(
     p weights together cost up to p times as much, and that is what `unit="model"` then says about a task whose noise
     is by feature. A `delta` > 0 may give a smaller epsilon for many updates.
     """
+    from blindsight.accounting.assumptions import LOCAL_NOISE, ONE_WEIGHT, TAKES_PART
     from blindsight.accounting.guarantee import Guarantee, certify
 
     count = task.participations if participations is None else participations
@@ -173,11 +174,9 @@ def guarantee(
     allowed = task.delta if delta is None else delta
     words = f"local, {count:,} update{'' if count == 1 else 's'} of {task.weights:,} weights by one client"
     named = events.Unit.CLIENT if asked == "model" else events.Unit.FEATURE
-    assumptions = ["that a client takes part, and when, is not hidden", "noise is drawn exactly, on the client"]
+    assumptions = [TAKES_PART, LOCAL_NOISE]
     if asked == "feature":
-        assumptions.append(
-            f"an observer looks at one weight only: all {task.weights:,} together cost up to that many times as much"
-        )
+        assumptions.append(ONE_WEIGHT.format(weights=f"{task.weights:,}"))
     if not allowed and task.noise == "gaussian":
         raise InvalidInput("Gaussian noise has no pure epsilon: ask at a delta > 0")
     if not allowed and task.noise == "laplace":

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from blindsight.accounting.assumptions import COUNTED, PARTIES_APART, PARTIES_STEADY, PARTIES_TOLD
 from blindsight.accounting.events import Gaussian, Unit, to_json
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.accounting.planning import solve_noise
@@ -36,14 +37,6 @@ from blindsight.mechanisms.noise import Sampler
 from blindsight.mechanisms.release import marked
 
 __all__ = ["Aggregated", "NoisyVotes", "aggregate", "majority", "share_noise"]
-
-_APART = "no example lies with two parties"
-_STEADY = "whether and when a party answers does not depend on its examples"
-_TOLD = "every party writes down and tells all that it releases"
-_COUNTED = (
-    "whoever adds up the votes adds the noise that was said and keeps each party's to themselves: a trusted counter, "
-    "or secure aggregation"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +156,7 @@ def aggregate(
         )
     progress(f"training on {int(clear.sum()):,} samples")
     model = _trained(train, questions[clear], labels[clear])
-    assumed = (_APART, _STEADY, _TOLD, *((_COUNTED,) if isinstance(votes, NoisyVotes) else ()))
+    assumed = (PARTIES_APART, PARTIES_STEADY, PARTIES_TOLD, *((COUNTED,) if isinstance(votes, NoisyVotes) else ()))
     guarantee = _worst(list(table.spent.values()), assumed)
     return Aggregated(model, guarantee, questions[clear], labels[clear], len(questions), table.spent, table.failures)
 

@@ -23,7 +23,7 @@ from blindsight import trees
 from blindsight.backends import Backend, ClientUpdate, Cohort, Examples
 from blindsight.data.population import Columns, Population
 from blindsight.errors import InvalidInput, PrivacyError
-from blindsight.keys import Key
+from blindsight.keys import Key, digest_of
 from blindsight.trees import Tree
 
 __all__ = ["Planted", "direction", "direction_clients", "joined"]
@@ -45,8 +45,14 @@ class Planted:
         self.backend, self.first, self.rates = backend, first, np.asarray(rates, np.float64)
         if not (np.all(self.rates >= 0) and np.all(self.rates <= 1)):
             raise InvalidInput("planted clients take part with probabilities between 0 and 1")
+        self._directions_key = directions and directions.derive("name").secret
         self._directions: Any = None if directions is None else directions.jax()
         self._sending: dict[Any, ClientUpdate] = {}
+
+    @property
+    def fingerprint(self) -> str:
+        """What the clients' answers follow from, those of the planted ones among them."""
+        return digest_of([getattr(self.backend, "fingerprint", None), self.first, self.rates, self._directions_key])
 
     def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> Cohort:
         """The cohort of these real clients, and the planted ones whose coins say so."""

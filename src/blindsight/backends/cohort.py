@@ -40,7 +40,10 @@ class Cohort(Protocol):
 
 
 class Backend(Protocol):
-    """What turns the indices of clients into a `Cohort`."""
+    """What turns the indices of clients into a `Cohort`.
+
+    One that holds the data has a `fingerprint` of them too: training binds reproducible keys to it.
+    """
 
     def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> Cohort:
         """The cohort of these clients; `key` is what their own randomness descends from."""

@@ -24,6 +24,11 @@ class Debug:
 
     population: Population
 
+    @property
+    def fingerprint(self) -> str:
+        """What the clients' answers follow from."""
+        return self.population.fingerprint
+
     def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> "DebugCohort":
         """The cohort of these clients."""
         return DebugCohort(self.population, clients, n_expected, key)

@@ -57,6 +57,11 @@ class Paired:
             )
         self.backend, self.pairs, self.record = backend, pairs, record
 
+    @property
+    def fingerprint(self) -> str:
+        """What the clients' answers follow from; the pairs only look."""
+        return self.backend.fingerprint
+
     def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> "PairedCohort":
         """The cohort of these clients."""
         return PairedCohort(self, self.backend.cohort(clients, n_expected=n_expected, key=key), n_expected, key)

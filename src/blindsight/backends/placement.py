@@ -16,7 +16,6 @@ from blindsight.errors import InvalidInput
 from blindsight.trees import Tree
 
 __all__ = [
-    "beyond_32_bits",
     "keep_compiled_code",
     "make_room_for_programs",
     "nbytes",
@@ -117,20 +116,21 @@ def on_first(tree: Tree) -> Tree:
 
 
 def numbers(columns: Mapping[str, np.ndarray]) -> Columns:
-    """The columns that can be computed with: not text; whole numbers that 32 bits would change are refused."""
-    kept = {field: column for field, column in columns.items() if column.dtype.kind in "biuf"}
-    for field, column in kept.items():
-        if beyond_32_bits(column):
-            raise InvalidInput(
-                f"field {field!r} has whole numbers beyond 32 bits, which JAX would change: leave it out, or scale it"
-            )
-    return kept
+    """The columns that can be computed with, which text cannot; whole numbers of 64 bits in 32, as JAX computes.
+
+    One that is too large becomes the largest there is, and nobody is refused for it: whoever reads a refusal would know
+    of a client's one value.
+    """
+    return {field: _in_32_bits(column) for field, column in columns.items() if column.dtype.kind in "biuf"}
 
 
-def beyond_32_bits(column: np.ndarray) -> bool:
-    """Whether JAX, which computes in 32 bits, would make other numbers of these whole ones."""
-    wide = column.dtype.kind in "iu" and column.dtype.itemsize == 8 and column.size > 0
-    return wide and not bool(column.min() >= -(2**31) and column.max() < 2**31)
+def _in_32_bits(column: np.ndarray) -> np.ndarray:
+    """The type decides alone: JAX itself would drop the upper half of a number."""
+    if column.dtype.kind not in "iu" or column.dtype.itemsize < 8:
+        return column
+    narrow = np.dtype(f"{column.dtype.kind}4")
+    most = np.iinfo(narrow)
+    return np.clip(column, most.min, most.max).astype(narrow)
 
 
 def _aligned(column: np.ndarray, rows: int) -> np.ndarray:

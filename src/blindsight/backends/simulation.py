@@ -60,6 +60,11 @@ class Simulation:
         self._resident: dict[str, jax.Array] | None = None
         self._rows_on_host = 0
 
+    @property
+    def fingerprint(self) -> str:
+        """What the clients' answers follow from: a reproducible key is bound to it."""
+        return self.population.fingerprint + (f", of whom {self.dropout} drop out" if self.dropout else "")
+
     @functools.cached_property
     def uniform(self) -> int | None:
         """The number of examples of every client, if all have as many."""

@@ -109,7 +109,9 @@ def _value(hint: Any, value: Any, where: str, key: str) -> Any:
     if origin is dict:
         if not isinstance(value, Mapping):
             raise InvalidInput(f"{place} must be a table, got {value!r}")
-        return {name: _plain(part, f"{place} {name}") for name, part in value.items()}
+        if arguments[-1] is Any:
+            return {name: _plain(part, f"{place} {name}") for name, part in value.items()}
+        return {name: _value(arguments[-1], part, place, name) for name, part in value.items()}
     if hint is float and type(value) is int:
         value = float(value)
     if type(value) is not hint or (hint is float and not math.isfinite(value)):

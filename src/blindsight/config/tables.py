@@ -36,6 +36,8 @@ class DataSettings:
     options: dict[str, Any] = dataclasses.field(
         default_factory=dict[str, Any]
     )  # passed on, e.g. clients, fault, client
+    schema: str | None = None  # of a table: a JSON file that says what its fields hold
+    types: dict[str, str] = dataclasses.field(default_factory=dict[str, str])  # the same for single fields
     held_out: float = 0.1  # share of the clients that never train, to evaluate on
 
     def __post_init__(self) -> None:

@@ -100,7 +100,8 @@ def apply(population: Population, fault: Spelling, *, seed: int = 0) -> Populati
     faults = parse(fault)
     befallen = [_Befallen(one, number, _targets(population, one)) for one, number in _numbered(faults)]
     change = functools.partial(_happen, befallen, population.sizes, seed)
-    return population.transform(change, name=f"{population.name} with {_joined(faults)}")
+    name = f"{population.name} with {_joined(faults)}"
+    return population.transform(change, name=name, recipe=("apply", faults, seed))
 
 
 def undo(population: Population, fault: Spelling, *, seed: int = 0) -> Population:
@@ -111,7 +112,8 @@ def undo(population: Population, fault: Spelling, *, seed: int = 0) -> Populatio
             raise InvalidInput(f"{one.name} cannot be undone: {why}")
     befallen = [_Befallen(one, number, _targets(population, one, back=True), True) for one, number in _numbered(faults)]
     change = functools.partial(_happen, befallen[::-1], population.sizes, seed)
-    return population.transform(change, name=population.name.removesuffix(f" with {_joined(faults)}"))
+    name = population.name.removesuffix(f" with {_joined(faults)}")
+    return population.transform(change, name=name, recipe=("undo", faults, seed))
 
 
 def affected(population: Population, fault: Spelling, *, seed: int = 0) -> np.ndarray:

@@ -1,7 +1,7 @@
 """One function that reads whatever is at a path, by its name or its first bytes."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from blindsight.data.reading import existing
 from blindsight.data.tables import csv, npz, parquet
 from blindsight.errors import InvalidInput
 
-__all__ = ["load", "loader_of"]
+__all__ = ["load", "loader_for", "loader_of"]
 
 Loader = Callable[..., Population]
 
@@ -37,6 +37,11 @@ _KNOWN = (
 
 def load(path: str | Path, **options: Any) -> Population:
     """The population at `path`, whatever known format it has; `options` go to its loader, such as `client="writer"`."""
+    return loader_for(path, options)(existing(path), **options)
+
+
+def loader_for(path: str | Path, options: Mapping[str, Any]) -> Loader:
+    """The function that reads what is at `path` with these options; refused if there is none, or it has not all."""
     source, loader = existing(path), loader_of(path)
     if loader is None:
         raise InvalidInput(f"{source} has no known format: Blindsight reads {_KNOWN}")
@@ -48,7 +53,7 @@ def load(path: str | Path, **options: Any) -> Population:
         raise InvalidInput(
             f"{source} is read by {loader.__name__}, which has no option {unknown[0]!r}: it takes {takes}"
         )
-    return loader(source, **options)
+    return loader
 
 
 def loader_of(path: str | Path) -> Loader | None:

@@ -5,7 +5,6 @@ begin: a million clients cost no Python object each, and a population on disk is
 population can see the data, so it exists in simulations only; what leaves it are bounded sums.
 """
 
-import dataclasses
 import functools
 import hashlib
 import itertools
@@ -15,22 +14,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markup import escape
-from rich.table import Table
 
 from blindsight.data.content import content_of
+from blindsight.data.description import Description
 from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.keys import digest_of
 
 __all__ = ["Columns", "Description", "GeneratedPopulation", "Population", "open_population"]
 
 Columns = dict[str, np.ndarray]
 """Field name to array; the first axis counts examples. Text is numpy's variable-width string dtype."""
 
+Change = Callable[[np.ndarray, Columns], Columns]
+"""Client indices and those clients' examples to their examples after a change."""
+
 Draw = Callable[[np.ndarray], Columns]
 """Client indices to those clients' examples, one client after the other in that order."""
 
 TEXT = np.dtypes.StringDType()
+
+_FEW = 100  # clients that can be drawn for a fingerprint
 
 
 class Population:
@@ -134,6 +137,18 @@ class Population:
             synthetic=self.synthetic,
         )
 
+    def keep(self, examples: np.ndarray) -> "Population":
+        """The same clients with the examples that this mask shows alone; a client stays, be it without any."""
+        before = np.concatenate([[0], np.cumsum(examples)])  # examples that stay, up to each
+        return Population(
+            {field: column[examples] for field, column in self.columns.items()},
+            sizes=np.diff(before[self.offsets]),
+            ids=self.ids,
+            name=self.name,
+            classes=self.classes,
+            synthetic=self.synthetic,
+        )
+
     def _chosen(self, clients: Any) -> np.ndarray:
         try:
             chosen = np.arange(self.size)[np.asarray(clients)]
@@ -158,19 +173,17 @@ class Population:
         found._origin = None if name else self._origin or self
         return found
 
-    def transform(self, change: Callable[[np.ndarray, Columns], Columns], *, name: str) -> "Population":
+    def transform(self, change: Change, *, name: str, recipe: Any = None) -> "Population":
         """The same clients after `change(clients, columns)`, which returns as many examples for each client.
 
-        A generated population stays generated: the change is made when examples are drawn.
+        A generated population stays generated: the change is made when examples are drawn. `recipe` is what the change
+        follows from, as for `GeneratedPopulation`.
         """
         return self.replace(change(np.arange(self.size), self.columns), name=name)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """16 digits that are others if any client or example is; of simulated data, or for the keeper of the data only.
-
-        A generated population, whose examples follow from how it is made, is known by its first hundred clients.
-        """
+        """16 digits that change with any client or example. Of simulated data, or for the keeper of the data only."""
         return _fingerprint(self.ids, self.sizes, self.columns)
 
     @property
@@ -183,7 +196,9 @@ class Population:
 
     @functools.cached_property
     def _content(self) -> str:
-        return content_of(self.columns)
+        # nobody's examples are known by whose they are not: a ledger without an entry would tell that there are none
+        nothing = json.dumps([self.name, self.ids.tolist()]).encode()
+        return content_of(self.columns) or hashlib.blake2b(nothing, digest_size=16).hexdigest()
 
     def describe(self) -> "Description":
         """What is there: clients, examples, fields and sizes. Of simulated data only; never publish it as it is."""
@@ -221,11 +236,17 @@ class Population:
 
 
 class GeneratedPopulation(Population):
-    """A population whose examples are drawn when they are asked for, the same ones each time."""
+    """A population whose examples are drawn when they are asked for, the same ones each time.
 
-    def __init__(self, draw: Draw, *, sizes: Any, name: str, **about: Any) -> None:
+    `recipe` is all that `draw` follows from: generator, seed and options. Two populations whose recipes differ count as
+    different data. Without a recipe, everyone has to be drawn to tell.
+    """
+
+    def __init__(self, draw: Draw, *, sizes: Any, name: str, recipe: Any = None, **about: Any) -> None:
         self.draw = draw
         super().__init__({}, sizes=sizes, name=name, **about)
+        self._recipe = recipe
+        self._numbers = np.arange(self.size)  # of these clients in the recipe
 
     @property
     def columns(self) -> Columns:
@@ -247,8 +268,10 @@ class GeneratedPopulation(Population):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """As of any population, from the examples of the first hundred clients."""
-        return _fingerprint(self.ids, self.sizes, self.draw(np.arange(min(self.size, 100))))
+        """As of any population; a large one's recipe and first clients, which show if its code has changed."""
+        few = self._recipe is None or self.size <= _FEW
+        drawn = _fingerprint(self.ids, self.sizes, self.draw(np.arange(self.size if few else _FEW)))
+        return drawn if few else digest_of([drawn, self._recipe, self._numbers])[:16]
 
     @property
     def content(self) -> str:
@@ -258,48 +281,19 @@ class GeneratedPopulation(Population):
     def select(self, clients: Any, *, name: str | None = None) -> "Population":
         """The population of these clients alone, still drawn on demand."""
         chosen = self._chosen(clients)
-        about = {"ids": self.ids[chosen], "classes": self.classes, "synthetic": self.synthetic}
+        about: dict[str, Any] = {"ids": self.ids[chosen], "classes": self.classes, "synthetic": self.synthetic}
+        about["recipe"] = self._recipe
         draw = lambda some: self.draw(chosen[some])  # noqa: E731
-        return GeneratedPopulation(draw, sizes=self.sizes[chosen], name=name or self.name, **about)
+        found = GeneratedPopulation(draw, sizes=self.sizes[chosen], name=name or self.name, **about)
+        found._numbers = self._numbers[chosen]
+        return found
 
-    def transform(self, change: Callable[[np.ndarray, Columns], Columns], *, name: str) -> "Population":
+    def transform(self, change: Change, *, name: str, recipe: Any = None) -> "Population":
         """The same clients after `change(clients, columns)`, made when examples are drawn."""
-        about = {"ids": self.ids, "classes": self.classes, "synthetic": self.synthetic}
+        about: dict[str, Any] = {"ids": self.ids, "classes": self.classes, "synthetic": self.synthetic}
+        if self._recipe is not None and recipe is not None:
+            about["recipe"] = (self._recipe, self._numbers, recipe)
         return GeneratedPopulation(lambda some: change(some, self.draw(some)), sizes=self.sizes, name=name, **about)
-
-
-@dataclasses.dataclass(frozen=True)
-class Description:
-    """What a population holds. It was read off the data without noise: `simulation_only`."""
-
-    name: str
-    clients: int
-    examples: int
-    fields: dict[str, str]
-    classes: dict[str, list[str]]
-    examples_per_client: dict[str, float]
-    without_examples: int
-    synthetic: bool
-    simulation_only: bool = True
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of `blindsight data describe --json`."""
-        return dataclasses.asdict(self)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        kind = "synthetic" if self.synthetic else "real"
-        yield f"[bold]{escape(self.name)}[/]: {self.clients:,} clients, {self.examples:,} examples, {kind} data"
-        table = Table(box=None, pad_edge=False)
-        for heading in ("field", "one example", "classes"):
-            table.add_column(heading)
-        for field, kind in self.fields.items():
-            names = self.classes.get(field, [])
-            shown = ", ".join(names[:10]) + (f", ... ({len(names)})" if len(names) > 10 else "")
-            table.add_row(escape(field), escape(kind), escape(shown))
-        yield table
-        spread = ", ".join(f"{word} {value:g}" for word, value in self.examples_per_client.items())
-        yield f"Examples per client: {spread}; {self.without_examples:,} clients have none."
-        yield "[yellow]simulation_only[/]: these numbers were read off the data without noise."
 
 
 def open_population(path: str | Path) -> Population:

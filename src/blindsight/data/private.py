@@ -19,7 +19,10 @@ from blindsight.data.schema import Field
 from blindsight.data.tables import NUMBER, csv, npz, parquet, read_columns
 from blindsight.errors import InvalidInput
 
-__all__ = ["column_names", "is_table", "misfits", "private_table"]
+__all__ = ["FITS", "column_names", "fitting", "is_table", "misfits", "private_table"]
+
+FITS = "(fits)"
+"""The field that marks which examples fit; no column of a table that anyone trains on is called so."""
 
 _LARGEST = 3.4e38  # of 32-bit floating point
 
@@ -29,21 +32,28 @@ def is_table(path: str | Path) -> bool:
     return Path(path).exists() and loader_of(path) in (csv, parquet, npz)
 
 
-def column_names(path: str | Path, client: str = "client") -> list[str]:
+def column_names(path: str | Path, client: str = "client", separator: str = ",") -> list[str]:
     """The names of a table's columns, less the client's."""
-    names = list(read_columns(path, client=client))
+    names = list(read_columns(path, client=client, separator=separator))
     return wanted_columns(names, client, None, (), path)
 
 
 def private_table(
-    path: str | Path, *, fields: Mapping[str, Field], client: str = "client", name: str | None = None
+    path: str | Path,
+    *,
+    fields: Mapping[str, Field],
+    client: str = "client",
+    separator: str = ",",
+    name: str | None = None,
+    mark_misfits: bool = False,
 ) -> Population:
     """The population in the table at `path` with these fields, as far as it has them.
 
     **Non-interference**: whatever the rows of one client hold, the fields, their types and the other clients' examples
-    are the same.
+    are the same. With `mark_misfits` rows that do not fit stay, with a field `FITS` that says which do: where every
+    example is protected by itself, one that is left out leaves a place, see `fitting`.
     """
-    table = read_columns(path, client=client)
+    table = read_columns(path, client=client, separator=separator)
     wanted = [field for field in wanted_columns(list(table), client, None, (), path) if field in fields]
     if not wanted:
         raise InvalidInput(f"{path} has none of the fields {', '.join(fields)}: check their names")
@@ -55,6 +65,8 @@ def private_table(
     for field in wanted:
         columns[field], fine = _conform(table[field], fields[field], f"field {field!r} of {path}")
         fits &= fine
+    if mark_misfits:
+        columns[FITS], fits = fits, has_client
     codes, distinct = first_appearance(ids[has_client])
     owners = np.full(len(ids), -1)
     owners[has_client] = codes
@@ -66,6 +78,14 @@ def private_table(
         name=name or Path(path).name.partition(".")[0],
         classes={field: fields[field].values for field in wanted if fields[field].kind == "category"},
     )
+
+
+def fitting(population: Population) -> Population:
+    """The population without the examples that do not fit, where these are marked."""
+    if FITS not in population.fields:
+        return population
+    kept = population.keep(population.columns[FITS])
+    return kept.replace({field: column for field, column in kept.columns.items() if field != FITS})
 
 
 def misfits(path: str | Path, *, fields: Mapping[str, Field], client: str = "client") -> dict[str, list[int]]:
@@ -98,7 +118,7 @@ def _conform(column: Any, field: Field, where: str) -> tuple[np.ndarray, np.ndar
     if field.kind == "image":
         return _images(column, field, where)
     if _is_nested(column.type):
-        raise InvalidInput(f"{where} holds lists: say its shape, as in --type photo=image:28x28, or leave it out")
+        raise InvalidInput(f"{where} holds lists: say its shape as its type, such as image:28x28, or leave it out")
     if field.kind in ("number", "whole"):
         return _numbers(column, is_whole=field.kind == "whole")
     texts = _as_strings(column)

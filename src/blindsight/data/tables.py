@@ -25,6 +25,7 @@ from blindsight.data.reading import (
     refuse_nan,
     wanted_columns,
 )
+from blindsight.data.records import client_of, split_records
 from blindsight.errors import InvalidInput
 
 __all__ = ["NUMBER", "csv", "npz", "parquet", "read_columns"]
@@ -127,7 +128,7 @@ def npz(
     return placed(columns, codes, as_text(ids), file, classes=classes, name=name or file.stem)
 
 
-def read_columns(path: str | Path, *, client: str) -> dict[str, Any]:
+def read_columns(path: str | Path, *, client: str, separator: str = ",") -> dict[str, Any]:
     """Every column of a table as Arrow reads it, those of CSV as text.
 
     A line of CSV with too few or too many cells is a row of its client that holds nothing. What is wrong with the file
@@ -146,7 +147,7 @@ def read_columns(path: str | Path, *, client: str) -> dict[str, Any]:
     elif _begins(file, b"PK\x03\x04"):
         return {name: _arrow_of(array) for name, array in _arrays(file).items()}
     else:
-        table = _read_csv(file, ",", client=client)
+        table = _read_csv(file, separator, client=client)
     if not len(table):
         raise InvalidInput(f"{file} has no rows: there is nothing to read")
     if len(set(table.column_names)) < len(table.column_names):
@@ -217,6 +218,7 @@ def _read_csv(file: Path, separator: str, *, client: str | None = None) -> Any:
                 f"{file} is not CSV in UTF-8 (byte {error.start:,} does not belong to a text): write it anew"
             ) from error
         data = data.decode(errors="replace").encode()
+    data, broken = split_records(data, separator, file) if is_private else (data, list[str]())
     wrong: list[Any] = []
 
     def note(row: Any) -> str:
@@ -244,18 +246,20 @@ def _read_csv(file: Path, separator: str, *, client: str | None = None) -> Any:
                 f"{wrong[0].expected_columns}; correct the row, or give another separator=..."
             ) from error
         raise InvalidInput(f"{file} is not CSV in UTF-8 ({str(error).splitlines()[0]}): write it anew") from error
-    _refuse_unclosed(table, data, file, is_private=is_private)
-    return table if client is None or not wrong else _with_broken(table, wrong, client, separator)
+    if client is None:
+        _refuse_unclosed(table, data, file)
+        return table
+    broken += [line.text or "" for line in wrong]
+    return _with_broken(table, broken, client, separator) if broken else table
 
 
-def _with_broken(table: Any, wrong: Sequence[Any], client: str, separator: str) -> Any:
+def _with_broken(table: Any, broken: Sequence[str], client: str, separator: str) -> Any:
     """The table with a row for each broken line, of which nothing is kept but whose it is."""
     import pyarrow as pa
 
     place = table.column_names.index(client) if client in table.column_names else 0
-    cells = [next(reader([line.text or ""], delimiter=separator), []) for line in wrong]
-    whose = [row[place] if place < len(row) else None for row in cells]
-    columns = {name: whose if name == client else [None] * len(wrong) for name in table.column_names}
+    whose = [client_of(line, place, separator) for line in broken]
+    columns = {name: whose if name == client else [None] * len(broken) for name in table.column_names}
     more = pa.table({name: pa.array(values, pa.large_string()) for name, values in columns.items()})
     return pa.concat_tables([table, more])
 
@@ -275,13 +279,12 @@ def _bytes(file: Path) -> bytes:
     return data
 
 
-def _refuse_unclosed(table: Any, data: bytes, file: Path, *, is_private: bool) -> None:
+def _refuse_unclosed(table: Any, data: bytes, file: Path) -> None:
     """Refuse a quotation mark that is never closed, which makes one cell of all rows after it."""
     if len(table) and table.num_columns:
         last = table.column(table.num_columns - 1)[-1].as_py()
         if isinstance(last, str) and last.endswith("\n") and not data[-8:].rstrip(b"\r\n").endswith(b'"'):
-            where = f"{file}" if is_private else f"{file}, row {len(table)}"
-            raise InvalidInput(f"{where}: a quotation mark is never closed; close it or double it")
+            raise InvalidInput(f"{file}, row {len(table)}: a quotation mark is never closed; close it or double it")
 
 
 def _typed(column: Any, rows: Rows, field: str) -> Any:

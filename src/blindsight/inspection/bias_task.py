@@ -6,10 +6,9 @@ half. Of texts, a model of public text says which sentences are unlikely (`bias_
 public data whose own draw counts too (`bias_findings`). All rounds together are (epsilon, delta)-DP for each client.
 """
 
-import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from blindsight.accounting.so_far import spent_so_far
 from blindsight.backends import Backend, Simulation
 from blindsight.data.population import Population
 from blindsight.data.text import Case
-from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.errors import InvalidInput
 from blindsight.inspection import bias_findings
 from blindsight.inspection.bias_asking import Prepared, prepare
 from blindsight.inspection.bias_images import KINDS, Discriminator
@@ -32,7 +31,6 @@ from blindsight.inspection.report import ArmView, Report
 from blindsight.inspection.unknown_models import WordTraining
 from blindsight.keys import Key
 from blindsight.models.primary import Primary, primary
-from blindsight.runs import Run
 
 __all__ = ["bias"]
 
@@ -100,7 +98,8 @@ def bias(
     settings |= {"simulation_only": {"data": clients.fingerprint}}
     cost_of(judge, population or clients.name)  # refused now, before a run begins
     run = runs.create("bias", settings) if out is None else runs.begin(out, "bias", settings)
-    with run.alone(), _taken_back_if_refused(run):
+    has_released = lambda: checkpoints.newest(run.path / "round-1") is not None  # noqa: E731
+    with run.alone(), run.taken_back_if_refused(has_released):
         ledger, name = ledger or Ledger(), known_as(clients, population)
         ledger.check_names(name)
         seed = hashlib.blake2b(run.read("run.json")["id"].encode(), digest_size=32).digest()  # public, and no data
@@ -143,17 +142,6 @@ def bias(
         if any(arm.samples is not None for arm in report.arms):
             report.save_samples(run.path / "samples")
         return report
-
-
-@contextlib.contextmanager
-def _taken_back_if_refused(run: Run) -> Generator[None]:
-    """A run that is refused before anything is released was never begun: what is asked there next may differ."""
-    try:
-        yield
-    except BlindsightError:
-        if checkpoints.newest(run.path / "round-1") is None:
-            (run.path / "run.json").unlink(missing_ok=True)
-        raise
 
 
 def _kinds(found: Discriminator | None, compared: Sequence[Compared], classes: tuple[str, ...]) -> tuple[Kind, ...]:

@@ -7,16 +7,16 @@ Every release is written into the run directory as it is made, so that an inspec
 has stopped goes on from there, and nothing is paid for twice.
 """
 
-import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from blindsight import checkpoints, keys, runs
+from blindsight.accounting.assumptions import CLASSES_LISTED
 from blindsight.accounting.events import Composed, Event, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, certify
 from blindsight.accounting.ledger import Ledger, known_as
@@ -39,7 +39,6 @@ from blindsight.selection import ASSUMED, FORMINGS, Arms, Criterion, Forming, by
 __all__ = ["Quarters", "contrast"]
 
 _THRESHOLDS = "thresholds.json"
-_LISTED = "which classes there are is public, and no name of one is known from clients' data alone"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +92,7 @@ def contrast(
     ledger.check_names(paying["population"])
     cost_of(checked, population or clients.name)  # refused now, before a run begins
     run = _begin(out, clients, arms, epsilon, delta, forming, checked, suspects, training, task)
-    with run.alone(), _taken_back_if_refused(run):
+    with run.alone(), run.taken_back_if_refused(lambda: _has_released(run)):
         root = key or keys.root()
         progress("running the model on every client's examples", 0, 4)
         known = ranges or {}
@@ -147,15 +146,8 @@ def contrast(
         return report
 
 
-@contextlib.contextmanager
-def _taken_back_if_refused(run: Run) -> Generator[None]:
-    """A run whose input is refused before anything is released was never begun: what is asked there next may differ."""
-    try:
-        yield
-    except InvalidInput:
-        if checkpoints.newest(run.path) is None and not (run.path / _THRESHOLDS).exists():
-            (run.path / "run.json").unlink(missing_ok=True)
-        raise
+def _has_released(run: Run) -> bool:
+    return checkpoints.newest(run.path) is not None or (run.path / _THRESHOLDS).exists()
 
 
 def _promise(asked: Asked, spent: Sequence[Event], arms: Arms) -> Guarantee:
@@ -173,7 +165,7 @@ def _promise(asked: Asked, spent: Sequence[Event], arms: Arms) -> Guarantee:
         spent[0] if len(spent) == 1 else Composed(tuple(spent)),
         delta=asked.delta,
         participation=words,
-        assumptions=((ASSUMED,) if asked.forming == "eligible" else ()) + ((_LISTED,) if is_listed else ()),
+        assumptions=((ASSUMED,) if asked.forming == "eligible" else ()) + ((CLASSES_LISTED,) if is_listed else ()),
     )
 
 

@@ -7,15 +7,14 @@ model was chosen. A model trained on them without privacy is refused.
 
 import dataclasses
 
+from blindsight.accounting.assumptions import MODEL_OF_OTHERS, MODEL_UNKNOWN
 from blindsight.accounting.events import Relation
 from blindsight.accounting.guarantee import Guarantee, round_up
 from blindsight.accounting.planning import group_privacy
 from blindsight.errors import PrivacyError
 from blindsight.models.primary import Primary
 
-__all__ = ["UNKNOWN", "cost_of", "with_model"]
-
-UNKNOWN = "the primary model learnt nothing from these clients"
+__all__ = ["cost_of", "with_model"]
 
 
 def cost_of(model: Primary | None, population: str) -> Guarantee | None:
@@ -45,7 +44,8 @@ def with_model(guarantee: Guarantee, model: Primary | None, population: str) -> 
     cost = cost_of(model, population)
     if cost is None:
         whom = model.learnt and model.learnt.population
-        assumed = f"the clients of {whom!r}, whom {model.name} learnt from, are others" if whom else UNKNOWN
+        others = MODEL_OF_OTHERS.format(population=repr(whom), model=model.name)
+        assumed = others if whom else MODEL_UNKNOWN
         return dataclasses.replace(guarantee, assumptions=(*guarantee.assumptions, assumed))
     said = f"{model.name}, trained on the same clients, is included with epsilon {round_up(cost.epsilon)}"
     mine, theirs, relation = guarantee, cost, guarantee.relation

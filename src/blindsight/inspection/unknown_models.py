@@ -24,7 +24,7 @@ from blindsight.backends import Backend
 from blindsight.data import text
 from blindsight.data.population import Population
 from blindsight.data.text import Case, Vocabulary
-from blindsight.errors import InvalidInput
+from blindsight.errors import BudgetExceeded, InvalidInput
 from blindsight.inspection.unknown_report import Generated, WordList
 from blindsight.inspection.unknown_words import PLACES, SIDES, TRAITS, traits_of
 from blindsight.keys import Key
@@ -152,7 +152,7 @@ def train_models(
             checkpoint_every=max(1, training.rounds // 5),
         )
         if trained.rounds < training.rounds:
-            raise InvalidInput(
+            raise BudgetExceeded(
                 f"the budget of {population[side]!r} ended after {trained.rounds} of {training.rounds} rounds of "
                 f"training {kind} {side} the change: raise it with blindsight ledger budget set, and run again to go on"
             )

@@ -121,7 +121,7 @@ def unknowns(
     settings |= {"discover": discover, "population": names_of(list(names.values()))}
     settings |= {"simulation_only": {"data": [before.fingerprint, after.fingerprint]}}
     run = runs.create("unknowns", settings) if out is None else runs.begin(out, "unknowns", settings)
-    with run.alone():
+    with run.alone(), run.taken_back_if_refused(lambda: checkpoints.newest(run.path) is not None):
         progress("looking for unknown words on every client", 0, 3)
         observed = observe(paired(before, after, field=field, most=most), vocabulary, faults, case)
         sides = [_sentences(one, field, most) for one in (before, after)] if discover or training else []

@@ -5,19 +5,20 @@ class may be there because of one client; so they are listed in [model] classes,
 else the guarantee says that it rests on their being public.
 """
 
+import dataclasses
+
 import numpy as np
 
+from blindsight.accounting.assumptions import CLASSES_READ_OFF as READ_OFF
 from blindsight.config import Config, ModelSettings
 from blindsight.data.catalogue import DATASETS
 from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import TEXT, Population
+from blindsight.data.schema import Schema
 from blindsight.errors import InvalidInput
 
-__all__ = ["READ_OFF", "assumed_classes", "class_names", "number_of_classes", "numbered"]
+__all__ = ["READ_OFF", "assumed_classes", "class_names", "listed_by", "number_of_classes", "numbered"]
 
-READ_OFF = (
-    "which classes there are is public: they were read off the clients' data, for [model] classes does not list them"
-)
 _MOST_CLASSES = 1_000_000
 
 
@@ -43,6 +44,22 @@ def assumed_classes(config: Config, population: Population) -> tuple[str, ...]:
 def reads_label(config: Config) -> bool:
     """Whether the model is told the class of an example: a generator may do without."""
     return config.model.kind != "gan" or config.gan.classes
+
+
+def listed_by(schema: Schema, settings: ModelSettings) -> ModelSettings:
+    """The settings with the classes that a public schema lists, where they do not list any themselves.
+
+    >>> listed_by(Schema({}).updated(["label=whole:0:9"]), ModelSettings()).classes
+    10
+    """
+    field = schema.fields.get(settings.label)
+    if settings.is_language or settings.classes is not None or field is None:
+        return settings
+    if field.kind == "category":
+        return dataclasses.replace(settings, classes=field.values)
+    if field.kind == "whole" and field.range is not None and field.range[0] >= 0:
+        return dataclasses.replace(settings, classes=int(field.range[1]) + 1)
+    return dataclasses.replace(settings, classes=2) if field.kind == "truth" else settings
 
 
 def class_names(settings: ModelSettings, population: Population) -> tuple[str, ...]:
@@ -91,16 +108,14 @@ def numbered(settings: ModelSettings, population: Population) -> Population:
         fields = ", ".join(population.fields)
         raise InvalidInput(f"[model] names the field {label!r}, but {population.name} has {fields}")
     codes = _codes(settings, population)
-    kept = codes >= 0
-    before = np.concatenate([[0], np.cumsum(kept)])  # examples that stay, up to each
-    columns = {field: column[kept] for field, column in population.columns.items() if field != label}
+    kept = population.keep(codes >= 0)
     return Population(
-        columns | {label: codes[kept]},
-        sizes=np.diff(before[population.offsets]),
-        ids=population.ids,
-        name=population.name,
-        classes=population.classes | {label: class_names(settings, population)},
-        synthetic=population.synthetic,
+        kept.columns | {label: codes[codes >= 0]},
+        sizes=kept.sizes,
+        ids=kept.ids,
+        name=kept.name,
+        classes=kept.classes | {label: class_names(settings, population)},
+        synthetic=kept.synthetic,
     )
 
 

@@ -20,7 +20,7 @@ from blindsight.keys import Key
 from blindsight.models.cifg_lstm import LanguageModel, char_model, recall, token_loss, word_model
 from blindsight.runs import Run
 
-__all__ = ["check_text", "language_metrics", "language_model", "public_vocabulary", "public_words"]
+__all__ = ["check_any", "check_text", "language_metrics", "language_model", "public_vocabulary", "public_words"]
 __all__ += ["kept_vocabulary", "tokens_of", "vocabulary_of"]
 
 PUBLIC = {"clients": 150, "seed": 20_260}
@@ -117,10 +117,15 @@ def tokens_of(settings: TextSettings, kind: str, population: Population, vocabul
         numbered = unknown_words(split, vocabulary, most=most, **about)
     else:
         numbered = word_tokens(split, vocabulary, **about)
-    if not numbered.n_examples:
-        what = "words that the vocabulary lacks" if kind == "char_lm" else "sentences of two words or more"
-        raise InvalidInput(f"nobody in {population.name} has {what} in {field!r}: there is nothing to learn from")
     return numbered.replace({"tokens": np.ascontiguousarray(numbered.columns["tokens"])})
+
+
+def check_any(kind: str, public: Population) -> Population:
+    """Tokens of public data, refused where there are none: of clients that would tell that nobody has any."""
+    if not public.n_examples:
+        what = "words that the vocabulary lacks" if kind == "char_lm" else "sentences of two words or more"
+        raise InvalidInput(f"nobody in {public.name} has {what}: there is nothing to learn from")
+    return public
 
 
 def language_model(settings: ModelSettings, vocabulary: Vocabulary) -> LanguageModel:

@@ -23,7 +23,7 @@ from blindsight.data.population import Population
 from blindsight.data.sources import check_public, source
 from blindsight.data.text import END, END_OF_WORD, MARKS, PAD, START, START_OF_WORD, Vocabulary
 from blindsight.errors import InvalidInput
-from blindsight.jobs.language import PUBLIC, tokens_of
+from blindsight.jobs.language import PUBLIC, check_any, tokens_of
 from blindsight.keys import Key
 from blindsight.privacy import Privacy
 from blindsight.runs import Run
@@ -166,7 +166,8 @@ def _public_rows(config: Config, asked: AuditSettings, vocabulary: Vocabulary) -
     options = asked.public_options or (dict(PUBLIC) if asked.public in POPULATIONS else {})
     check_public(asked.public, options, config.data.population, config.data.options, what="[audit] public")
     public = source(asked.public, **options)
-    return tokens_of(config.text, config.model.kind, public, vocabulary).columns["tokens"]
+    kind = config.model.kind
+    return check_any(kind, tokens_of(config.text, kind, public, vocabulary)).columns["tokens"]
 
 
 def _fields(config: Config) -> list[str]:

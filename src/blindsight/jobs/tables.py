@@ -11,13 +11,14 @@ from typing import Any
 
 from blindsight.data.catalogue import DATASETS
 from blindsight.data.embedded import POPULATIONS
+from blindsight.data.formats import loader_for
 from blindsight.data.population import Population
 from blindsight.data.private import column_names, is_table, private_table
 from blindsight.data.schema import Field, Schema
 from blindsight.data.sources import source
 from blindsight.errors import BlindsightError, InvalidInput
 
-__all__ = ["content_of_clients", "header", "read_clients", "schema_of"]
+__all__ = ["content_of_clients", "header", "is_private_table", "kinds_of", "read_clients", "read_others", "schema_of"]
 
 
 def schema_of(path: str | Path | None, types: Sequence[str] | None) -> Schema:
@@ -27,7 +28,7 @@ def schema_of(path: str | Path | None, types: Sequence[str] | None) -> Schema:
 
 def header(data: str, client: str | None) -> list[str] | None:
     """The names of the columns in a table of a file; None for any other population."""
-    if data in POPULATIONS or data in DATASETS or not is_table(data):
+    if not is_private_table(data):
         return None
     return column_names(data, client or "client")
 
@@ -48,37 +49,56 @@ def read_clients(
     """
     options: dict[str, Any] = {"clients": clients} if clients else {}
     options |= {"client": client} if client else {}
-    if data in POPULATIONS or data in DATASETS or not Path(data).exists():
-        return source(data, **options)
-    if not is_table(data):
-        try:
-            return source(data, **options)
-        except BlindsightError:
-            raise InvalidInput(
-                f"{data} cannot be read as it is: see what is wrong with blindsight data check {data}, where the data "
-                f"may be looked at"
-            ) from None
+    if not is_private_table(data):
+        return read_others(data, options)
     if clients:
         raise InvalidInput(f"--clients is for embedded populations, and {data} is a file: leave it out")
     names = column_names(data, client or "client")
     if not any(name in names for name in needed):
         raise InvalidInput(f"there is no {next(iter(needed))!r} in {data}, which has {', '.join(names)}: name another")
-    known = {} if public is None else Schema.of(public).fields
-    fields: dict[str, Field] = {}
-    for name, part in needed.items():
-        field = schema.fields.get(name) or known.get(name) or part
-        if name in names and field is None:
-            raise InvalidInput(f"say what {name!r} of {data} holds: --type {name}=number, or whole, text, image:28x28")
-        if field is not None:
-            fields[name] = field
+    said = Schema({**({} if public is None else Schema.of(public).fields), **schema.fields})
+    fields = kinds_of(data, names, needed, said, say="--type {}=number, or whole, text, image:28x28")
     return private_table(data, client=client or "client", fields=fields)
 
 
-def content_of_clients(data: str, client: str | None, people: Population) -> str:
-    """What a ledger knows the clients by: the whole table in a file, whichever of its fields a question reads."""
-    if (names := header(data, client)) is None:
-        return people.content
+def is_private_table(data: str) -> bool:
+    """Whether `data` names a table in a file, which says nothing about its own types."""
+    return data not in POPULATIONS and data not in DATASETS and is_table(data)
+
+
+def read_others(data: str, options: Mapping[str, Any]) -> Population:
+    """The clients of anything but a table; a file that cannot be read is refused without a word about what it holds."""
+    if data in POPULATIONS or data in DATASETS or not Path(data).exists():
+        return source(data, **options)
+    loader_for(data, options)  # refuses by the file's format and the options alone
     try:
-        return source(data, **({"client": client} if client else {})).content
+        return source(data, **options)
+    except BlindsightError:
+        raise InvalidInput(
+            f"{data} cannot be read as it is: see what is wrong with blindsight data check {data}, where the data "
+            f"may be looked at"
+        ) from None
+
+
+def kinds_of(
+    data: str, names: Sequence[str], needed: Mapping[str, Field | None], schema: Schema, *, say: str
+) -> dict[str, Field]:
+    """What each needed field holds: as the schema says, else as its part is; `say` is how a person would say it."""
+    fields = {name: schema.fields.get(name) or part for name, part in needed.items()}
+    for name, field in fields.items():
+        if name in names and field is None:
+            raise InvalidInput(f"say what {name!r} of {data} holds: {say.format(name)}")
+    return {name: field for name, field in fields.items() if field is not None}
+
+
+def content_of_clients(data: str, client: str | None, people: Population, separator: str = ",") -> str:
+    """What a ledger knows the clients by: the whole table in a file, whichever of its fields a question reads."""
+    if not is_private_table(data):
+        return people.content
+    options: dict[str, Any] = {"client": client} if client else {}
+    options |= {"separator": separator} if separator != "," else {}
+    try:
+        return source(data, **options).content
     except BlindsightError:  # rows that do not fit: the same table is then known by what it says as text
-        return private_table(data, client=client or "client", fields=dict.fromkeys(names, Field("text"))).content
+        names = column_names(data, client or "client", separator)
+        return private_table(data, **options, fields=dict.fromkeys(names, Field("text"))).content

@@ -15,11 +15,11 @@ from blindsight import checkpoints, keys, runs, trees
 from blindsight.accounting.events import Event, Unit
 from blindsight.accounting.ledger import Ledger, known_as
 from blindsight.algorithms import AdaptiveClip, Algorithm, dp_fedavg
-from blindsight.backends import Backend, Simulation, placement, use_cores
+from blindsight.backends import Backend, Simulation, use_cores
 from blindsight.backends.paired import Paired, bayesian_config
 from blindsight.config import Config, ModelSettings, ServerSettings, parse, said
 from blindsight.data.population import Population
-from blindsight.data.sources import source
+from blindsight.data.private import FITS, fitting
 from blindsight.data.text import Vocabulary
 from blindsight.errors import InvalidInput
 from blindsight.evaluation import evaluator
@@ -36,6 +36,7 @@ from blindsight.jobs.language import (
 )
 from blindsight.jobs.pairs import PairLog
 from blindsight.jobs.planting import plant
+from blindsight.jobs.run_data import name_in_ledger, read_run, with_listed_classes
 from blindsight.mechanisms import gaussian
 from blindsight.models.cifg_lstm import next_token_loss
 from blindsight.models.classifiers import CNN, MLP, Logistic, accuracy, cross_entropy
@@ -72,12 +73,15 @@ def run_training(
     use_cores()
     folder, ledger = Path(out) if out is not None else Path("runs") / config.name, ledger or Ledger()
     ledger.populations()  # one that cannot be read is refused now, before a run has a guarantee on disk
+    settings, config = run_settings(config), with_listed_classes(config)
     if population is None:
-        population = source(config.data.population, **config.data.options)
-    name = known_as(population)
+        population = read_run(config)
+        name = name_in_ledger(config, population)
+    else:
+        name = known_as(population)
     ledger.check_names(name)
     clients, held_out = split_clients(population, config.data.held_out)
-    key, assumptions = _root(config, population), assumed_classes(config, population)
+    key, assumptions = _root(config.seed, settings, population), assumed_classes(config, population)
     if config.model.is_language:
         check_text(config.text, population)
         asked_privacy(config, clients.size)  # refused now, before a run begins and a vocabulary is paid for
@@ -85,7 +89,7 @@ def run_training(
     else:
         public = None
         ready = _ready(config, classification_task(config, population, clients, held_out))
-    run = runs.begin(folder, config.name, run_settings(config), may_differ=("privacy", "rounds"))
+    run = runs.begin(folder, config.name, settings, may_differ=("privacy", "rounds"))
     with run.alone():
         if ready is None:
             vocabulary, released = vocabulary_of(config, clients, public, name, run=run, key=key, ledger=ledger)
@@ -115,17 +119,16 @@ def run_training(
         return dataclasses.replace(trained, bayesian=log.report(config.bayesian.delta, trained.guarantee))
 
 
-def _root(config: Config, population: Population) -> keys.Key:
+def _root(seed: int | None, settings: dict[str, Any], population: Population) -> keys.Key:
     """Where the run's randomness descends from: for a seed, from the settings and the data too.
 
     Two runs with one seed about the same clients would draw the same noise, and their difference would be without any.
     """
-    if config.seed is None:
+    if seed is None:
         return keys.root()
-    settings = run_settings(config)
-    settings["privacy"] = {name: value for name, value in settings["privacy"].items() if name != "rounds"}  # may grow
-    said_of_run = json.dumps([settings, population.fingerprint], sort_keys=True).encode()
-    return keys.reproducible(config.seed).derive(f"run {hashlib.blake2b(said_of_run, digest_size=16).hexdigest()}")
+    privacy = {name: value for name, value in settings["privacy"].items() if name != "rounds"}  # may grow
+    said_of_run = json.dumps([settings | {"privacy": privacy}, population.fingerprint], sort_keys=True).encode()
+    return keys.reproducible(seed).derive(f"run {hashlib.blake2b(said_of_run, digest_size=16).hexdigest()}")
 
 
 def _backend(
@@ -154,8 +157,8 @@ class Task:
 
     @property
     def evaluate(self) -> Callable[[Any], dict[str, float]] | None:
-        """A function from a model to what it reaches on the held-out clients, if there are any."""
-        if self.held_out is None:
+        """A function from a model to what it reaches on the held-out clients, if there are any with examples."""
+        if self.held_out is None or not self.held_out.n_examples:  # a refusal would tell what they left out
             return None
         return evaluator(self.held_out, self.metrics, batch_size=1000 if self.vocabulary is None else 100)
 
@@ -182,9 +185,9 @@ def load_trained(folder: str | Path, *, population: Population | None = None) ->
     path = checkpoints.newest(run.path)
     if path is None:
         raise InvalidInput(f"{folder} has no checkpoint of a model yet: train it first")
-    config = parse(said(run.read("run.json")["settings"]))
+    config = with_listed_classes(parse(said(run.read("run.json")["settings"])))
     if population is None:
-        population = source(config.data.population, **config.data.options)
+        population = read_run(config)
     clients, held_out = split_clients(population, config.data.held_out)
     if config.model.is_language:
         task = language_task(config, clients, held_out, *kept_vocabulary(run))
@@ -221,6 +224,7 @@ def classification_task(
     """A classifier of these clients' examples, or a generator of such."""
     settings, fields = config.model, (config.model.inputs, config.model.label)
     clients = one_example_each(clients) if config.privacy.unit == "example" else clients
+    population, held_out = fitting(population), None if held_out is None else fitting(held_out)
     if reads_label(config) and settings.classes is not None:
         population = clients = numbered(settings, clients)  # after all are counted: an example that goes leaves a place
         held_out = None if held_out is None else numbered(settings, held_out)
@@ -249,8 +253,9 @@ def language_task(
 def run_settings(config: Config) -> dict[str, Any]:
     """The settings that a run keeps and goes on with; what was tuned is no part of it."""
     settings = {name: table for name, table in config.to_dict().items() if name != "tune"}
-    if config.model.classes is None:  # runs of before this setting go on, with the noise that they began with
-        del settings["model"]["classes"]
+    for table, name in (("model", "classes"), ("data", "schema"), ("data", "types")):
+        if not settings[table][name]:  # runs of before this setting go on, with the noise that they began with
+            del settings[table][name]
     return settings
 
 
@@ -270,10 +275,10 @@ def split_clients(population: Population, share: float) -> tuple[Population, Pop
 
 
 def one_example_each(population: Population) -> Population:
-    """Every example as a client of its own: what example-level privacy protects."""
-    ones = np.ones(population.n_examples, np.int64)
+    """Every example as a client of its own: what example-level privacy protects. One that does not fit is empty."""
+    places = population.columns.get(FITS, np.ones(population.n_examples, bool)).astype(np.int64)
     about: Any = {"classes": population.classes, "synthetic": population.synthetic}
-    return Population(population.columns, sizes=ones, name=population.name, **about)
+    return Population(fitting(population).columns, sizes=places, name=population.name, **about)
 
 
 def make_model(settings: ModelSettings, population: Population) -> Any:
@@ -285,10 +290,6 @@ def make_model(settings: ModelSettings, population: Population) -> Any:
         if fields[field][0].kind not in "biuf":
             hint = "list its classes, [model] classes" if field == settings.label else "these models read numbers"
             raise InvalidInput(f"[model] names {field!r}, which is text in {population.name}: {hint}")
-        if fields[field][0].itemsize == 8 and placement.beyond_32_bits(population.columns[field]):
-            raise InvalidInput(
-                f"[model] names {field!r}, whose whole numbers go beyond 32 bits in {population.name}: scale them down"
-            )
         if len(settings.inputs) > 1 and field in settings.inputs and fields[field][1]:
             raise InvalidInput(
                 f"[model] inputs puts {field!r} beside others, but it has the shape {list(fields[field][1])}: "

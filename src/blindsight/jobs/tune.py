@@ -22,10 +22,11 @@ from blindsight.backends import Backend, Simulation, use_cores
 from blindsight.config import Config, as_toml
 from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import Population
-from blindsight.data.sources import check_public, source
+from blindsight.data.sources import check_public
 from blindsight.data.text import Vocabulary
 from blindsight.errors import BlindsightError, InvalidInput
-from blindsight.jobs.language import PUBLIC, check_text, public_vocabulary
+from blindsight.jobs.language import PUBLIC, check_any, check_text, public_vocabulary
+from blindsight.jobs.run_data import read_like_run, read_run, with_listed_classes
 from blindsight.jobs.train import Task, classification_task, language_task, make_algorithm, make_privacy, split_clients
 from blindsight.participation import fixed_size
 from blindsight.privacy import Privacy
@@ -83,6 +84,7 @@ def run_tuning(
     if config.model.kind == "gan":
         raise InvalidInput("a generator has no accuracy to compare settings by: choose them by looking at its samples")
     use_cores()
+    asked, config = config, with_listed_classes(config)
     people = population if population is not None else _public(config, public)
     clients, held_out = split_clients(people, _HELD_OUT)
     task = _task(config, people, clients, held_out)
@@ -99,7 +101,7 @@ def run_tuning(
         rows.append((_settings(variant) | reached, variant))
     progress(len(tried), len(tried))
     rows.sort(key=lambda row: sign * row[0][metric])  # of equals the first that was tried
-    best = dataclasses.replace(rows[0][1], tune=config.tune)
+    best = dataclasses.replace(rows[0][1], tune=config.tune, model=asked.model)
     written = None if write is None else _write(Path(write), best, public)
     on_mean = noise * config.privacy.clip / config.privacy.cohort
     return Tuned(public, metric, tuple(row for row, _ in rows), on_mean, best, written)
@@ -110,7 +112,7 @@ def _public(config: Config, name: str) -> Population:
     options = {"clients": max(5 * config.tune.cohort, 300), "seed": PUBLIC["seed"]} if name in POPULATIONS else {}
     options = {} if name == "digits" else options
     check_public(name, options, config.data.population, config.data.options, what="--tune-on")
-    return source(name, **options)
+    return read_like_run(config, name, options)
 
 
 def _task(config: Config, people: Population, clients: Population, held_out: Population | None) -> Task:
@@ -122,7 +124,9 @@ def _task(config: Config, people: Population, clients: Population, held_out: Pop
         words = Vocabulary.most_frequent(clients, text.vocabulary_size, field=text.field, case=text.case)
     else:
         words = public_vocabulary(config)
-    return language_task(config, clients, held_out, words)
+    task = language_task(config, clients, held_out, words)
+    check_any(config.model.kind, task.clients)
+    return task
 
 
 def _noise_of_the_run(config: Config, task: Task) -> float:
@@ -134,7 +138,7 @@ def _noise_of_the_run(config: Config, task: Task) -> float:
         return asked.noise_multiplier
     count = config.tune.clients
     if count is None:  # how many there are is public; what they hold is not read
-        people = source(config.data.population, **config.data.options)
+        people = read_run(config)
         everyone = people.n_examples if asked.unit == "example" else people.size
         count = everyone - round(config.data.held_out * everyone)
     before: tuple[Event, ...] = ()

@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 import numpy as np
 
 from blindsight import runs
-from blindsight.accounting.ledger import Known, known_as
+from blindsight.accounting.ledger import Known
 from blindsight.backends import use_cores
 from blindsight.data import faults, text
 from blindsight.data.embedded import POPULATIONS
@@ -69,7 +69,7 @@ def run_unknowns(
     known = _vocabulary(asked, vocabulary, vocabulary_size, reference, field, cast(Case, case))
     folder = Path(out) if out is not None else Path("runs") / f"unknowns-{runs.file_name(sides[1].name)}"
     one = population or (None if before is not None else people.name)  # two collections pay under two names
-    one = one and known_as(people, Known(one, content_of_clients(data, client, people)))
+    one = one and Known(one, content_of_clients(data, client, people))
     about: dict[str, Any] = {"vocabulary": known, "field": field, "case": case, "population": one}
     return unknowns(*sides, **about, out=folder, progress=progress, **settings), folder
 

@@ -84,7 +84,7 @@ def joint(*releases: events.Event) -> events.Gaussian:
 
     Dividing every part by its own bound and noise scale gives a vector with noise of scale 1 that one client moves by
     at most sqrt(sum of noise_multiplier^-2). So they can be amplified by sampling as one; as separate events they
-    could not, because they share their cohort.
+    could not, because they share their cohort. What is assumed about one part's noise is assumed about the whole.
 
     >>> joint(events.Gaussian(3.0), events.Gaussian(4.0)).noise_multiplier
     2.4
@@ -96,7 +96,9 @@ def joint(*releases: events.Event) -> events.Gaussian:
         return parts[0]
     precision = math.fsum(math.inf if not part.noise_multiplier else part.noise_multiplier**-2 for part in parts)
     slack = math.fsum(part.kl_slack for part in parts)
-    return events.Gaussian(precision**-0.5, slack, any(part.reproducible for part in parts))
+    is_reproducible = any(part.reproducible for part in parts)
+    partly_float = slack > 0 and any(part.is_ideal for part in parts)
+    return events.Gaussian(precision**-0.5, slack, is_reproducible, partly_float)
 
 
 def _add_exact_noise(leaf: Any, bits: int, factor: float, stream: Stream) -> np.ndarray:

@@ -44,7 +44,7 @@ def _some(images: np.ndarray, directions: int, cell: int) -> np.ndarray:
         is_above = np.mod(below + 1, directions) == direction
         weight = strength * (is_below * (1 - beyond) + is_above * beyond)
         found.append(np.matmul(rows.T, weight) @ columns)
-    edges = np.sqrt(np.stack(found, axis=1).reshape(len(images), -1))
+    edges = np.sqrt(np.stack(found, axis=1).reshape(len(images), directions * rows.shape[1] * columns.shape[1]))
     return edges / np.maximum(np.sqrt(np.sum(np.square(edges), axis=1, keepdims=True)), np.float32(1e-12))
 
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blindsight.accounting.assumptions import ELIGIBLE
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.selection.criteria import Accuracy, Criterion, Everything, Of, correct, mistakes
@@ -21,7 +22,7 @@ FORMINGS: dict[Forming, str] = {
 }
 """How an arm's clients come together, in the words of a guarantee."""
 
-ASSUMED = "which clients are eligible for an arm, and how many they are, is public"
+ASSUMED = ELIGIBLE
 """What `eligible` assumes: the guarantee says so."""
 
 

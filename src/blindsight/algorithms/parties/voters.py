@@ -39,7 +39,7 @@ _ROOM = 1 - 1e-5  # more than float32 can be wrong in the length of a gradient
 
 def flat(inputs: np.ndarray) -> np.ndarray:
     """Inputs as rows of numbers; bytes from 0 to 1."""
-    rows = inputs.reshape(len(inputs), -1)
+    rows = inputs.reshape(len(inputs), math.prod(inputs.shape[1:]))  # a party may have no examples, and does not fail
     return rows.astype(np.float32) / np.float32(255 if rows.dtype == np.uint8 else 1)
 
 

@@ -42,6 +42,7 @@ def forum(clients: int = 1000, *, seed: int = 0, examples: Range = (3, 60)) -> G
         sizes=skewed_sizes(dice, span, everyone),
         ids=np.strings.add("author-", as_text(everyone)),
         name="forum",
+        recipe=("forum", dice.seed, span),
         classes={"topic": TOPIC_NAMES},
         synthetic=True,
     )

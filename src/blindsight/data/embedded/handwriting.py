@@ -43,6 +43,7 @@ def handwriting(
         sizes=even_sizes(dice, span, everyone),
         ids=np.strings.add("writer-", as_text(everyone)),
         name="handwriting",
+        recipe=("handwriting", dice.seed, glyphs, span),
         classes={"label": GLYPHS[glyphs]},
         synthetic=True,
     )

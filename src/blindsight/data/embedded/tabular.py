@@ -47,6 +47,7 @@ def tabular(clients: int = 200, *, seed: int = 0, examples: Range = (20, 500)) -
         sizes=skewed_sizes(dice, span, everyone),
         ids=np.strings.add("district-", as_text(everyone)),
         name="tabular",
+        recipe=("tabular", dice.seed, span),
         classes={
             "sex": SEX,
             "education": EDUCATION,

@@ -1,0 +1,152 @@
+"""Two populations that differ in one client look the same from outside, whatever that client holds.
+
+Every entry (a command, a task, a function of Python) is run on both neighbours in a world without chance, where
+mechanisms release noise alone (`leaving.blind`). All that leaves must then be equal: files of the run and what they
+hold, pages, terminal, exit code, messages, the ledger's entries, and which sums, rounds and releases are made in which
+order and of how many numbers. The last stands for time: how long they take is the machine's business. Left out is what
+is marked `simulation_only`, and a run's folder `secret`.
+"""
+
+import importlib
+import inspect
+import pkgutil
+import re
+import shutil
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from entries import ENTRIES, WITHOUT_CLIENTS
+from leaving import blind, everything_that_leaves
+from neighbours import KINDS, TOGETHER, Kind, neighbours, write_public
+
+from blindsight import algorithms, cli, inspection
+from blindsight.accounting import assumptions
+
+CHEAP = "bias"
+LISTED = [re.compile(re.sub(r"\\{\w+\\}", ".+", re.escape(getattr(assumptions, name)))) for name in assumptions.__all__]
+TASK = inspect.signature(cli.inspect).parameters["task"].annotation
+QUICK = [name for name, entry in ENTRIES.items() if not entry.slow]
+
+
+@pytest.fixture(autouse=True)
+def without_chance() -> Iterator[None]:
+    with blind():
+        yield
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
+    """What was seen of usual neighbours, which most kinds share; and the one place where all are run."""
+    return {"place": tmp_path_factory.mktemp("attacks") / "here"}  # paths are printed
+
+
+def leaves(here: Path, entry: str, kind: Kind, *, odd: bool) -> dict[str, Any]:
+    """All that leaves when the entry is run on one of two neighbours."""
+    here.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        write_public(here)
+        neighbours(here, kind, odd=odd)
+        found = everything_that_leaves(here, ENTRIES[entry].run)
+    shutil.rmtree(here)
+    return found
+
+
+def differences(one: Any, other: Any, place: str = "") -> Iterator[str]:
+    """Where two values differ, and how."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in [*one, *(name for name in other if name not in one)]:
+            yield from differences(one.get(name), other.get(name), f"{place}/{name}")
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for number, pair in enumerate(zip(one, other, strict=True)):
+            yield from differences(*pair, f"{place}/{number}")
+    elif one != other:
+        yield f"{place}: {str(one)[:300]} | {str(other)[:300]}"
+
+
+def failures(returned: Any) -> list[Any]:
+    """The commands of an entry that did not end with 0: two neighbours that fail alike would show nothing."""
+    parts = returned if isinstance(returned, list) else [returned]
+    return [part for part in parts if isinstance(part, dict) and part.get("exit code", 0) != 0]
+
+
+def unlisted(value: Any) -> Iterator[str]:
+    """Assumptions of guarantees, wherever they stand, that docs/privacy.md does not list."""
+    if isinstance(value, dict):
+        for sentence in value.get("assumptions") or ():
+            if not any(pattern.fullmatch(sentence) for pattern in LISTED):
+                yield sentence
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from unlisted(one)
+
+
+def attack(entry: str, kind: Kind, usual: dict[Any, Any]) -> None:
+    known = (entry, kind.usual, kind.others)
+    if known not in usual:
+        usual[known] = leaves(usual["place"], entry, kind, odd=False)
+    assert kind.others or not failures(usual[known]["returned"])
+    assert not list(unlisted(usual[known]))
+    assert list(differences(usual[known], leaves(usual["place"], entry, kind, odd=True))) == []
+
+
+@pytest.mark.parametrize("entry", QUICK)
+def test_no_entry_says_anything_about_one_client(entry, usual):
+    attack(entry, TOGETHER, usual)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_kind_of_client_is_told_from_another(kind, usual):
+    attack(CHEAP, KINDS[kind], usual)
+
+
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.others])
+@pytest.mark.parametrize("entry", ["moments in Python", "parties in Python"])
+def test_whether_anybody_has_anything_is_not_told_of_data_in_memory(entry, kind, usual):
+    attack(entry, KINDS[kind], usual)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_no_entry_says_anything_about_any_kind_of_client(entry, kind, usual):
+    attack(entry, KINDS[kind], usual)
+
+
+# --- nothing is left out
+
+
+def commands(command: Any, path: str = "") -> Iterator[str]:
+    """All commands, and all questions of the one that asks several."""
+    if hasattr(command, "commands"):
+        for name, sub in command.commands.items():
+            yield from commands(sub, f"{path} {name}".strip())
+    elif path == "inspect":
+        yield from (f"inspect {task}" for task in typing.get_args(typing.get_args(TASK)[0]))
+    else:
+        yield path
+
+
+def test_every_command_is_attacked():
+    through = {name for entry in ENTRIES.values() for name in entry.through}
+    known = set(commands(typer.main.get_command(cli.app)))
+    assert known - through == set(WITHOUT_CLIENTS)
+    assert WITHOUT_CLIENTS.keys().isdisjoint(through)
+
+
+def test_every_task_and_algorithm_is_attacked():
+    """Functions of Python: the tasks of `inspect`, and the algorithms that take clients, an epsilon and a ledger."""
+    tasks = {name for name in inspection.__all__ if inspect.isfunction(getattr(inspection, name))}
+    tasks |= {"aggregate"}  # parties bring ledgers of their own
+    for module in pkgutil.walk_packages(algorithms.__path__, "blindsight.algorithms."):
+        found = importlib.import_module(module.name)
+        own = [one for one in map(found.__dict__.get, found.__all__) if getattr(one, "__module__", "") == module.name]
+        functions = [one for one in own if inspect.isfunction(one)]
+        tasks |= {one.__name__ for one in functions if {"epsilon", "ledger"} <= {*inspect.signature(one).parameters}}
+    through = {name.removeprefix("inspect ") for entry in ENTRIES.values() for name in entry.through}
+    assert tasks - through == set()
+    assert {"sanity", "contrast", "synthesise", "discover_words", "measure"} <= tasks

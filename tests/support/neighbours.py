@@ -1,0 +1,101 @@
+"""Populations that differ in one client: tables of a few people, in which one of them has whatever rows it likes.
+
+How many clients there are is public, so every client of one neighbour is in the other, be it with rows of no use.
+"""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+__all__ = ["KINDS", "ODD", "TOGETHER", "Kind", "neighbours", "write_public"]
+
+ODD = "c7"
+"""The client that differs."""
+
+HEADER = "who,age,income,region,label,version,text"
+USUAL = "c7,31,1200.5,north,yes,old,we have a cat here."
+USELESS = "c7,,,,,,"
+KNOWN_WORDS = USUAL.replace(" here", "")
+ONE_WORD = USUAL.replace("we have a cat here", "cat")
+WORDS = ("we", "have", "a", "cat", "and", "the", "dog", "is", "here", "now")
+KNOWN = WORDS[:8]
+CLIENTS = 28
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What one client has in the two neighbours, and everybody else if not rows of their own."""
+
+    odd: tuple[str, ...]
+    usual: tuple[str, ...] = (USUAL, USUAL)
+    others: str | None = None
+
+
+def _instead(*changes: tuple[str, str]) -> tuple[str, ...]:
+    """The client's usual rows, the last with other values."""
+    row = USUAL
+    for old, new in changes:
+        assert old in row
+        row = row.replace(old, new)
+    return (USUAL, row)
+
+
+KINDS: dict[str, Kind] = {
+    "one more row": Kind((USUAL, USUAL, USUAL.replace("31", "44"))),
+    "a fraction among whole numbers": Kind(_instead((",31,", ",30.5,"))),
+    "no number": Kind(_instead((",31,", ",n/a,"))),
+    "a huge number": Kind(_instead((",31,", f",{2**31 + 1},"))),
+    "beyond all numbers": Kind(_instead(("1200.5", "1e400"))),
+    "not a number": Kind(_instead(("1200.5", "nan"))),
+    "infinite": Kind(_instead(("1200.5", "-inf"))),
+    "a missing value": Kind(_instead((",31,", ",,"))),
+    "a new category": Kind(_instead(("north", "atlantis"))),
+    "a new class": Kind(_instead(("yes", "perhaps"))),
+    "a third side": Kind(_instead(("old", "ancient"))),
+    "a rare word": Kind(_instead(("a cat", "the pneumonoultramicroscopic"))),
+    "strange letters": Kind(_instead(("a cat here", "ein \udcff ßtrange ' word"))),
+    "a client in both arms": Kind(_instead(("north", "south"), ("old", "new"), ("yes", "no"))),
+    "a broken line": Kind((USUAL, "c7,31")),
+    "too many cells": Kind((USUAL, f"{USUAL},more,and more")),
+    "an empty client": Kind((USELESS,)),
+    "the only one with anything": Kind((USELESS,), others=USELESS),
+    "the only one on both sides": Kind(_instead(("old", "new")), usual=(USELESS,), others=USELESS),
+    "the only one with an unknown word": Kind((USUAL,), usual=(KNOWN_WORDS,), others=KNOWN_WORDS),
+    "the only one with a sentence": Kind((USUAL,), usual=(ONE_WORD,), others=ONE_WORD),
+}
+
+TOGETHER = Kind(tuple(dict.fromkeys(row for kind in KINDS.values() for row in kind.odd)))
+"""One client with all of it."""
+
+
+def neighbours(folder: Path, kind: Kind, *, odd: bool) -> Path:
+    """The table `people.csv` in `folder`: one of two neighbours, beside what is public."""
+    others = [row for row in _rows(0, "c", CLIENTS) if not row.startswith(f"{ODD},")]
+    if kind.others is not None:
+        others = [kind.others.replace(ODD, row.split(",")[0], 1) for row in others]
+    own = kind.odd if odd else kind.usual
+    _write(folder / "people.csv", [*others[:20], *own, *others[20:]])
+    return folder / "people.csv"
+
+
+def write_public(folder: Path) -> None:
+    """What anybody may know: other people's rows, a schema, and a list of words."""
+    _write(folder / "public.csv", _rows(2, "p", 40))
+    (folder / "words.txt").write_text("\n".join([*KNOWN, ""]), encoding="utf-8")
+
+
+def _rows(seed: int, prefix: str, clients: int) -> list[str]:
+    dice = np.random.default_rng(seed)
+    found = list[str]()
+    for client in range(clients):
+        for number in range(4):
+            age, income = int(dice.integers(20, 60)), dice.uniform(500, 3000)
+            region, label = dice.choice(["north", "south"]), "yes" if age > 40 else "no"
+            said = " ".join(dice.choice(WORDS, 5))
+            found.append(f"{prefix}{client},{age},{income:.1f},{region},{label},{['old', 'new'][number % 2]},{said}.")
+    return found
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    path.write_bytes("\n".join([HEADER, *lines, ""]).encode("utf-8", "surrogateescape"))
