@@ -26,6 +26,7 @@ Tree = Any
 _U = 2.0**-24  # unit round-off of float32
 _SMALLEST_BOUND = 1e-20  # a trillion coordinates below 2^-126, which processors read as zero, are far shorter
 _LARGEST = float(np.finfo(np.float32).max)
+_SMALL = 4096  # coordinates of a leaf that is measured together with others: what is copied for it costs nothing
 
 
 def add(left: Tree, right: Tree) -> Tree:
@@ -69,22 +70,30 @@ def norm(tree: Tree, order: int = 2) -> jax.Array:
     Proof of the bound, u = 2^-24 and n coordinates. Scaling by a power of two is exact (a division would not do: XLA
     multiplies by the reciprocal, which is flushed to zero for divisors above 8.5e37). Squaring costs (1-u) per
     coordinate at worst; squares that underflow are below 2^-126 beside a largest one above 2^-52. A leaf of k
-    coordinates is added up in at most log2 k + 4 levels of additions of non-negative numbers, each losing at most
-    (1-u), and the m leaves' sums in log2 m + 4 more. As k + m <= n + 1, that is at most 2 log2(n + 1) + 6 levels, and
-    the root halves their loss. The factor `1 + _slack(n)` with _slack = (2 log2 n + 16) u covers it twice; for the L1
-    norm, which has no root, once.
+    coordinates, or all small leaves in a row, is added up in at most log2 k + 4 levels of additions of non-negative
+    numbers, each losing at most (1-u), and the m sums in log2 m + 4 more. As k + m <= n + 1, that is at most
+    2 log2(n + 1) + 6 levels, and the root halves their loss. The factor `1 + _slack(n)` with _slack =
+    (2 log2 n + 16) u covers it twice; for the L1 norm, which has no root, once.
     """
     if order not in (1, 2):
         raise InvalidInput(f"order must be 1 or 2, got {order}")
     leaves = [jnp.ravel(jnp.asarray(leaf, jnp.float32)) for leaf in jax.tree.leaves(tree)]
-    leaves = [leaf for leaf in leaves if leaf.size]
+    return _length([leaf for leaf in leaves if leaf.size], order)
+
+
+@functools.partial(jax.jit, static_argnums=1)  # an update is measured several times: it is traced and compiled once
+def _length(leaves: list[jax.Array], order: int) -> jax.Array:
     if not leaves:
         return jnp.zeros((), jnp.float32)
-    largest = functools.reduce(jnp.maximum, [jnp.max(jnp.abs(leaf)) for leaf in leaves])
+    small = [leaf for leaf in leaves if leaf.size < _SMALL]
+    parts = [leaf for leaf in leaves if leaf.size >= _SMALL]
+    if small:  # together they are one long leaf: a program has a dozen instructions for each leaf and level
+        parts.append(jnp.concatenate(small))
+    largest = functools.reduce(jnp.maximum, [jnp.max(jnp.abs(part)) for part in parts])
     exponent = jnp.clip(jnp.right_shift(jax.lax.bitcast_convert_type(largest, jnp.int32), 23) - 126, -100, 126)
     power, root = (jnp.square, jnp.sqrt) if order == 2 else (jnp.abs, jnp.abs)
-    total = _pairwise_sum(jnp.stack([_pairwise_sum(power(leaf * _power_of_two(-exponent))) for leaf in leaves]))
-    return root(total) * jnp.float32(1 + _slack(size(tree))) * _power_of_two(exponent)
+    total = _pairwise_sum(jnp.stack([_pairwise_sum(power(part * _power_of_two(-exponent))) for part in parts]))
+    return root(total) * jnp.float32(1 + _slack(size(leaves))) * _power_of_two(exponent)
 
 
 def clip(tree: Tree, bound: float | jax.Array, order: int = 2) -> Tree:
@@ -220,10 +229,10 @@ def _pairwise_sum(values: jax.Array) -> jax.Array:
     while values.size > 1:
         ways = 8 if values.size >= 8 else 2
         length = values.size // ways
-        parts = [values[part * length : (part + 1) * length] for part in range(ways)]
+        parts = [jax.lax.slice(values, (part * length,), ((part + 1) * length,)) for part in range(ways)]
         while len(parts) > 1:
             parts = [left + right for left, right in zip(parts[::2], parts[1::2], strict=True)]
-        rest = values[ways * length :]
+        rest = jax.lax.slice(values, (ways * length,), (values.size,))
         values = jnp.concatenate([parts[0], rest]) if rest.size else parts[0]
     return values[0]
 
