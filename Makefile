@@ -29,11 +29,14 @@ demo: $(READY) ## set up, then run the main job on embedded data
 	@$(BIN)/blindsight demo
 
 .PHONY: test
-test: lint ## set up, then lint, types and every test that is not slow
+test: $(READY) ## set up, then every test that is not slow
 	@$(PYTEST) -m "not slow"
 
+.PHONY: check
+check: lint test ## what a change must pass: style, types and tests
+
 .PHONY: test-all
-test-all: lint ## the same with the slow tests, more examples of each law, and code compiled as users have it
+test-all: $(READY) ## the same with the slow tests, more examples of each law, and code compiled as users have it
 	@JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(PYTEST) --timeout=3600 --hypothesis-profile=thorough
 
 .PHONY: coverage

@@ -26,6 +26,7 @@ def shown(tmp_path_factory):
     return console.export_text(), runs.find(folder)[0], steps
 
 
+@pytest.mark.slow
 def test_it_finds_the_fault_that_it_planted(shown):
     text, run, steps = shown
     report = Report.from_dict(json.loads((run.path / "who-fails" / "report.json").read_text()))
@@ -37,6 +38,7 @@ def test_it_finds_the_fault_that_it_planted(shown):
     assert len(set(steps)) >= 4
 
 
+@pytest.mark.slow
 def test_it_spends_the_budget_and_no_more(shown):
     _, run, _ = shown
     ledger = Ledger(run.path / "ledger.db")
@@ -45,6 +47,7 @@ def test_it_spends_the_budget_and_no_more(shown):
     assert ledger.spent("phones").delta == DELTA
 
 
+@pytest.mark.slow
 def test_nothing_it_leaves_was_read_off_data_without_noise(shown):
     _, run, _ = shown
     for path in (run.path / "who-fails").rglob("*.json"):

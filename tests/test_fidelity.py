@@ -56,7 +56,7 @@ def test_the_nearest_training_example_is_found():
     np.testing.assert_allclose(nearest(np.array([[3.0, 4.0], [0.0, 1.0], [6.0, 8.0]]), training), [0, 1, 5], atol=1e-6)
 
 
-@pytest.mark.parametrize("make", [CNN, MLP])
+@pytest.mark.parametrize("make", [pytest.param(CNN, marks=pytest.mark.slow), MLP])
 def test_what_a_classifier_sees_leads_to_its_answer(make):
     model = make((8, 8), 3, key=jax.random.key(0))
     images = RANDOM.integers(0, 256, (5, 8, 8)).astype(np.uint8)

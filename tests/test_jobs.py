@@ -209,7 +209,7 @@ def test_labels_become_numbers_of_the_listed_classes_however_they_are_written():
 
 
 @pytest.mark.parametrize("unit", ["client", "example"])
-@pytest.mark.parametrize("strange", [9, -4, 3_000_000_000])
+@pytest.mark.parametrize("strange", [pytest.param(9, marks=pytest.mark.slow), -4, 3_000_000_000])
 def test_a_label_that_is_not_listed_changes_no_shape_no_promise_and_refuses_nothing(unit, strange, tmp_path):
     """Neighbours: one client's one example has a class of its own, and nobody can tell by what is published."""
     asked = settings({**PRIVACY, "sampler": "float", "unit": unit}, **LISTED)

@@ -111,7 +111,9 @@ def test_samples_are_of_every_class_in_turn_and_under_the_runs_guarantee(digits,
     assert float(gan_metrics()["margin"](gan, batch, jax.random.key(0))) == pytest.approx(64 * 0.75)
 
 
-@pytest.mark.parametrize("listed", [{}, {"classes": ["1", "0"]}], ids=["read off", "listed"])
+@pytest.mark.parametrize(
+    "listed", [{}, pytest.param({"classes": ["1", "0"]}, marks=pytest.mark.slow)], ids=["read off", "listed"]
+)
 def test_samples_carry_no_name_of_a_class_that_the_guarantee_is_silent_about(digits, listed, tmp_path):
     """A loader reads names off clients' data: without a list they are published under an assumption."""
     short = changed(

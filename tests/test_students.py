@@ -43,7 +43,7 @@ def fresh(kind: str = "mlp") -> CNN | MLP:
     return MLP(SHAPE, 2, hidden=(16,), key=jax.random.key(0))
 
 
-@pytest.mark.parametrize("kind", ["mlp", "cnn"])
+@pytest.mark.parametrize("kind", ["mlp", pytest.param("cnn", marks=pytest.mark.slow)])
 def test_a_student_names_what_it_has_not_seen(kind):
     student = train_student(*bars(400, 0), model=fresh(kind), steps=150, key=KEY, learning_rate=1e-2)
     test = bars(200, 1)
@@ -60,6 +60,7 @@ def test_without_labels_that_mean_something_there_is_nothing_to_learn():
     assert student.accuracy(bars(200, 1)) < 0.8
 
 
+@pytest.mark.slow
 def test_unsure_labels_are_believed_as_far_as_they_go():
     """A softmax fitted to labels that are 70 % sure is 70 % sure; smoothing makes sure labels unsure."""
     images, labels = bars(400, 0)

@@ -128,7 +128,7 @@ def test_a_secret_run_never_repeats(tmp_path: Path):
     assert "reproducible" not in str(first.guarantee.assumptions)
 
 
-@pytest.mark.parametrize("after", [0, 3, 5, 7, 11])
+@pytest.mark.parametrize("after", [0, 5, 11])
 def test_a_reproducible_run_resumes_to_the_same_bits_and_pays_once(tmp_path: Path, after: int):
     whole = begin(tmp_path / "whole")
     interrupted(tmp_path / "cut", after)
@@ -386,7 +386,7 @@ def check_kills(tmp_path: Path, kills: int, rounds: int) -> None:
 
 
 def test_killed_runs_resume_and_the_ledger_is_never_short(tmp_path: Path):
-    check_kills(tmp_path, kills=1, rounds=11)
+    check_kills(tmp_path, kills=2, rounds=11)
 
 
 @pytest.mark.slow

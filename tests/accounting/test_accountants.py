@@ -666,6 +666,7 @@ def test_the_lower_bound_of_different_rounds_together():
     assert lower <= epsilon(both, 1e-6, REPLACE).epsilon
 
 
+@pytest.mark.slow
 def test_the_lower_bound_survives_huge_losses_and_tiny_deltas():
     huge = Repeated(FixedSize(425, 10, Gaussian(0.01)), 1000)
     assert 1e5 < fixed_size_lower(huge, 2.35e-3) <= epsilon(huge, 2.35e-3, REPLACE).epsilon

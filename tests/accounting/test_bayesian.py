@@ -114,6 +114,7 @@ def test_v2_against_dp_accounting(rate, distance, sigma, rounds):
     assert ours == close(orders * reference.rdp, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_v3_a_rare_outlier_is_missed():
     """The documented failure: a record of mass 1/1000, 28 pairs, a nominal confidence of 1 - 1e-16 per step."""
     orders = np.arange(1, 65)

@@ -49,7 +49,7 @@ def five_digits_below(value: float) -> float:
         (Gaussian, Relation.REPLACE),
         (lambda z: Repeated(Gaussian(z), 100), Relation.ADD_OR_REMOVE),
         (lambda z: Composed((Gaussian(z), Gaussian(20.0))), Relation.ADD_OR_REMOVE),
-        (lambda z: Repeated(FixedSize(1000, 10, Gaussian(z)), 20), Relation.REPLACE),
+        (lambda z: Repeated(FixedSize(100, 10, Gaussian(z)), 2), Relation.REPLACE),
         (Laplace, Relation.ADD_OR_REMOVE),
     ],
 )

@@ -31,7 +31,7 @@ def assert_same(ours: Any, theirs: Any) -> None:
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("rate", [1e-4, 0.1, 0.5, 0.9, 1 - 1e-6, 1.0])
-@pytest.mark.parametrize("noise_multiplier", [0.6, 1.0, 5.0])
+@pytest.mark.parametrize("noise_multiplier", [0.6, 5.0])
 def test_poisson_is_the_librarys(noise_multiplier, rate, relation):
     theirs = library.from_gaussian_mechanism(
         noise_multiplier,

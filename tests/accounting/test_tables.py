@@ -83,6 +83,10 @@ def test_one_row_of_each_federated_kind_in_full():
     assert realistic["poisson"] == pytest.approx(1.0324, abs=1e-4)
     assert 10.1 < realistic["fixed_lower"] < 10.1366  # never above the finer bound
     assert realistic["fixed_upper"] == pytest.approx(17.394, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_a_row_without_protection_in_full():
     simulated = tables.federated_numbers(FEDERATED_ROWS["000"][1])
     assert simulated["fixed_lower"] > 1e5  # no protection, whoever counts
     assert simulated["fixed_lower"] <= simulated["fixed_upper"]

@@ -234,6 +234,7 @@ def test_the_average_remembers_the_generators_past():
     np.testing.assert_allclose(mean.model(state).generator.point, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_backends_train_the_same_pair():
     algorithm = federated(plane((0.6, 1.2)), protected(noise=0.5, rounds=2), criterion=CHOSEN, batch_size=3)
     backends = Simulation(population(), chunk=2), Debug(population())
@@ -242,6 +243,7 @@ def test_backends_train_the_same_pair():
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_both_may_learn_with_adam():
     gan = compact_gan(ROWS, latents=4, hidden=(8,), width=16, key=jax.random.key(2))
     adam = optax.adam(0.01)
@@ -252,6 +254,7 @@ def test_both_may_learn_with_adam():
     assert any(np.any(a != b) for a, b in zip(before, after, strict=True))
 
 
+@pytest.mark.slow
 def test_a_pair_learns_where_the_examples_are():
     """Two clusters of points, no noise: samples come to lie on them."""
     generator = np.random.default_rng(0)

@@ -235,6 +235,7 @@ def test_fewer_frequencies_where_there_is_more_noise():
     assert frequencies_for(4.2, clients=3400, classes=10, arms=2) < sizes[1]
 
 
+@pytest.mark.slow
 def test_a_generator_of_rows_learns_how_columns_hang_together():
     """Two columns that always agree, in one arm, and never agree, in the other."""
     random = np.random.default_rng(1)
@@ -253,6 +254,7 @@ def test_a_generator_of_rows_learns_how_columns_hang_together():
     assert steps[-1] == 250
 
 
+@pytest.mark.slow
 def test_a_generator_of_images_comes_nearer_to_the_moments():
     """Black and white halves: no normal distribution is like that, so the start is off and training must help."""
     random = np.random.default_rng(1)

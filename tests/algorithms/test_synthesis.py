@@ -120,6 +120,7 @@ def test_no_client_adds_more_strokes_than_its_bound(size):
         assert 0.1 < np.linalg.norm(vector) <= part.bound == 1
 
 
+@pytest.mark.slow
 def test_samples_have_the_strokes_of_their_class():
     found = made(50.0, ledger=Ledger(), sampler="float")
     blurred, asked = found.blurred(20, key=KEY)

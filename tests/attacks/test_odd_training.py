@@ -93,6 +93,7 @@ def compare(tmp_path: Path, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert strange == usual
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ["clients", "examples"])
 def test_one_clients_rows_change_nothing_that_training_says(tmp_path, run, monkeypatch):
     compare(tmp_path, run, monkeypatch)

@@ -128,6 +128,7 @@ def test_a_run_goes_on_with_the_canaries_that_it_began_with(classifier: Path, tm
     assert (run / "planted.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_language_model_is_ranked_searched_and_guessed(language: Path, tmp_path: Path):
     report, _ = jobs.run_audit(language, references=300, out=tmp_path)
     assert [(row.clients, row.copies, len(row.ranks)) for row in report.configurations] == [
@@ -276,6 +277,7 @@ def test_every_key_and_its_default_are_documented():
             assert f"`{json.dumps(field.default)}`" in rows[field.name]
 
 
+@pytest.mark.slow
 def test_letters_are_audited_too(tmp_path: Path):
     text = LANGUAGE.replace("word_lm", "char_lm").replace("cells = 8", "cells = 8\nlayers = 1")
     audit = "[audit]\nclients = [2]\ncopies = [3]\nrepeats = 1\none_run = 8\nwords = 4\n"
@@ -285,6 +287,7 @@ def test_letters_are_audited_too(tmp_path: Path):
     assert len(report.canaries[0].phrase) == 4
 
 
+@pytest.mark.slow
 def test_a_gan_is_audited_by_its_critic_and_by_directions():
     generator = np.random.default_rng(0)
 

@@ -232,6 +232,7 @@ def fedavg(privacy: Privacy = PRIVACY) -> Any:
     return dp_fedavg(Linear(jnp.zeros(WIDTH)), squared, privacy, sampler="float", **settings)
 
 
+@pytest.mark.slow
 def test_the_correct_trainer_passes_over_and_over():
     algorithm, planted = fedavg(), backend()
     bounds = [audit(algorithm, planted, keys.reproducible(100 + seed)) for seed in range(40)]

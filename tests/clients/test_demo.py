@@ -94,6 +94,7 @@ def test_one_contribution_is_worth_what_the_page_says():
     assert task.unit == "model"
 
 
+@pytest.mark.slow
 def test_the_model_of_the_demo_learns_under_its_noise(made_up):
     task, key, random = make_task(), reproducible(3), np.random.default_rng(3)
     instances = initial_instances(task, key=key.derive("start"))

@@ -179,6 +179,7 @@ def test_a_wrong_draw_is_noticed():
         _ = wrong.columns
 
 
+@pytest.mark.slow
 def test_a_million_clients_cost_no_object_each():
     sizes = np.arange(1_000_000) % 3
     tracemalloc.start()

@@ -124,6 +124,7 @@ def test_the_key_decides(kind):
     assert shards(columns, root()).columns["x"].tolist() != shards(columns, root()).columns["x"].tolist()
 
 
+@pytest.mark.slow
 def test_a_million_clients_are_split_in_every_way():
     labels = np.arange(1_000_000) % 10
     columns = {"x": np.arange(len(labels)), "y": labels}

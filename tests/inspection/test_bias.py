@@ -67,6 +67,7 @@ def pictures(tmp_path_factory) -> tuple[Report, Path]:
     return ask(folder, writers(), writers(120, 1, without=3)), folder
 
 
+@pytest.mark.slow
 def test_a_class_that_public_data_lack_is_found(pictures):
     report, _ = pictures
     assert report.outcome == "difference"
@@ -159,6 +160,7 @@ def test_those_who_teach_do_not_confirm():
     assert HALF in learning.fields
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", [0.0, 0.3])
 def test_authors_of_something_else_are_found_by_what_the_public_model_finds_unlikely(tmp_path, odd):
     report = ask(tmp_path, authors(400, odd=odd), authors(150, 1), inputs="text", discover=odd > 0)
@@ -347,6 +349,7 @@ def test_what_cannot_be_compared_is_refused_in_one_sentence(tmp_path, change: di
         bias(writers(20), **about | change)
 
 
+@pytest.mark.slow
 def test_data_without_examples_or_common_classes_are_no_reason_to_refuse(tmp_path):
     """A refusal would say that nobody has an example, or one of these classes."""
     empty = Population({"image": np.zeros((0, 14, 14), np.uint8)}, sizes=[0] * 5, name="empty")

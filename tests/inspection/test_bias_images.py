@@ -30,6 +30,7 @@ def learnt() -> tuple[Discriminator, MomentsPart]:
     return bias_images.learn(released, part, usual, public.select(np.arange(150, 300)), **about), part
 
 
+@pytest.mark.slow
 def test_what_is_missing_in_public_is_what_is_denser_in_serving(learnt):
     found, _ = learnt
     dense = found.kind < KINDS

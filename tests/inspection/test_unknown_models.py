@@ -23,6 +23,7 @@ TINY = WordTraining(
 )
 
 
+@pytest.mark.slow
 def test_what_a_side_generates_is_exact_and_in_order():
     words, letters = (TINY.model(kind, KNOWN) for kind in module.KINDS)
     other = WordTraining(letter_embedding=4, letter_cells=5).model("letters", KNOWN)

@@ -128,6 +128,7 @@ def test_of_equally_likely_words_the_first_counts():
     assert right.tolist() == [1, 1, 1]  # token 4 alone
 
 
+@pytest.mark.slow
 def test_a_word_model_learns_a_grammar():
     model, loss = word_model(12, embedding=8, cells=16, key=KEY), next_token_loss()
     random = np.random.default_rng(0)

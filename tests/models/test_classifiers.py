@@ -130,6 +130,7 @@ def test_several_inputs_stand_side_by_side_under_their_own_names():
     assert seen[1].tolist() == [30, 60]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_models_learn_two_classes_that_can_be_told_apart(name):
     """Bright on the left against bright on the right, with noise: a few steps of gradient descent find it."""

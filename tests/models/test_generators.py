@@ -27,6 +27,7 @@ def moments(arms: int = 2, classes: int = 3, size: int = 12) -> tuple[np.ndarray
     return mean, root @ np.swapaxes(root, -1, -2) + 1e-4 * np.eye(size)
 
 
+@pytest.mark.slow
 def test_images_start_with_the_moments_that_they_are_given():
     """Around mid-grey, where no pixel is cut off."""
     mean, covariance = moments()
@@ -75,6 +76,7 @@ def test_rows_start_with_the_shares_that_they_are_given():
     assert np.all(np.isfinite(negative.logits))
 
 
+@pytest.mark.slow
 def test_rows_that_are_drawn_have_the_features_that_shares_promise():
     features: Any = rows(COLUMNS, bins=5)
     generator = RowGenerator.start(features.encoding, shares(features.encoding), key=jax.random.key(0))

@@ -38,6 +38,7 @@ def test_made_images_have_the_shape_of_real_ones_and_each_gets_one_score(coding,
     assert (made.shape, scores.shape) == ((6, *coding.shape), (6,))
 
 
+@pytest.mark.slow
 def test_an_image_lies_in_the_middle_of_what_is_made():
     """A smaller coding shows the middle of the same 32 x 32 pixels, brightest of four each, between -1 and 1."""
     sizes = (32, 28)
@@ -51,7 +52,7 @@ def test_images_that_are_too_large_are_refused():
         selu_gan(Images(33, 28), key=KEY)
 
 
-@pytest.mark.parametrize("penalty", [0.0, 10.0])
+@pytest.mark.parametrize("penalty", [pytest.param(0.0, marks=pytest.mark.slow), 10.0])
 def test_the_two_halves_of_a_critics_loss_are_the_whole(penalty):
     """With the same dice: the loss less its real half is the mean score of made examples, and the penalty is real."""
     rows = Rows((Number("x", -1, 1), Number("y", -1, 1)))

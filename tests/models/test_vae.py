@@ -66,6 +66,7 @@ def test_the_loss_in_closed_form():
         assert float(found) == pytest.approx(4 * math.log(2) + beta * divergence, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_it_learns_by_dp_fedavg():
     """Clients' columns agree; after a few rounds without noise so do those of the samples."""
     generator = np.random.default_rng(2)

@@ -40,6 +40,7 @@ def test_no_image_is_longer_than_the_radius():
     assert features.dimension == 6 + 21
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", range(8))
 def test_stripes_are_answered_by_the_wave_in_their_direction(direction):
     found = answers(stripes(np.pi * direction / 8)).mean(axis=0)
@@ -59,6 +60,7 @@ def test_bytes_and_numbers_are_one_and_the_typical_length_is_one():
     assert 0.8 < np.median(np.linalg.norm(np.asarray(one), axis=1)) < 1.2
 
 
+@pytest.mark.slow
 def test_directions_are_those_in_which_the_images_differ():
     """Most variance first; half-way to equal variance, the fourth root is taken out."""
     half = RANDOM.integers(0, 2, (60, 1, 1)) * np.pad(np.ones((12, 8)), ((0, 0), (0, 8)))
@@ -67,6 +69,7 @@ def test_directions_are_those_in_which_the_images_differ():
     assert found[:, 0].std() > 5 * found[:, 1].std()
 
 
+@pytest.mark.slow
 def test_colours_are_looked_at_one_by_one():
     colours = RANDOM.integers(0, 256, (30, 12, 12, 3)).astype(np.uint8)
     assert Wavelets.of_images(colours, 4).of(jnp.asarray(colours)).shape == (30, 4)

@@ -56,6 +56,7 @@ def test_gradients_of_gradients_are_right_as_a_critics_penalty_needs_them():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 def test_layers_take_this_way_on_a_cpu_where_it_pays(padding, monkeypatch):
     if jax.default_backend() != "cpu":

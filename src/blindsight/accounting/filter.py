@@ -1,8 +1,10 @@
 """A budget as a privacy filter: it holds even if every question is chosen after reading the answers so far.
 
 Composition by privacy-loss distributions is proved for a plan that is fixed beforehand. People choose the next
-question, and its noise, after reading a report. What holds then is a *filter*: a rule, fixed beforehand, that looks
-only at what releases cost and stops before a total is exceeded. These are known, each for a cost that simply adds up:
+question, and its noise, after reading a report, and stopping where the composed curve of what was chosen crosses the
+budget is then no protection (shown for trade-off curves in arXiv:2602.06756). What holds is a *filter*: a rule, fixed
+beforehand, that looks only at what releases cost and stops before a total is exceeded. These are known, each for a cost
+that simply adds up:
 
 =============  ============================================  ===================================================
 filter         cost of a release                             (epsilon, delta) of whatever it lets through
@@ -10,10 +12,10 @@ filter         cost of a release                             (epsilon, delta) of
 pure           its epsilon                                   (the sum, 0): Rogers, Roth, Ullman and Vadhan 2016
 Gaussian       mu^2, where it is mu-GDP                      that of one Gaussian release of the total mu^2,
                                                              exactly: Smith and Thakurta 2022; Koskela, Tobaben
-                                                             and Honkela 2023
+                                                             and Honkela 2023 (arXiv:2209.15596)
 Renyi, order   its Renyi divergence of that order            by conversion, for an order fixed beforehand: Feldman
-                                                             and Zrnic 2021, Theorem 4.3; conversion: Canonne,
-                                                             Kamath and Steinke 2020, Proposition 12
+                                                             and Zrnic 2021 (arXiv:2008.11193); conversion: Canonne,
+                                                             Kamath and Steinke 2020 (arXiv:2004.00010), Prop. 12
 =============  ============================================  ===================================================
 
 **Why one may use them all.** Which of the filters still lets a release through can depend on the answers, so 'some

@@ -87,6 +87,7 @@ class Wavelets(eqx.Module):
     def __call__(self, batch: Any) -> jax.Array:
         return self.of(batch[self.field])
 
+    @eqx.filter_jit
     def of(self, image: jax.Array) -> jax.Array:
         """(n, *shape), bytes or numbers from 0 to 1, to (n, size)."""
         c = (_strengths(self.filters, image) - self.centre[None]) @ self.directions
@@ -108,6 +109,7 @@ class OnStrokes(eqx.Module):
         return self.network(math.sqrt(self.strokes.size) * jax.lax.stop_gradient(self.strokes).of(x))
 
 
+@jax.jit
 def _strengths(filters: jax.Array, image: jax.Array) -> jax.Array:
     """(n, *shape) to (n, parts * (answers + 1) * channels)."""
     height, width = image.shape[1:3]
