@@ -572,6 +572,14 @@ def test_a_budget_is_enforced_on_the_costliest_arms(book: Ledger):
             book.record(Gaussian(50.0), population="phones", split=ACCURACY, arm=arm)
 
 
+def test_the_promise_rests_on_what_every_arm_rests_on(tmp_path):
+    """The dearest arm has the number, but the clients of the cheaper one are promised it too."""
+    book = Ledger(tmp_path / "ledger.db")
+    book.record(Gaussian(1.0, kl_slack=1e-18), population="phones", split=ACCURACY, arm="failing")
+    book.record(Gaussian(4.0), population="phones", split=ACCURACY, arm="healthy")  # ideal noise is assumed here alone
+    assert any("noise is ideal" in sentence for sentence in book.spent("phones", delta=1e-6).assumptions)
+
+
 @SMALL
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 3), st.sampled_from("abc")), min_size=1, max_size=14))
 def test_parallel_composition_is_the_maximum_over_every_choice_of_arms(entries: list[tuple[int, int, str]]):

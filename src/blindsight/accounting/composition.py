@@ -134,7 +134,10 @@ def certified(shares: Sequence[Share], delta: float) -> Guarantee:
             for world in _worlds(shares)
         ]
     worst = max(every, key=lambda guarantee: guarantee.epsilon)
-    return dataclasses.replace(worst, releases=sum(share.leaves.total() for share in shares))
+    # the promise is made to the clients of the other arms too, and rests on what theirs rest on
+    listed = dict.fromkeys(sentence for one in (worst, *every) for sentence in one.assumptions)
+    releases = sum(share.leaves.total() for share in shares)
+    return dataclasses.replace(worst, assumptions=tuple(listed), releases=releases)
 
 
 def check_accountable(kinds: Iterable[Event], new: Share) -> None:
