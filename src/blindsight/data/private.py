@@ -2,24 +2,26 @@
 
 `tables` reads for who may look: it guesses types and names the row at fault. Here kinds come from a public `Schema`. A
 row that does not fit it is left out as its own client would leave it out, and nothing says so; a client stays, be it
-without examples. What is refused hangs on the question, the header and the file as a whole: that it is CSV or Parquet.
+without examples. What is refused hangs on the question, the header and the file as a whole: that it is CSV, Parquet,
+a NumPy archive, LEAF or HDF5.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from blindsight.data.arrow import compute
+from blindsight.data.by_client import conformed, is_by_client, read_by_client
 from blindsight.data.formats import loader_of
 from blindsight.data.population import Columns, Population, as_text
 from blindsight.data.reading import first_appearance, wanted_columns
 from blindsight.data.schema import Field
-from blindsight.data.tables import NUMBER, csv, npz, parquet, read_columns
+from blindsight.data.tables import NUMBER, arrow_of, csv, npz, parquet, read_columns
 from blindsight.errors import InvalidInput
 
-__all__ = ["FITS", "column_names", "fitting", "is_table", "misfits", "private_table"]
+__all__ = ["FITS", "column_names", "every_column", "fitting", "is_table", "misfits", "private_table"]
 
 FITS = "(fits)"
 """The field that marks which examples fit; no column of a table that anyone trains on is called so."""
@@ -28,13 +30,22 @@ _LARGEST = 3.4e38  # of 32-bit floating point
 
 
 def is_table(path: str | Path) -> bool:
-    """Whether there is a table at `path`: CSV, Parquet or a NumPy archive."""
-    return Path(path).exists() and loader_of(path) in (csv, parquet, npz)
+    """Whether there is a table at `path`, or arrays that each belong to a client."""
+    return Path(path).exists() and (loader_of(path) in (csv, parquet, npz) or is_by_client(path))
+
+
+def every_column(path: str | Path, client: str = "client", separator: str = ",") -> list[str]:
+    """The names of all columns, of LEAF and HDF5 all fields."""
+    if is_by_client(path):
+        return _fields_of(read_by_client(path))
+    return list(read_columns(path, client=client, separator=separator))
 
 
 def column_names(path: str | Path, client: str = "client", separator: str = ",") -> list[str]:
     """The names of a table's columns, less the client's."""
-    names = list(read_columns(path, client=client, separator=separator))
+    names = every_column(path, client, separator)
+    if is_by_client(path):
+        return names
     return wanted_columns(names, client, None, (), path)
 
 
@@ -53,31 +64,68 @@ def private_table(
     are the same. With `mark_misfits` rows that do not fit stay, with a field `FITS` that says which do: where every
     example is protected by itself, one that is left out leaves a place, see `fitting`.
     """
-    table = read_columns(path, client=client, separator=separator)
-    wanted = [field for field in wanted_columns(list(table), client, None, (), path) if field in fields]
-    if not wanted:
+    read = _from_clients(path, fields) if is_by_client(path) else _from_rows(path, fields, client, separator)
+    columns, owners, ids, fits = read
+    if not columns:
         raise InvalidInput(f"{path} has none of the fields {', '.join(fields)}: check their names")
-    ids, has_client = _ids(table[client])
-    if not has_client.any():
-        raise InvalidInput(f"{path} has no rows with a client: check the file where the data may be looked at")
-    columns: Columns = {}
-    fits = has_client.copy()
-    for field in wanted:
-        columns[field], fine = _conform(table[field], fields[field], f"field {field!r} of {path}")
-        fits &= fine
     if mark_misfits:
-        columns[FITS], fits = fits, has_client
-    codes, distinct = first_appearance(ids[has_client])
-    owners = np.full(len(ids), -1)
-    owners[has_client] = codes
+        columns[FITS], fits = fits, owners >= 0
     order = np.flatnonzero(fits)[np.argsort(owners[fits], kind="stable")]
     return Population(
         {field: column[order] for field, column in columns.items()},
-        sizes=np.bincount(owners[fits], minlength=len(distinct)),
-        ids=as_text(distinct),
+        sizes=np.bincount(owners[fits], minlength=len(ids)),
+        ids=as_text(ids),
         name=name or Path(path).name.partition(".")[0],
-        classes={field: fields[field].values for field in wanted if fields[field].kind == "category"},
+        classes={name: field.values for name, field in fields.items() if name in columns and field.kind == "category"},
     )
+
+
+_Read = tuple[Columns, np.ndarray, np.ndarray, np.ndarray]
+"""The columns, whose each row is (nobody's: -1), the clients, and which rows fit."""
+
+
+def _from_rows(path: str | Path, fields: Mapping[str, Field], client: str, separator: str) -> _Read:
+    table = read_columns(path, client=client, separator=separator)
+    wanted = [field for field in wanted_columns(list(table), client, None, (), path) if field in fields]
+    ids, fits = _ids(table[client])
+    if not fits.any():
+        raise InvalidInput(f"{path} has no rows with a client: check the file where the data may be looked at")
+    codes, distinct = first_appearance(ids[fits])
+    owners = np.full(len(ids), -1)
+    owners[fits] = codes
+    columns: Columns = {}
+    for field in wanted:
+        columns[field], fine = _conform(table[field], fields[field], f"field {field!r} of {path}")
+        fits = fits & fine
+    return columns, owners, distinct, fits
+
+
+def _from_clients(path: str | Path, fields: Mapping[str, Field]) -> _Read:
+    people = read_by_client(path)
+    wanted = [field for field in _fields_of(people) if field in fields]
+    counts = [max((len(own.get(field, ())) for field in wanted), default=0) for own in people.values()]
+    owners = np.repeat(np.arange(len(people)), counts)
+    columns: Columns = {}
+    fits = np.ones(len(owners), bool)
+    for field in wanted:
+        columns[field], fine = _of_field(people, counts, field, fields[field])
+        fits &= fine
+    return columns, owners, np.array(list(people), object), fits
+
+
+def _fields_of(people: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(field for own in people.values() for field in own))
+
+
+def _of_field(
+    people: Mapping[str, Mapping[str, list[Any]]], counts: Sequence[int], name: str, field: Field
+) -> tuple[np.ndarray, np.ndarray]:
+    """A field of all clients, with nothing where a client has fewer examples of it than of another field."""
+    rows: list[Any] = []
+    for own, count in zip(people.values(), counts, strict=True):
+        found = own.get(name, [])
+        rows += [*found, *[None] * (count - len(found))]
+    return conformed(rows, field, lambda alike, field: _conform(arrow_of(alike), field, f"field {name!r}"))
 
 
 def fitting(population: Population) -> Population:
@@ -90,6 +138,12 @@ def fitting(population: Population) -> Population:
 
 def misfits(path: str | Path, *, fields: Mapping[str, Field], client: str = "client") -> dict[str, list[int]]:
     """The rows, counting from 1, that do not fit, by field: for the data's owner alone."""
+    if is_by_client(path):
+        people = read_by_client(path)
+        counts = [max(map(len, own.values()), default=0) for own in people.values()]
+        known = [field for field in _fields_of(people) if field in fields]
+        rows = {field: np.flatnonzero(~_of_field(people, counts, field, fields[field])[1]) + 1 for field in known}
+        return {field: found.tolist() for field, found in rows.items() if len(found)}
     table = read_columns(path, client=client)
     found = {client: np.flatnonzero(~_ids(table[client])[1]) + 1}
     for field in (field for field in fields if field in table and field != client):

@@ -28,7 +28,7 @@ from blindsight.data.reading import (
 from blindsight.data.records import client_of, split_records
 from blindsight.errors import InvalidInput
 
-__all__ = ["NUMBER", "csv", "npz", "parquet", "read_columns"]
+__all__ = ["NUMBER", "arrow_of", "csv", "npz", "parquet", "read_columns"]
 
 # No leading zeros: 01067 is a postcode, and would lose its zero as a number.
 NUMBER = r"^[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
@@ -145,7 +145,7 @@ def read_columns(path: str | Path, *, client: str, separator: str = ",") -> dict
         except (pa.ArrowException, OSError) as error:
             raise InvalidInput(f"{file} is not a Parquet file, or it is damaged: write it anew") from error
     elif _begins(file, b"PK\x03\x04"):
-        return {name: _arrow_of(array) for name, array in _arrays(file).items()}
+        return {name: arrow_of(array) for name, array in _arrays(file).items()}
     else:
         table = _read_csv(file, separator, client=client)
     if not len(table):
@@ -168,7 +168,7 @@ def _arrays(file: Path) -> Columns:
     return columns
 
 
-def _arrow_of(array: np.ndarray) -> Any:
+def arrow_of(array: np.ndarray) -> Any:
     """A NumPy array as an Arrow column; more axes become lists of one length."""
     import pyarrow as pa
 

@@ -15,10 +15,9 @@ from blindsight.accounting.ledger import Known
 from blindsight.config import Config
 from blindsight.data.formats import loader_for
 from blindsight.data.population import Population
-from blindsight.data.private import FITS, column_names, private_table
+from blindsight.data.private import FITS, column_names, every_column, private_table
 from blindsight.data.reading import as_classes, need_column
 from blindsight.data.schema import Field, Schema
-from blindsight.data.tables import read_columns
 from blindsight.errors import InvalidInput
 from blindsight.jobs.classes import listed_by, reads_label
 from blindsight.jobs.tables import content_of_clients, is_private_table, kinds_of, read_others, schema_of
@@ -48,7 +47,7 @@ def read_like_run(config: Config, name: str, options: Mapping[str, Any]) -> Popu
     """Other data with the fields of the run's own, and in a table with the same columns for clients, if it has them."""
     if not is_private_table(name):
         return read_others(name, options)
-    there, said = read_columns(name, client="client"), config.data.options
+    there, said = every_column(name), config.data.options
     same = {"client": said["client"]} if said.get("client") in there else {}
     same |= {option: [field for field in said.get(option, ()) if field in there] for option in ("classes", "text")}
     return _read_table(config, name, {option: value for option, value in {**same, **options}.items() if value})

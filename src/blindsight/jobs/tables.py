@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from blindsight.data.by_client import digest_of, is_by_client
 from blindsight.data.catalogue import DATASETS
 from blindsight.data.embedded import POPULATIONS
 from blindsight.data.formats import loader_for
@@ -100,5 +101,7 @@ def content_of_clients(data: str, client: str | None, people: Population, separa
     try:
         return source(data, **options).content
     except BlindsightError:  # rows that do not fit: the same table is then known by what it says as text
+        if is_by_client(data):
+            return digest_of(data)
         names = column_names(data, client or "client", separator)
         return private_table(data, **options, fields=dict.fromkeys(names, Field("text"))).content
