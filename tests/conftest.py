@@ -43,10 +43,16 @@ is_plain = os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") != "0"
 if is_plain and metadata.version("jaxlib").startswith("0.10."):  # a newer one ends at a flag that it does not know
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false"
 
+if (worker := os.environ.get("PYTEST_XDIST_WORKER")) and hasattr(os, "sched_setaffinity"):
+    # One core each: a pool of threads for every core in every worker spends a fifth of its time waiting.
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
+
 settings.register_profile("steady", deadline=None, derandomize=True, print_blob=True, max_examples=25)
 settings.register_profile("thorough", deadline=None, print_blob=True)
 settings.load_profile("steady")
 
+_MOST_WORKERS = 4
 _WORKER_BYTES = 2.5e9  # what a worker may take, and something for what it starts
 
 
@@ -59,9 +65,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """As many workers as there are cores and as memory has room for."""
+    """As many workers as there are cores and as memory has room for; each imports everything, so more gain little."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, int(_free_bytes() / _WORKER_BYTES)))
+    return max(1, min(cores, _MOST_WORKERS, int(_free_bytes() / _WORKER_BYTES)))
 
 
 def _free_bytes() -> float:

@@ -89,6 +89,7 @@ def test_bad_input_is_one_sentence(case, tmp_path: Path, monkeypatch):
     assert "\n" not in refusal.strip()
 
 
+@pytest.mark.slow
 def test_a_table_beside_a_reference_with_classes_in_words(tmp_path: Path):
     dice = np.random.default_rng(0)
 

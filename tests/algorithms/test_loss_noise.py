@@ -22,6 +22,7 @@ def trained() -> dict[float, loss_noise.Pair]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [5.0, 1e6])
 def test_the_parameters_are_the_same_bit_for_bit_whatever_sigma_is(trained, sigma):
     for without, with_noise in zip(leaves(trained[0.0]), leaves(trained[sigma]), strict=True):

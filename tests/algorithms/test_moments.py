@@ -115,6 +115,7 @@ def test_a_client_more_moves_the_sum_by_no_more_than_the_bound(sampler):
     assert 0.5 < moved <= spec.bound * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_backends_agree_on_ragged_clients():
     data = population([9, 0, 7])
     fast, plain = (measured(data, ARMS, backend=backend(data)) for backend in (Simulation, Debug))

@@ -100,6 +100,7 @@ def test_image_by_image_is_the_same_convolution(stride, padding, monkeypatch):
         np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("kernel", "stride", "padding"), [(3, 1, "VALID"), (5, 2, "SAME"), (2, 3, "VALID")])
 def test_patches_of_accelerators_are_those_of_cpus(kernel, stride, padding, dtype, monkeypatch):
