@@ -53,6 +53,7 @@ settings.register_profile("thorough", deadline=None, print_blob=True)
 settings.load_profile("steady")
 
 _MOST_WORKERS = 4
+_MUCH_BYTES = 1.0e9  # held by a worker after a module
 _WORKER_BYTES = 2.5e9  # what a worker may take, and something for what it starts
 
 
@@ -81,11 +82,19 @@ def _free_bytes() -> float:
     return free
 
 
+def _resident_bytes() -> float:
+    """What this process holds; without end where nobody can say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * float(os.sysconf("SC_PAGE_SIZE"))
+    except (OSError, ValueError):
+        return math.inf
+
+
 @pytest.fixture(autouse=True, scope="module")
 def forget_compiled_code() -> Generator[None]:
-    """What a module compiled goes with it: thousands of programs would fill memory and the kernel's table of maps."""
+    """What modules compiled goes when it is much: thousands of programs fill memory and the kernel's table of maps."""
     yield
-    if (jax := sys.modules.get("jax")) is not None:
+    if (jax := sys.modules.get("jax")) is not None and _resident_bytes() > _MUCH_BYTES:
         jax.clear_caches()
         gc.collect()
         with contextlib.suppress(OSError, AttributeError):  # glibc gives back what is free only when asked to
