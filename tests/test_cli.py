@@ -1,15 +1,14 @@
 """The command line as people and scripts use it: numbers, JSON keys, exit codes, one-sentence errors."""
 
-import io
 import json
 import math
 import shlex
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from command import run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,18 +16,6 @@ from blindsight import __version__, cli
 from blindsight.accounting import tables
 from blindsight.accounting.events import Gaussian, Repeated
 from blindsight.accounting.ledger import Ledger
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command in this process, which spares a second of imports; `elsewhere` starts a real one."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", ["blindsight", *arguments])
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 def elsewhere(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -2,13 +2,12 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from command import run
 
 from blindsight import cli
 
@@ -20,15 +19,10 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-COMPUTING = ()
-
-
 @pytest.mark.usefixtures("few_steps")
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
-def test_python_on_the_page_runs(page, tmp_path, monkeypatch, request):
+def test_python_on_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    if page.name in COMPUTING:
-        request.getfixturevalue("optimised")
     names: dict[str, object] = {}
     for block in blocks(page, "python"):
         exec(compile(block, str(page), "exec"), names)
@@ -38,13 +32,13 @@ COMMANDS = [(page, block) for page in PAGES for block in blocks(page, "console")
 
 
 @pytest.mark.parametrize(("page", "block"), COMMANDS, ids=[page.name for page, _ in COMMANDS])
-def test_commands_on_the_page_print_what_it_shows(page, block, tmp_path):
+def test_commands_on_the_page_print_what_it_shows(page, block, tmp_path, monkeypatch):
     command, *expected = block.rstrip("\n").split("\n")
     words = shlex.split(command.removeprefix("$ "))
     assert words[0] == "blindsight"
-    done = subprocess.run(
-        [sys.executable, "-m", *words], capture_output=True, text=True, cwd=tmp_path, timeout=240, check=True
-    )
+    monkeypatch.chdir(tmp_path)
+    done = run(*words[1:])
+    assert done.returncode == 0, done.stderr
     printed = [line.rstrip() for line in done.stdout.splitlines()]
     assert printed[: len(expected)] == expected
 
