@@ -60,8 +60,10 @@ def write_hdf5(path: Path, people: dict[str, Any]) -> Path:
     return path
 
 
-CASES = [pytest.param(write_leaf, "t.json", odd, id=f"LEAF, {name}") for name, odd in (ODD | LOOSE).items()]
-CASES += [pytest.param(write_hdf5, "t.h5", odd, id=f"HDF5, {name}") for name, odd in ODD.items()]
+CASES = [
+    *(pytest.param(write_leaf, "t.json", odd, id=f"LEAF, {name}") for name, odd in (ODD | LOOSE).items()),
+    *(pytest.param(write_hdf5, "t.h5", odd, id=f"HDF5, {name}") for name, odd in ODD.items()),
+]
 
 
 @pytest.mark.parametrize(("write", "file", "odd"), CASES)
