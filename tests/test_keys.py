@@ -1,6 +1,7 @@
 """The laws of named randomness: one path, one stream; nothing shown; exactly uniform, and a test that would notice."""
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import math
@@ -402,3 +403,10 @@ def test_a_subset_is_that_of_the_smallest_words():
 def test_a_subset_larger_than_the_whole_is_refused(size, count):
     with pytest.raises(InvalidInput, match="a subset of"):
         SEED.stream().subset(size, count)
+
+
+def test_a_key_bound_to_functions_with_other_arguments_is_another():
+    """A model or an optimiser may be a function with some arguments filled in: they decide what is released."""
+    root = keys.reproducible(7)
+    same, again, other = (root.bound_to(lambda by=by: {"step": functools.partial(pow, by)}).secret for by in (2, 2, 3))
+    assert same == again != other

@@ -86,7 +86,7 @@ def test_what_is_unknown_is_refused_by_name():
     ("event", "count"),
     [
         (Poisson(0.01, Gaussian(1.0)), 1000),
-        (Poisson(0.5, Gaussian(0.1)), 3),  # losses whose exponentials are no numbers any more
+        (Poisson(0.5, Gaussian(0.1)), 3),
         (Gaussian(1.0), 1),
         (Laplace(1.0), 3),
         (PureDP(0.5), 4),
@@ -98,3 +98,10 @@ def test_epsilon_is_the_librarys_to_the_last_digits(event, count, relation):
     for delta in (1e-12, 1e-6, 0.1, 0.9):
         expected = distribution.get_epsilon_for_delta(delta)
         assert losses.epsilon_for_delta(distribution, delta) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_losses_whose_exponentials_are_no_numbers_any_more_are_followed_as_the_library_follows_them():
+    distribution = losses.self_composed_pld(Gaussian(0.06), 8, Relation.ADD_OR_REMOVE, 0.05)
+    found = losses.epsilon_for_delta(distribution, 1e-6)
+    assert found == pytest.approx(distribution.get_epsilon_for_delta(1e-6), rel=1e-9)
+    assert found > 745
