@@ -1,6 +1,7 @@
 """Whatever one client's rows hold, training on a table says the same words and leaves the same files, noise aside.
 
-As in `test_odd_values`: what is released is put in place of what was summed, and all that leaves has to be equal.
+`test_neighbours` attacks training on clients; here are examples that are protected one by one, schemas in files, and
+quotation marks. Noise takes the place of what was summed, and all that leaves has to be equal.
 """
 
 import json
@@ -8,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from odd_rows import TOGETHER, USUAL, public, released, rows, write
+from neighbours import USUAL, rows, write
+from odd_rows import TOGETHER, public, released
 from safetensors import safe_open
 from typer.testing import CliRunner
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["KINDS", "ODD", "TOGETHER", "Kind", "neighbours", "write_public"]
+__all__ = ["KINDS", "ODD", "TOGETHER", "USUAL", "Kind", "neighbours", "rows", "write", "write_public"]
 
 ODD = "c7"
 """The client that differs."""
@@ -71,21 +71,22 @@ TOGETHER = Kind(tuple(dict.fromkeys(row for kind in KINDS.values() for row in ki
 
 def neighbours(folder: Path, kind: Kind, *, odd: bool) -> Path:
     """The table `people.csv` in `folder`: one of two neighbours, beside what is public."""
-    others = [row for row in _rows(0, "c", CLIENTS) if not row.startswith(f"{ODD},")]
+    others = [row for row in rows(0, "c", CLIENTS) if not row.startswith(f"{ODD},")]
     if kind.others is not None:
         others = [kind.others.replace(ODD, row.split(",")[0], 1) for row in others]
     own = kind.odd if odd else kind.usual
-    _write(folder / "people.csv", [*others[:20], *own, *others[20:]])
+    write(folder / "people.csv", [*others[:20], *own, *others[20:]])
     return folder / "people.csv"
 
 
 def write_public(folder: Path) -> None:
     """What anybody may know: other people's rows, a schema, and a list of words."""
-    _write(folder / "public.csv", _rows(2, "p", 40))
+    write(folder / "public.csv", rows(2, "p", 40))
     (folder / "words.txt").write_text("\n".join([*KNOWN, ""]), encoding="utf-8")
 
 
-def _rows(seed: int, prefix: str, clients: int) -> list[str]:
+def rows(seed: int, prefix: str, clients: int) -> list[str]:
+    """Four rows of each of some clients who have nothing odd."""
     dice = np.random.default_rng(seed)
     found = list[str]()
     for client in range(clients):
@@ -97,5 +98,6 @@ def _rows(seed: int, prefix: str, clients: int) -> list[str]:
     return found
 
 
-def _write(path: Path, lines: list[str]) -> None:
+def write(path: Path, lines: list[str]) -> None:
+    """A table of these rows, whatever bytes they hold."""
     path.write_bytes("\n".join([HEADER, *lines, ""]).encode("utf-8", "surrogateescape"))

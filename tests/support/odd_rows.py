@@ -1,17 +1,14 @@
-"""A table in which one client, c7, may have any rows, and what is left of an answer without chance and time."""
+"""Rows that one client, c7, may have, and what is left of an answer without chance and time."""
 
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from neighbours import USUAL
 
 from blindsight.mechanisms.gaussian import GaussianMechanism
 from blindsight.mechanisms.release import Release
 from blindsight.trees import BoundedSum
-
-HEADER = "who,age,income,region,label,version,text"
-USUAL = "c7,31,1200.5,north,yes,old,we have a cat here."
 
 STRANGE: dict[str, list[str]] = {
     "a fraction among whole numbers": [USUAL.replace(",31,", ",30.5,")],
@@ -32,23 +29,6 @@ STRANGE: dict[str, list[str]] = {
     "one more row": [USUAL, USUAL.replace("31", "44")],
 }
 TOGETHER = [line for lines in STRANGE.values() for line in lines]
-
-
-def rows(seed: int, prefix: str, clients: int) -> list[str]:
-    dice = np.random.default_rng(seed)
-    words = ["we", "have", "a", "cat", "and", "the", "dog", "is", "here", "now"]
-    found = list[str]()
-    for client in range(clients):
-        for number in range(4):
-            age, income = int(dice.integers(20, 60)), dice.uniform(500, 3000)
-            region, label = dice.choice(["north", "south"]), "yes" if age > 40 else "no"
-            said = " ".join(dice.choice(words, 5))
-            found.append(f"{prefix}{client},{age},{income:.1f},{region},{label},{['old', 'new'][number % 2]},{said}.")
-    return found
-
-
-def write(path: Path, lines: list[str]) -> None:
-    path.write_bytes("\n".join([HEADER, *lines, ""]).encode("utf-8", "surrogateescape"))
 
 
 def released(self: GaussianMechanism, total: BoundedSum, *, key: Any) -> Release[Any]:
