@@ -32,7 +32,7 @@ import matplotlib
 import numpy as np
 import optax
 
-from blindsight import inspection, keys, runs, trees
+from blindsight import inspect, keys, runs, trees
 from blindsight.accounting.bayesian import BayesianConfig, step_cost
 from blindsight.accounting.events import Gaussian, Poisson, Relation, Unit
 from blindsight.accounting.gaussian_curve import KnownRounds
@@ -41,11 +41,11 @@ from blindsight.algorithms import dp_fedavg
 from blindsight.algorithms.bayesian_gan import bayesian_gan, published_noise_multipliers
 from blindsight.backends import Simulation
 from blindsight.backends.paired import Paired, bayesian_config
+from blindsight.codings.oriented import oriented_gradients
 from blindsight.data import Population, dataset, faults
 from blindsight.jobs.pairs import PairLog
 from blindsight.jobs.train import one_example_each
 from blindsight.models import CNN, MLP, cross_entropy
-from blindsight.models.oriented import oriented_gradients
 from blindsight.models.primary import fit, primary
 from blindsight.models.selu_gan import selu_gan
 from blindsight.privacy import Privacy
@@ -320,7 +320,7 @@ def direct(epsilon: float = 1.0) -> dict[str, Any]:
     found: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "unit": "client (539 writers)", "bug": BUG}
     for name, population in (("rotated", faults.apply(clients, BUG)), ("clean", clients)):
         with tempfile.TemporaryDirectory() as scratch:
-            report = inspection.sanity(
+            report = inspect.sanity(
                 population,
                 model=reader,
                 reference=public,

@@ -38,20 +38,23 @@ from blindsight import keys, runs
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.moments import Moments, MomentsPart
 from blindsight.backends import Batch, Simulation
+from blindsight.codings import features
 from blindsight.data import text
 from blindsight.data.dice import Dice
 from blindsight.data.embedded.handwriting import _style  # pyright: ignore[reportPrivateUsage]
 from blindsight.data.population import Population
-from blindsight.inspection import bias_asking, bias_findings, bias_images, cues
-from blindsight.inspection.bias_asking import prepare
-from blindsight.inspection.bias_images import FirstArm
-from blindsight.inspection.bias_measures import HALF, LOOKED, LOOKS, Habits, Shares, look, same_clients
-from blindsight.inspection.bias_rounds import Rounds
-from blindsight.inspection.bias_text import SURPRISE
-from blindsight.inspection.findings import Finding
+from blindsight.inspection.bias import findings as bias_findings
+from blindsight.inspection.bias import images as bias_images
+from blindsight.inspection.bias import preparing as bias_asking
+from blindsight.inspection.bias.images import FirstArm
+from blindsight.inspection.bias.measures import HALF, LOOKED, LOOKS, Habits, Shares, look, same_clients
+from blindsight.inspection.bias.preparing import prepare
+from blindsight.inspection.bias.rounds import Rounds
+from blindsight.inspection.bias.text import SURPRISE
+from blindsight.inspection.contrast import cues
+from blindsight.inspection.contrast.findings import Finding
 from blindsight.inspection.measuring import Measured
 from blindsight.keys import Key
-from blindsight.models import features
 
 EPSILON, DELTA = 4.0, 1e-6
 RESULTS = Path("experiments/results")

@@ -29,8 +29,8 @@ from draw_and_discard_simulation import Configuration, simulate
 
 from blindsight import data
 from blindsight.algorithms import draw_and_discard as dd
+from blindsight.codings.specs import Boolean, Category, Features, Ngrams, Number, Response
 from blindsight.models import glm
-from blindsight.models.specs import Boolean, Category, Features, Ngrams, Number, Response
 
 EACH = 10
 

@@ -31,9 +31,9 @@ from draw_and_discard_simulation import Configuration, simulate, spread
 from scipy import stats
 
 from blindsight.algorithms.draw_and_discard import Task, client_update
+from blindsight.codings.specs import Boolean, Features, Number, Response
 from blindsight.keys import root
 from blindsight.models import glm
-from blindsight.models.specs import Boolean, Features, Number, Response
 from blindsight.service import Running, Settings, memory, running
 from blindsight.service.protocol import decode, encode
 

@@ -29,10 +29,10 @@ from blindsight import keys, runs, trees
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
 from blindsight.backends import Simulation
+from blindsight.codings.coding import coding_of
 from blindsight.data import Population, embedded
 from blindsight.fidelity import fidelity
 from blindsight.models.classifiers import CNN
-from blindsight.models.coding import coding_of
 from blindsight.models.gan import GAN, compact_gan
 from blindsight.models.layers import softmax_cross_entropy
 from blindsight.privacy import Privacy

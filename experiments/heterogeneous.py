@@ -43,11 +43,12 @@ from blindsight.algorithms import loss_noise, moments
 from blindsight.algorithms.parties import OneShot, OnRawData, Party, PrivateLinear
 from blindsight.algorithms.synthetic_votes import NoisyVotes, aggregate, share_noise
 from blindsight.audit import lower_bound
+from blindsight.codings import features
+from blindsight.codings.coding import Category, Number
+from blindsight.codings.oriented import oriented_gradients
 from blindsight.data import dataset
-from blindsight.models import features, primary
+from blindsight.models import primary
 from blindsight.models.classifiers import CNN, MLP
-from blindsight.models.coding import Category, Number
-from blindsight.models.oriented import oriented_gradients
 
 DELTA = 1e-5
 SIGMAS = (1.0, 1.5, 3.0, 5.0)

@@ -29,9 +29,9 @@ from blindsight.accounting.events import Gaussian
 from blindsight.accounting.ledger import Ledger
 from blindsight.accounting.planning import solve_noise
 from blindsight.algorithms import moments
+from blindsight.codings.features import Features, images
 from blindsight.data import Population
 from blindsight.models import CNN, MLP, generators
-from blindsight.models.features import Features, images
 from blindsight.models.layers import softmax_cross_entropy
 
 CLIENTS, EACH, DELTA = 3400, 16, 1e-6

@@ -27,9 +27,10 @@ from blindsight.accounting.events import Gaussian
 from blindsight.accounting.ledger import Ledger
 from blindsight.accounting.planning import solve_noise
 from blindsight.algorithms import moments
+from blindsight.codings import features
 from blindsight.data import Population, embedded
 from blindsight.fidelity import fidelity
-from blindsight.models import features, generators
+from blindsight.models import generators
 
 EPSILONS = (1.0, 2.0, 8.0, 32.0, float("inf"))
 

@@ -42,11 +42,13 @@ from blindsight.backends import Batch, Simulation
 from blindsight.data import faults, text
 from blindsight.data.population import Population, ranges
 from blindsight.data.text import Vocabulary
-from blindsight.inspection import measuring, unknown_findings, unknown_models
-from blindsight.inspection import unknown_words as words
+from blindsight.inspection import measuring
 from blindsight.inspection.measuring import Measured
-from blindsight.inspection.unknown_models import WordTraining
-from blindsight.inspection.unknown_task import SHARES
+from blindsight.inspection.unknowns import findings as unknown_findings
+from blindsight.inspection.unknowns import models as unknown_models
+from blindsight.inspection.unknowns import words as words
+from blindsight.inspection.unknowns.models import WordTraining
+from blindsight.inspection.unknowns.task import SHARES
 from blindsight.models.cifg_lstm import next_token_loss
 from blindsight.privacy import Privacy
 

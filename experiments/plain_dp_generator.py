@@ -31,10 +31,10 @@ from PIL import Image
 from blindsight import data, fidelity, keys
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.synthesis import Synthesis, synthesise
+from blindsight.codings.features import images
+from blindsight.codings.wavelets import OnStrokes
 from blindsight.data import Population
 from blindsight.models import CNN, MLP
-from blindsight.models.features import images
-from blindsight.models.wavelets import OnStrokes
 from blindsight.students import train_student
 
 DELTA, FREQUENCIES, SIZES, SHARE = 1e-5, 81, {1: 100, 10: 150}, 0.4

@@ -28,11 +28,12 @@ import numpy as np
 
 from blindsight import selection
 from blindsight.data import Population, embedded, faults
-from blindsight.inspection import cues, diagnosis, power
-from blindsight.inspection.cues import Cues
-from blindsight.inspection.findings import Finding, compare_cues, diagnose
+from blindsight.inspection.contrast import cues, power
+from blindsight.inspection.contrast import votes as diagnosis
+from blindsight.inspection.contrast.cues import Cues
+from blindsight.inspection.contrast.findings import Finding, compare_cues, diagnose
+from blindsight.inspection.contrast.power import HEALTHY, Yardstick
 from blindsight.inspection.measuring import Measured, noise_for
-from blindsight.inspection.power import HEALTHY, Yardstick
 from blindsight.models import CNN
 from blindsight.models.primary import Primary, fit, primary
 

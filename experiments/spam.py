@@ -32,8 +32,8 @@ from draw_and_discard_models import metrics, phishing_features, phishing_rows
 
 from blindsight import data
 from blindsight.algorithms.draw_and_discard import Task
+from blindsight.codings.specs import Boolean, Response
 from blindsight.models import glm
-from blindsight.models.specs import Boolean, Response
 from blindsight.service.spam import REFRESH_EVERY, Window, standard_deviations
 
 EACH = 10

@@ -178,9 +178,9 @@ def make_set(tmp_path: Path) -> Callable[..., Any]:
     import numpy as np
 
     from blindsight.accounting.guarantee import Guarantee
-    from blindsight.inspection.export import save_set
-    from blindsight.inspection.report import ArmView
-    from blindsight.inspection.synthetic_set import BY_GENERATOR, read_set
+    from blindsight.samples.export import save_set
+    from blindsight.samples.synthetic_set import BY_GENERATOR, read_set
+    from blindsight.samples.views import ArmView
 
     promise = Guarantee(epsilon=2.0, delta=1e-6, accountant="PLD", participation="full: all 300", releases=1)
 

@@ -23,9 +23,9 @@ from blindsight.algorithms import dp_fedavg
 from blindsight.backends import Simulation
 from blindsight.data.population import TEXT, Population
 from blindsight.data.text import Vocabulary
-from blindsight.inspection import tasks
-from blindsight.inspection.bias_task import bias
-from blindsight.inspection.unknown_task import unknowns
+from blindsight.inspection.bias.task import bias
+from blindsight.inspection.contrast import tasks
+from blindsight.inspection.unknowns.task import unknowns
 from blindsight.mechanisms import GaussianMechanism, Release
 from blindsight.privacy import Privacy
 from blindsight.training import train

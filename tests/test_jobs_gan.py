@@ -14,14 +14,14 @@ from blindsight import config, runs, trees
 from blindsight.accounting.bayesian import BayesianAccountant
 from blindsight.backends import Batch
 from blindsight.backends.paired import bayesian_config
+from blindsight.codings.coding import Images
 from blindsight.data import embedded
 from blindsight.errors import InvalidInput
-from blindsight.inspection.synthetic_set import read_set
 from blindsight.jobs import train as jobs
 from blindsight.jobs.classes import READ_OFF, assumed_classes
 from blindsight.jobs.gan import gan_metrics, save_made
-from blindsight.models.coding import Images
 from blindsight.models.gan import GAN
+from blindsight.samples.synthetic_set import read_set
 from blindsight.training import Trained
 
 TABLE: dict[str, Any] = {

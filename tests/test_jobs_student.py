@@ -12,9 +12,9 @@ from blindsight import jobs, runs
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.data import embedded
 from blindsight.errors import InvalidInput, PrivacyError
-from blindsight.inspection.export import save_set
-from blindsight.inspection.report import ArmView
-from blindsight.inspection.synthetic_set import read_set
+from blindsight.samples.export import save_set
+from blindsight.samples.synthetic_set import read_set
+from blindsight.samples.views import ArmView
 from blindsight.students import Student
 from blindsight.studio.labels import Decision, Labels
 

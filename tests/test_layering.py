@@ -14,14 +14,17 @@ LAYERS = """
     cli
     demo
     jobs
-    studio  service
+    studio  service  inspect
     inspection  audit
+    samples
     training
     algorithms  evaluation  fidelity  students
     backends
     privacy
     mechanisms  selection  participation
     accounting  checkpoints  config  data  models  runs
+    codings
+    kernels
     trees  keys
     errors
 """

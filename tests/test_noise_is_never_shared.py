@@ -22,15 +22,15 @@ from blindsight.algorithms.parties.party import Party, Session
 from blindsight.algorithms.parties.voters import OnRawData, PrivateLinear
 from blindsight.algorithms.synthetic_votes import NoisyVotes, aggregate
 from blindsight.algorithms.vocabulary import count_words, discover_words, own_words
+from blindsight.codings import features
 from blindsight.data.population import TEXT, Population
 from blindsight.data.text import Vocabulary
 from blindsight.errors import BudgetExceeded
-from blindsight.inspection import tasks
-from blindsight.inspection.bias_task import bias
-from blindsight.inspection.labelling_task import labelling
-from blindsight.inspection.unknown_task import unknowns
+from blindsight.inspection.bias.task import bias
+from blindsight.inspection.contrast import tasks
+from blindsight.inspection.labelling.task import labelling
+from blindsight.inspection.unknowns.task import unknowns
 from blindsight.mechanisms import GaussianMechanism, gaussian, publish
-from blindsight.models import features
 from blindsight.trees import BoundedSum
 
 DELTA = 1e-6

@@ -32,8 +32,9 @@ PINNED = {
     "blindsight.errors": "BlindsightError BudgetExceeded InvalidInput LedgerCorrupted LedgerError LedgerFromTheFuture "
     "LedgerTampered PrivacyError RelationMismatch UnboundedContribution UnknownEvent",
     "blindsight.evaluation": "Interval by_client evaluator jackknife of_clients relative_change",
-    "blindsight.inspection": "Diagnosis Finding Quarters Report Training WordTraining bias contrast labelling "
-    "mistakes sanity slices unknowns",
+    "blindsight.inspect": "Diagnosis Finding Quarters Report Training WordTraining bias contrast labelling mistakes "
+    "sanity slices unknowns",
+    "blindsight.inspection": "Diagnosis Finding Quarters Report Training WordTraining",
     "blindsight.jobs": "load_model load_student load_trained run_audit run_bias run_inspection run_student "
     "run_training run_tuning run_unknowns",
     "blindsight.keys": "Key Stream digest_of lots reproducible root",
@@ -44,7 +45,7 @@ PINNED = {
     "blindsight.models.generation": "beam_search log_probability sample",
     "blindsight.models.ngram": "NGram fit_ngram",
     "blindsight.models.glm": "FAMILIES Family gradient loss predict weights_needed",
-    "blindsight.models.specs": "Boolean Category Features Field Ngrams Number Response Rows field_from_dict fnv1a "
+    "blindsight.codings.specs": "Boolean Category Features Field Ngrams Number Response Rows field_from_dict fnv1a "
     "readable rows_from_sqlite",
     "blindsight.participation": "FixedSizeRounds Full Participation TruncatedPoissonRounds Unproven fixed_size full "
     "poisson unproven",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         errors,
         evaluation,
         fidelity,
+        inspect,
         inspection,
         jobs,
         keys,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
         training,
         trees,
     )
-    from blindsight import inspection as inspect
     from blindsight.accounting.guarantee import Guarantee
     from blindsight.accounting.ledger import Ledger
     from blindsight.privacy import Plan, Privacy, plan
@@ -81,8 +81,6 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
-    if name == "inspect":  # as one speaks: bs.inspect.contrast(...)
-        name = "inspection"
     if name in __all__:
         return importlib.import_module(f"blindsight.{name}")
     raise AttributeError(f"module 'blindsight' has no attribute {name!r}")

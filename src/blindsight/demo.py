@@ -13,10 +13,11 @@ from blindsight import data, runs
 from blindsight.accounting.ledger import Ledger
 from blindsight.backends import use_cores
 from blindsight.data import Population, faults
-from blindsight.inspection import gallery, tasks
+from blindsight.inspection.contrast import tasks
 from blindsight.inspection.report import Report
 from blindsight.models.classifiers import CNN
 from blindsight.models.primary import Primary, fit, primary
+from blindsight.samples import gallery
 
 __all__ = ["demo"]
 

@@ -12,9 +12,9 @@ from blindsight import keys
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.algorithms.annotator import annotator
 from blindsight.algorithms.moments import MomentsPart
+from blindsight.codings.coding import Category
+from blindsight.codings.features import images, rows
 from blindsight.errors import InvalidInput
-from blindsight.models.coding import Category
-from blindsight.models.features import images, rows
 
 FEATURES = images((6, 6), frequencies=4)
 KEY = keys.reproducible(0)

@@ -21,9 +21,9 @@ from blindsight import keys
 from blindsight.accounting.events import Relation, Unit
 from blindsight.algorithms import draw_and_discard as dd
 from blindsight.algorithms import draw_and_discard_task as tasks
+from blindsight.codings.specs import Boolean, Category, Features, Number, Response
 from blindsight.errors import InvalidInput
 from blindsight.models import glm
-from blindsight.models.specs import Boolean, Category, Features, Number, Response
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden/draw_and_discard.json").read_text(encoding="utf-8"))
 FEATURES = Features((Number("a", 0, 1), Boolean("b")))

@@ -13,12 +13,12 @@ from blindsight import keys
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.moments import MomentsPart, fit, frequencies_for, measure, moments_part
 from blindsight.backends import Batch, Debug, Simulation
+from blindsight.codings.coding import Category
+from blindsight.codings.encodings import ngrams
+from blindsight.codings.features import images, rows, text
 from blindsight.data.population import Population
 from blindsight.errors import BudgetExceeded, InvalidInput
 from blindsight.mechanisms import GaussianMechanism
-from blindsight.models.coding import Category
-from blindsight.models.encodings import ngrams
-from blindsight.models.features import images, rows, text
 from blindsight.models.generators import draw
 from blindsight.selection import Arms, everything, where
 

@@ -25,14 +25,14 @@ from blindsight.algorithms.draw_and_discard import Task
 from blindsight.algorithms.parties.generators import OneShot, TrainedPrivately, class_sums
 from blindsight.algorithms.parties.party import Made, Party, PartyFailed, Session, Shard, predictor
 from blindsight.algorithms.parties.voters import GivenModel, OnMade, OnRawData, PrivateLinear, PrivateNetwork, flat
+from blindsight.codings import features
+from blindsight.codings.coding import Images
+from blindsight.codings.oriented import oriented_gradients
+from blindsight.codings.specs import Category, Features, Number, Response
 from blindsight.errors import BudgetExceeded, InvalidInput
-from blindsight.models import features
 from blindsight.models.classifiers import Logistic, cross_entropy
-from blindsight.models.coding import Images
 from blindsight.models.gan import compact_gan, paper_gan
-from blindsight.models.oriented import oriented_gradients
 from blindsight.models.selu_gan import selu_gan
-from blindsight.models.specs import Category, Features, Number, Response
 from blindsight.models.vae import elbo, vae
 from blindsight.privacy import Privacy
 from blindsight.service.export import onnx_model

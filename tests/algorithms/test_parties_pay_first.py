@@ -18,9 +18,9 @@ from blindsight.algorithms.parties.generators import GivenGenerator, OneShot, Tr
 from blindsight.algorithms.parties.party import Party, Session
 from blindsight.algorithms.parties.voters import GivenModel, OnMade, OnRawData, PrivateLinear, PrivateNetwork
 from blindsight.backends import Simulation
+from blindsight.codings import features
 from blindsight.errors import BudgetExceeded
 from blindsight.mechanisms import GaussianMechanism
-from blindsight.models import features
 from blindsight.models.classifiers import Logistic, cross_entropy
 from blindsight.privacy import Privacy
 

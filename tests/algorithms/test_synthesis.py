@@ -15,12 +15,12 @@ from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.moments import MomentsPart
 from blindsight.algorithms.synthesis import Synthesis, plan, synthesise
 from blindsight.backends import Batch
+from blindsight.codings.coding import Category
+from blindsight.codings.features import images, rows, strokes
 from blindsight.data.population import Population
 from blindsight.errors import BudgetExceeded, InvalidInput
 from blindsight.mechanisms import GaussianMechanism
 from blindsight.mechanisms.noise import Sampler
-from blindsight.models.coding import Category
-from blindsight.models.features import images, rows, strokes
 
 KEY = keys.reproducible(4)
 FEATURES = images((12, 12), frequencies=8)

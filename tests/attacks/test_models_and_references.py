@@ -14,10 +14,10 @@ from blindsight import inspect
 from blindsight.accounting.events import Relation, Unit
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.accounting.ledger import Ledger
+from blindsight.codings.specs import rows_from_sqlite
 from blindsight.data.population import Population
 from blindsight.errors import BlindsightError, PrivacyError
 from blindsight.models.primary import Learnt, primary
-from blindsight.models.specs import rows_from_sqlite
 from blindsight.selection import Arms, Criterion
 
 pytestmark = pytest.mark.usefixtures("few_steps")

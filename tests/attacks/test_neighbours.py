@@ -23,7 +23,8 @@ from entries import ENTRIES, WITHOUT_CLIENTS
 from leaving import blind, everything_that_leaves
 from neighbours import KINDS, TOGETHER, Kind, neighbours, write_public
 
-from blindsight import algorithms, cli, inspection
+from blindsight import algorithms, cli
+from blindsight import inspect as questions
 from blindsight.accounting import assumptions
 
 CHEAP = "bias"
@@ -140,7 +141,7 @@ def test_every_command_is_attacked():
 
 def test_every_task_and_algorithm_is_attacked():
     """Functions of Python: the tasks of `inspect`, and the algorithms that take clients, an epsilon and a ledger."""
-    tasks = {name for name in inspection.__all__ if inspect.isfunction(getattr(inspection, name))}
+    tasks = {name for name in questions.__all__ if inspect.isfunction(getattr(questions, name))}
     tasks |= {"aggregate"}  # parties bring ledgers of their own
     for module in pkgutil.walk_packages(algorithms.__path__, "blindsight.algorithms."):
         found = importlib.import_module(module.name)

@@ -12,7 +12,7 @@ import pytest
 
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
-from blindsight.inspection import diagnosis
+from blindsight.inspection.contrast import votes as diagnosis
 from blindsight.models.classifiers import CNN, MLP, Logistic
 from blindsight.models.primary import Primary, primary
 from blindsight.selection import observe

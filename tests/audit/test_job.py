@@ -19,12 +19,12 @@ from blindsight.audit.membership import client_scores, direction_scores, not_tak
 from blindsight.audit.planting import Planted, joined
 from blindsight.backends import Simulation
 from blindsight.cli import app
+from blindsight.codings.coding import coding_of
 from blindsight.data import embedded
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.jobs.planting import plant
 from blindsight.jobs.train import make_privacy, one_example_each
-from blindsight.models.coding import coding_of
 from blindsight.models.gan import compact_gan
 from blindsight.privacy import Privacy
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from blindsight.algorithms.draw_and_discard import Task
-from blindsight.models.specs import Boolean, Features, Number, Response
+from blindsight.codings.specs import Boolean, Features, Number, Response
 from blindsight.service import Running, Settings, running
 from blindsight.service.protocol import decode
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from blindsight.algorithms.draw_and_discard import Task
-from blindsight.models.specs import Boolean, Features, Number, Response
+from blindsight.codings.specs import Boolean, Features, Number, Response
 from blindsight.service import snapshots
 from blindsight.service.memory import MemoryStore
 from blindsight.service.pool import first_instances

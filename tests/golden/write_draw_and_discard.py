@@ -12,8 +12,8 @@ import numpy as np
 
 from blindsight import keys
 from blindsight.algorithms import draw_and_discard as dd
+from blindsight.codings.specs import Boolean, Category, Features, Ngrams, Number, Response, fnv1a
 from blindsight.models import glm
-from blindsight.models.specs import Boolean, Category, Features, Ngrams, Number, Response, fnv1a
 
 ABOUT = (
     "Golden vectors for every client of Draw and Discard. x, y, prediction, loss, gradient: equal to 1e-12 relative to "

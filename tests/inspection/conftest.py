@@ -10,8 +10,9 @@ import pytest
 from blindsight import data
 from blindsight.accounting.events import Gaussian
 from blindsight.accounting.guarantee import certify
-from blindsight.inspection.findings import Diagnosis, Finding
-from blindsight.inspection.report import ArmView, Report
+from blindsight.inspection.contrast.findings import Diagnosis, Finding
+from blindsight.inspection.report import Report
+from blindsight.samples.views import ArmView
 
 
 @pytest.fixture(scope="session")

@@ -16,12 +16,14 @@ from blindsight.accounting.ledger import Ledger
 from blindsight.accounting.planning import solve_noise
 from blindsight.data.population import TEXT, Population
 from blindsight.errors import BudgetExceeded, InvalidInput, LedgerTampered, PrivacyError
-from blindsight.inspection import bias_asking, bias_rounds, measuring
-from blindsight.inspection.bias_measures import HALF, same_clients
-from blindsight.inspection.bias_report import Bias
-from blindsight.inspection.bias_task import bias
+from blindsight.inspection import measuring
+from blindsight.inspection.bias import preparing as bias_asking
+from blindsight.inspection.bias import rounds as bias_rounds
+from blindsight.inspection.bias.measures import HALF, same_clients
+from blindsight.inspection.bias.section import Bias
+from blindsight.inspection.bias.task import bias
 from blindsight.inspection.report import Report
-from blindsight.inspection.unknown_models import WordTraining
+from blindsight.inspection.unknowns.models import WordTraining
 from blindsight.mechanisms import gaussian
 from blindsight.mechanisms.gaussian import joint
 from blindsight.models.primary import primary

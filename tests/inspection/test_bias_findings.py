@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from blindsight.inspection.bias_findings import compare_habits, compare_shares, conclude, habit_p_value
-from blindsight.inspection.bias_measures import Division, Habits, Limits, ReadShares
+from blindsight.inspection.bias.findings import compare_habits, compare_shares, conclude, habit_p_value
+from blindsight.inspection.bias.measures import Division, Habits, Limits, ReadShares
 from blindsight.inspection.measuring import Measured
 
 CLASSES = Division("label", ("common", "rare"), "class")

@@ -7,10 +7,10 @@ import pytest
 
 from blindsight import data, keys
 from blindsight.algorithms.moments import MomentsPart
-from blindsight.inspection import bias_images
-from blindsight.inspection.bias_images import KINDS, Discriminator
-from blindsight.inspection.bias_measures import same_clients
-from blindsight.models import features
+from blindsight.codings import features
+from blindsight.inspection.bias import images as bias_images
+from blindsight.inspection.bias.images import KINDS, Discriminator
+from blindsight.inspection.bias.measures import same_clients
 
 KEY = keys.reproducible(0)
 

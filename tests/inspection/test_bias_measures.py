@@ -11,9 +11,8 @@ import pytest
 from blindsight.backends import Batch
 from blindsight.data import embedded
 from blindsight.data.population import Population, as_text
-from blindsight.inspection.bias_asking import prepare
-from blindsight.inspection.bias_images import FirstArm
-from blindsight.inspection.bias_measures import (
+from blindsight.inspection.bias.images import FirstArm
+from blindsight.inspection.bias.measures import (
     HALF,
     LOOKED,
     LOOKS,
@@ -29,6 +28,7 @@ from blindsight.inspection.bias_measures import (
     same_clients,
     with_halves,
 )
+from blindsight.inspection.bias.preparing import prepare
 from blindsight.inspection.measuring import Measured
 
 KEY = jax.random.key(0)

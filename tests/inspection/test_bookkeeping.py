@@ -21,12 +21,13 @@ from blindsight.data import Population
 from blindsight.data.population import TEXT
 from blindsight.data.text import Vocabulary
 from blindsight.errors import BudgetExceeded, InvalidInput, LedgerError, PrivacyError
-from blindsight.inspection import tasks, trained
-from blindsight.inspection.asking import Training
-from blindsight.inspection.bias_task import bias
-from blindsight.inspection.contrasting import contrast
+from blindsight.inspection.bias.task import bias
+from blindsight.inspection.contrast import tasks
+from blindsight.inspection.contrast import training as trained
+from blindsight.inspection.contrast.asking import Training
+from blindsight.inspection.contrast.task import contrast
 from blindsight.inspection.report import Report
-from blindsight.inspection.unknown_task import unknowns
+from blindsight.inspection.unknowns.task import unknowns
 from blindsight.jobs import run_inspection, run_training
 from blindsight.mechanisms import GaussianMechanism
 from blindsight.models.classifiers import Logistic

@@ -19,10 +19,11 @@ from blindsight.algorithms import moments
 from blindsight.backends import Batch
 from blindsight.data import Population, faults
 from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
-from blindsight.inspection import contrasting as module
-from blindsight.inspection import reading, tasks, trained
-from blindsight.inspection.asking import Asked, Training
-from blindsight.inspection.contrasting import Quarters, contrast
+from blindsight.inspection.contrast import reading, tasks
+from blindsight.inspection.contrast import task as module
+from blindsight.inspection.contrast import training as trained
+from blindsight.inspection.contrast.asking import Asked, Training
+from blindsight.inspection.contrast.task import Quarters, contrast
 from blindsight.inspection.report import Report
 from blindsight.models.primary import primary
 from blindsight.privacy import Privacy

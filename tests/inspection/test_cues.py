@@ -6,8 +6,8 @@ import pytest
 from blindsight.data import embedded, faults
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
-from blindsight.inspection import cues
-from blindsight.inspection.cues import Cues
+from blindsight.inspection.contrast import cues
+from blindsight.inspection.contrast.cues import Cues
 from blindsight.inspection.measuring import Measured
 
 

@@ -10,8 +10,8 @@ from blindsight.backends import Batch
 from blindsight.data import embedded, faults
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
-from blindsight.inspection import diagnosis
-from blindsight.inspection.diagnosis import Votes
+from blindsight.inspection.contrast import votes as diagnosis
+from blindsight.inspection.contrast.votes import Votes
 from blindsight.models import MLP
 from blindsight.models.primary import Primary, fit, primary
 from blindsight.selection import Arms, by_accuracy, by_correctness, everything

@@ -10,8 +10,8 @@ import pytest
 from blindsight.accounting.events import NonPrivate
 from blindsight.accounting.guarantee import certify
 from blindsight.errors import BlindsightError, InvalidInput
-from blindsight.inspection import gallery
-from blindsight.inspection.report import ArmView
+from blindsight.samples import gallery
+from blindsight.samples.views import ArmView
 
 
 def test_every_sample_is_a_row_that_says_what_it_is(report, tmp_path):

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blindsight.errors import InvalidInput
-from blindsight.inspection.cues import ArmCues, Cues
-from blindsight.inspection.diagnosis import ArmVotes
-from blindsight.inspection.findings import compare_cues, diagnose, holm, share_of_clients, usual_votes
+from blindsight.inspection.contrast.cues import ArmCues, Cues
+from blindsight.inspection.contrast.findings import compare_cues, diagnose, holm, share_of_clients, usual_votes
+from blindsight.inspection.contrast.votes import ArmVotes
 from blindsight.inspection.measuring import Measured
 
 NAMES = tuple("abcdef")

@@ -8,7 +8,7 @@ from PIL import Image
 from rich.console import Console
 
 from blindsight.errors import InvalidInput
-from blindsight.inspection import gallery
+from blindsight.samples import gallery
 
 
 def noise(*shape: int) -> np.ndarray:

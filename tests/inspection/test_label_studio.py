@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from blindsight.inspection import label_studio
+from blindsight.samples import label_studio
 
 
 def test_tasks_have_pictures_inside_and_predictions_with_scores(make_set):

@@ -15,10 +15,10 @@ from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import moments
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
-from blindsight.inspection.asking import Training
+from blindsight.inspection.contrast.asking import Training
 from blindsight.inspection.report import Report
-from blindsight.inspection.synthetic_set import read_set
 from blindsight.models.primary import primary
+from blindsight.samples.synthetic_set import read_set
 
 CLASSES = ("left", "right", "top")
 CLIENTS = 60
@@ -143,7 +143,7 @@ def test_a_gan_is_trained_where_that_is_asked_for(monkeypatch, tmp_path):
         asked.update(settings)
         raise InvalidInput("enough")
 
-    monkeypatch.setattr("blindsight.inspection.labelling_task.contrast", remember)
+    monkeypatch.setattr("blindsight.inspection.labelling.task.contrast", remember)
     about: dict[str, Any] = {"epsilon": 8, "delta": 1e-5, "samples": 7, "out": tmp_path / "run"}
     for train in (False, True):
         with pytest.raises(InvalidInput, match="enough"):

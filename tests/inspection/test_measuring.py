@@ -16,8 +16,8 @@ from blindsight.backends import Batch, Examples, Simulation
 from blindsight.data.population import Population
 from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
 from blindsight.inspection import measuring
-from blindsight.inspection.cues import Cues
-from blindsight.inspection.diagnosis import Votes
+from blindsight.inspection.contrast.cues import Cues
+from blindsight.inspection.contrast.votes import Votes
 from blindsight.mechanisms import GaussianMechanism, gaussian, quantile
 from blindsight.selection import Arms, by_accuracy, by_correctness, everything
 

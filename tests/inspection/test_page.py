@@ -13,9 +13,9 @@ from PIL import Image
 
 from blindsight.accounting.events import NonPrivate
 from blindsight.accounting.guarantee import certify
-from blindsight.inspection import gallery
 from blindsight.inspection.page import drawing, privacy, samples, words
-from blindsight.inspection.report import ArmView
+from blindsight.samples import gallery
+from blindsight.samples.views import ArmView
 
 HOSTILE = [
     "</title></style></script><script>alert(1)</script>",

@@ -64,7 +64,7 @@ def test_the_class_filter_moves_all_grids(opened):
 
 
 def test_the_most_contrasting_come_first_when_asked(opened, report):
-    from blindsight.inspection import gallery
+    from blindsight.samples import gallery
 
     expected = (-gallery.contrast([arm.samples for arm in report.arms])).argsort(kind="stable").tolist()
     choose(opened, "order", "rank")

@@ -16,11 +16,13 @@ from blindsight.cli import app
 from blindsight.data import embedded, faults
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
-from blindsight.inspection import cues, diagnosis, measuring, power
-from blindsight.inspection.cues import Cues
-from blindsight.inspection.findings import compare_cues, diagnose
+from blindsight.inspection import measuring
+from blindsight.inspection.contrast import cues, power
+from blindsight.inspection.contrast import votes as diagnosis
+from blindsight.inspection.contrast.cues import Cues
+from blindsight.inspection.contrast.findings import compare_cues, diagnose
+from blindsight.inspection.contrast.power import HEALTHY, Yardstick, embedded_yardstick, predict
 from blindsight.inspection.measuring import Measured, noise_for
-from blindsight.inspection.power import HEALTHY, Yardstick, embedded_yardstick, predict
 from blindsight.models import MLP
 from blindsight.models.primary import fit, primary
 from blindsight.selection import by_accuracy

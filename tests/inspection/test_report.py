@@ -18,8 +18,9 @@ from blindsight import data
 from blindsight.accounting.events import Gaussian, NonPrivate
 from blindsight.accounting.guarantee import certify
 from blindsight.errors import BlindsightError, InvalidInput, PrivacyError
-from blindsight.inspection.findings import Diagnosis, Finding
-from blindsight.inspection.report import ArmView, Report
+from blindsight.inspection.contrast.findings import Diagnosis, Finding
+from blindsight.inspection.report import Report
+from blindsight.samples.views import ArmView
 
 PICTURES = np.zeros((4, 6, 6), np.uint8)
 
@@ -336,6 +337,7 @@ def test_a_notebook_gets_the_page_in_a_frame_of_its_own(make_hostile):
 
 
 def test_a_report_is_read_and_written_without_jax():
-    code = "import sys; from blindsight.inspection import as_json, export, gallery, page, report, terminal; "
+    code = "import sys; from blindsight.inspection import page, report, terminal; "
+    code += "from blindsight.samples import as_json, export, gallery; "
     code += "assert not {'jax', 'jaxlib'} & set(sys.modules)"
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

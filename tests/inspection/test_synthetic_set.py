@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from blindsight.errors import InvalidInput
-from blindsight.inspection import gallery
-from blindsight.inspection.synthetic_set import read_set
+from blindsight.samples import gallery
+from blindsight.samples.synthetic_set import read_set
 
 
 def test_images_come_back_with_their_guarantee_and_labels(make_set):

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blindsight.inspection import unknown_findings as module
 from blindsight.inspection.measuring import Measured
-from blindsight.inspection.unknown_findings import compare, read
-from blindsight.inspection.unknown_words import RATES, SIGNS
+from blindsight.inspection.unknowns import findings as module
+from blindsight.inspection.unknowns.findings import compare, read
+from blindsight.inspection.unknowns.words import RATES, SIGNS
 
 LABELS = ("token_join", "token_join:where=all", "encoding_damage", "truncation", "none")
 COUNT = len(RATES)

@@ -13,8 +13,8 @@ from blindsight.backends import Simulation
 from blindsight.data.population import TEXT, Population
 from blindsight.data.text import UNKNOWN, Vocabulary, word_bytes
 from blindsight.errors import InvalidInput
-from blindsight.inspection import unknown_models as module
-from blindsight.inspection.unknown_models import WordTraining, generate_side
+from blindsight.inspection.unknowns import models as module
+from blindsight.inspection.unknowns.models import WordTraining, generate_side
 from blindsight.models import generation
 
 KNOWN = Vocabulary(("i", "have", "a", "cat"))

@@ -13,11 +13,11 @@ from blindsight.data import faults
 from blindsight.data.population import TEXT, Population
 from blindsight.data.text import Vocabulary
 from blindsight.errors import BudgetExceeded, InvalidInput, LedgerTampered
-from blindsight.inspection import unknown_models
 from blindsight.inspection.report import Report
-from blindsight.inspection.unknown_models import WordTraining
-from blindsight.inspection.unknown_report import Generated, Rate, Side, Unknowns, WordList
-from blindsight.inspection.unknown_task import unknowns
+from blindsight.inspection.unknowns import models as unknown_models
+from blindsight.inspection.unknowns.models import WordTraining
+from blindsight.inspection.unknowns.section import Generated, Rate, Side, Unknowns, WordList
+from blindsight.inspection.unknowns.task import unknowns
 from blindsight.privacy import Privacy
 
 WORDS = ("i", "have", "a", "cat", "the", "is", "here", "and", "we", "see", "it", "now", ".")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from blindsight.backends import Batch
+from blindsight.codings.coding import Category, Images, Number, Rows, coding_of
 from blindsight.data import embedded
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
-from blindsight.models.coding import Category, Images, Number, Rows, coding_of
 
 ROWS = Rows((Number("age", 0, 100, whole=True), Number("height", 1.0, 2.0, can_miss=True)), (Category("job", 3),))
 RANGES = {"age": (0, 100), "height": (1.0, 2.0)}

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from blindsight.backends import Batch
+from blindsight.codings.coding import Category, Number, Rows
+from blindsight.codings.encodings import ngrams
+from blindsight.codings.features import images, rows, text
 from blindsight.errors import InvalidInput
-from blindsight.models.coding import Category, Number, Rows
-from blindsight.models.encodings import ngrams
-from blindsight.models.features import images, rows, text
 
 COLUMNS = [Number("age", 0, 99, whole=True), Category("sex", 2), Number("pay", -1.0, 1.0, can_miss=True)]
 

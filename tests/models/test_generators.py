@@ -10,9 +10,9 @@ import pytest
 
 from blindsight import keys
 from blindsight.backends import Batch
+from blindsight.codings.coding import Category, Number
+from blindsight.codings.features import images, rows, text
 from blindsight.errors import InvalidInput
-from blindsight.models.coding import Category, Number
-from blindsight.models.features import images, rows, text
 from blindsight.models.generators import ImageGenerator, RowGenerator, draw, generator_for
 
 KEY = keys.reproducible(8)

@@ -8,7 +8,7 @@ import pytest
 from jax import lax
 
 from blindsight.errors import InvalidInput
-from blindsight.models import patches as patches_module
+from blindsight.kernels import patches as patches_module
 from blindsight.models.layers import (
     Conv,
     ConvTranspose,

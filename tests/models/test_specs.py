@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blindsight.errors import InvalidInput
-from blindsight.models.specs import (
+from blindsight.codings.specs import (
     Boolean,
     Category,
     Features,
@@ -22,6 +21,7 @@ from blindsight.models.specs import (
     readable,
     rows_from_sqlite,
 )
+from blindsight.errors import InvalidInput
 
 FIELDS = (
     Number("length", 0, 200),

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from blindsight.codings import wavelets
+from blindsight.codings.features import strokes
+from blindsight.codings.wavelets import OnStrokes, Wavelets
 from blindsight.errors import InvalidInput
-from blindsight.models import wavelets
 from blindsight.models.classifiers import Logistic
-from blindsight.models.features import strokes
-from blindsight.models.wavelets import OnStrokes, Wavelets
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(0, 256, (40, 12, 16)).astype(np.uint8)

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from blindsight.models import patches
-from blindsight.models.winograd import KERNELS, winograd
+from blindsight.kernels import patches
+from blindsight.kernels.winograd import KERNELS, winograd
 
 
 def _drawn(kernel, height, width, channels=8, outputs=5, batch=2):

@@ -9,7 +9,7 @@ import httpx2 as httpx
 import pytest
 
 from blindsight.algorithms.draw_and_discard import Task
-from blindsight.models.specs import Boolean, Features, Number, Response
+from blindsight.codings.specs import Boolean, Features, Number, Response
 from blindsight.service import Settings, running
 from blindsight.service.app import Service
 

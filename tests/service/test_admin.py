@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
+from blindsight.codings.specs import Category, Features, Number, Response
 from blindsight.models import glm
-from blindsight.models.specs import Category, Features, Number, Response
 from blindsight.service.export import onnx_model
 from blindsight.service.openapi import document
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from blindsight.algorithms.draw_and_discard import Budget
+from blindsight.codings.specs import Category, Features, Number, Response
 from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
-from blindsight.models.specs import Category, Features, Number, Response
 from blindsight.service import AsyncClient, Client
 from blindsight.service.client import ServiceError
 from blindsight.service.protocol import decode, encode

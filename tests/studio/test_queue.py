@@ -6,7 +6,7 @@ import string
 import pytest
 
 from blindsight.errors import InvalidInput
-from blindsight.inspection import gallery
+from blindsight.samples import gallery
 from blindsight.studio.labels import Labels
 from blindsight.studio.queue import Queue, check_keys, default_keys
 

@@ -24,11 +24,11 @@ from blindsight.algorithms.parties import GivenGenerator, Party, PrivateLinear
 from blindsight.algorithms.synthesis import synthesise
 from blindsight.algorithms.synthetic_votes import aggregate
 from blindsight.algorithms.vocabulary import count_words, discover_words, own_words
+from blindsight.codings import specs as spec
+from blindsight.codings.coding import Number
+from blindsight.codings.features import images, rows
+from blindsight.codings.specs import Features, Response
 from blindsight.data.population import TEXT, Population
-from blindsight.models import specs as spec
-from blindsight.models.coding import Number
-from blindsight.models.features import images, rows
-from blindsight.models.specs import Features, Response
 from blindsight.selection import Arms, coded, everything, where
 from blindsight.service import Client
 

@@ -18,9 +18,9 @@ from scipy import special
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.algorithms.denoising import denoised
 from blindsight.algorithms.moments import Moments
+from blindsight.codings.encodings import Encoding
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
-from blindsight.models.encodings import Encoding
 
 __all__ = ["Annotator", "annotator"]
 

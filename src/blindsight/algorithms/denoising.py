@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from blindsight.models.encodings import Spectrum
-from blindsight.models.features import Features
-from blindsight.models.wavelets import Wavelets
+from blindsight.codings.encodings import Spectrum
+from blindsight.codings.features import Features
+from blindsight.codings.wavelets import Wavelets
 
 __all__ = ["denoised"]
 

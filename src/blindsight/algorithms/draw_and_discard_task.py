@@ -10,9 +10,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from blindsight.accounting import events
+from blindsight.codings.specs import Features, Response, Rows, readable
 from blindsight.errors import InvalidInput
 from blindsight.models import glm
-from blindsight.models.specs import Features, Response, Rows, readable
 
 __all__ = ["BITS", "Noise", "Task", "Unit", "check_one_of", "check_whole"]
 
@@ -35,7 +35,7 @@ class Task:
     `noise="none"` is not private and has to be asked for by name; its epsilon is infinite. `family="custom"`, for
     `client_update_of`, has `weights` and neither features nor response.
 
-    >>> from blindsight.models.specs import Boolean, Features, Number, Response
+    >>> from blindsight.codings.specs import Boolean, Features, Number, Response
     >>> features = Features((Number("length", 0, 200), Boolean("https")))
     >>> task = Task(model="phishing", family="logistic", features=features, response=Response(Boolean("phishing")),
     ...             unit="model", epsilon=1.0)

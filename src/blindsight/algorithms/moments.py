@@ -26,12 +26,12 @@ from blindsight.accounting.ledger import Ledger, known_as
 from blindsight.accounting.planning import solve_noise
 from blindsight.algorithms.denoising import denoised
 from blindsight.backends import Backend, Batch, Examples, Simulation
+from blindsight.codings.features import Features
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 from blindsight.mechanisms import gaussian, publish, without_noise
 from blindsight.mechanisms.noise import Sampler
-from blindsight.models.features import Features
 from blindsight.models.generators import ImageGenerator, RowGenerator, generator_for
 from blindsight.participation import full
 from blindsight.selection import Arms, everything

@@ -25,15 +25,15 @@ from blindsight.accounting.planning import solve_noise
 from blindsight.algorithms.annotator import Annotator, annotator
 from blindsight.algorithms.moments import MomentsPart, fit, release
 from blindsight.backends import Backend
+from blindsight.codings.encodings import Spectrum
+from blindsight.codings.features import Features, strokes
+from blindsight.codings.wavelets import check_strokes
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 from blindsight.mechanisms import gaussian, without_noise
 from blindsight.mechanisms.noise import Sampler
-from blindsight.models.encodings import Spectrum
-from blindsight.models.features import Features, strokes
 from blindsight.models.generators import ImageGenerator, draw
-from blindsight.models.wavelets import check_strokes
 from blindsight.selection import Arms, everything
 
 __all__ = ["Synthesis", "plan", "synthesise"]

@@ -207,7 +207,7 @@ def plan(
 def _print_prediction(
     fault: str, fraction: float, population: int, epsilon: float | None, delta: float, as_json: bool
 ) -> None:
-    from blindsight.inspection.power import embedded_yardstick, predict
+    from blindsight.inspection.contrast.power import embedded_yardstick, predict
 
     if epsilon is None:
         raise InvalidInput("say what the inspection may spend with --epsilon")

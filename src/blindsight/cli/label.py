@@ -45,7 +45,7 @@ def label(
     """
     if sum((agreement, import_from is not None, export_to is not None)) > 1:
         raise InvalidInput("ask for one thing at a time: --agreement, --import or --export-label-studio")
-    from blindsight.inspection.synthetic_set import read_set
+    from blindsight.samples.synthetic_set import read_set
     from blindsight.studio.labels import Labels
 
     named = tuple(name.strip() for name in classes.split(",")) if classes is not None else ()

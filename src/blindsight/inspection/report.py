@@ -20,88 +20,18 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.accounting.so_far import SpentSoFar
 from blindsight.errors import InvalidInput
-from blindsight.inspection import as_json, gallery, simulation_only
-from blindsight.inspection.bias_report import Bias
-from blindsight.inspection.findings import Diagnosis, Finding
-from blindsight.inspection.unknown_report import Unknowns
+from blindsight.inspection import simulation_only
+from blindsight.inspection.bias.section import Bias
+from blindsight.inspection.contrast.findings import Diagnosis, Finding
+from blindsight.inspection.unknowns.section import Unknowns
 from blindsight.runs import write_whole
+from blindsight.samples import as_json
+from blindsight.samples.views import ArmView
 
 __all__ = ["ArmView", "Report"]
 
 FORMAT = 1
 _FEW = 0.1  # of an arm's clients: so few votes may be for something that is only like the cause
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class ArmView:
-    """What is shown of one arm.
-
-    `share` is the released share of clients in it. `samples` are synthetic pictures (n, height, width[, channels]) of
-    bytes with their `labels`, or `rows` synthetic rows or texts, column by column; sample i of every arm has the same
-    latent and class. `mean`, in [0, 1], is the mean over classes of the samples' mean images unless it is given.
-    """
-
-    name: str
-    share: float | None = None
-    share_low: float | None = None
-    share_high: float | None = None
-    samples: np.ndarray | None = None
-    labels: np.ndarray | None = None
-    mean: np.ndarray | None = None
-    rows: Mapping[str, np.ndarray] | None = None
-
-    def __post_init__(self) -> None:
-        who = f"the arm {self.name!r}"
-        for name in ("samples", "labels", "mean"):
-            if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, np.asarray(value))
-        if self.samples is not None:
-            self._check_samples(who, self.samples)
-        if self.labels is not None and self.labels.dtype.kind not in "iu":
-            raise InvalidInput(f"labels of {who} are whole numbers, got {self.labels.dtype}")
-        if self.rows is not None:
-            object.__setattr__(self, "rows", {str(name): _column(name, values) for name, values in self.rows.items()})
-        lengths = {len(column) for column in (self.rows or {}).values()}
-        counts = lengths | ({len(self.samples)} if self.samples is not None else set())
-        counts |= {len(self.labels)} if self.labels is not None else set()
-        if len(counts) > 1:
-            raise InvalidInput(f"{who} has columns, labels or samples of different lengths: {sorted(counts)}")
-        if self.mean is None and self.samples is not None:
-            object.__setattr__(self, "mean", gallery.class_mean(self.samples, self.labels))
-        if self.mean is not None and not (np.all(self.mean >= 0) and np.all(self.mean <= 1)):
-            raise InvalidInput(f"the mean image of {who} must lie in [0, 1]: divide bytes by 255")
-
-    @staticmethod
-    def _check_samples(who: str, samples: np.ndarray) -> None:
-        fits = samples.ndim == 3 or (samples.ndim == 4 and samples.shape[3] in (1, 3, 4))
-        if samples.dtype != np.uint8 or not fits or samples.size == 0:
-            raise InvalidInput(
-                f"samples of {who} are uint8 of shape (n, height, width) or (n, height, width, 1, 3 or 4), "
-                f"got {samples.dtype} {samples.shape}"
-            )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; pictures as PNG in base64."""
-        return {
-            "name": self.name,
-            "share": self.share,
-            "share_low": self.share_low,
-            "share_high": self.share_high,
-            "samples": as_json.pictures_to(self.samples),
-            "labels": as_json.array_to(self.labels),
-            "mean": as_json.array_to(self.mean),
-            "rows": None if self.rows is None else {name: as_json.array_to(rows) for name, rows in self.rows.items()},
-        }
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "ArmView":
-        """The view that `to_dict` was called on."""
-        fields = dict(value)
-        fields["samples"] = as_json.pictures_from(value["samples"])
-        fields["labels"], fields["mean"] = as_json.array_from(value["labels"]), as_json.array_from(value["mean"])
-        if value["rows"] is not None:
-            fields["rows"] = {name: as_json.array_from(column) for name, column in value["rows"].items()}
-        return cls(**fields)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -254,9 +184,9 @@ class Report:
                 task=value["task"],
                 question=value["question"],
                 arms=tuple(ArmView.from_dict(arm) for arm in value["arms"]),
-                findings=tuple(as_json.finding_from(finding) for finding in value["findings"]),
-                diagnoses=tuple(as_json.diagnosis_from(diagnosis) for diagnosis in value["diagnoses"]),
-                guarantee=as_json.guarantee_from(value["guarantee"]),
+                findings=tuple(Finding.from_dict(finding) for finding in value["findings"]),
+                diagnoses=tuple(Diagnosis.from_dict(diagnosis) for diagnosis in value["diagnoses"]),
+                guarantee=Guarantee.from_dict(value["guarantee"]),
                 releases=tuple(value["releases"]),
                 population=value["population"],
                 notes=tuple(value["notes"]),
@@ -281,9 +211,17 @@ class Report:
 
     def save_samples(self, folder: str | Path) -> Path:
         """Write the synthetic samples as `samples.parquet`, which `datasets` reads, beside a card; the folder."""
-        from blindsight.inspection import export
+        from blindsight.samples import export
 
-        return export.save_samples(self, Path(folder))
+        return export.save_set(
+            self.arms,
+            Path(folder),
+            title=self.title,
+            guarantee=self.guarantee,
+            classes=self.class_names,
+            question=self.question,
+            created=self.created,
+        )
 
     def to_html(self) -> str:
         """The page that `save` writes."""
@@ -329,12 +267,3 @@ def _check_arms(arms: tuple[ArmView, ...]) -> None:
 
 def _same(a: np.ndarray | None, b: np.ndarray | None) -> bool:
     return a is b or (a is not None and b is not None and np.array_equal(a, b))
-
-
-def _column(name: Any, values: Any) -> np.ndarray:
-    column = np.asarray(values)
-    if column.dtype.kind in "OU":
-        column = np.array([str(value) for value in column], dtype=as_json.TEXT)
-    if column.dtype.kind not in "biufT" or column.ndim != 1:
-        raise InvalidInput(f"the column {name!r} of sample rows holds numbers, truth values or text, one per row")
-    return column

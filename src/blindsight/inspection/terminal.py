@@ -9,13 +9,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from blindsight.accounting.guarantee import round_up
-from blindsight.inspection import gallery
+from blindsight.samples import gallery
 
 if TYPE_CHECKING:
-    from blindsight.inspection.bias_report import Bias
-    from blindsight.inspection.findings import Diagnosis, Finding
+    from blindsight.inspection.bias.section import Bias
+    from blindsight.inspection.contrast.findings import Diagnosis, Finding
     from blindsight.inspection.report import Report
-    from blindsight.inspection.unknown_report import Unknowns
+    from blindsight.inspection.unknowns.section import Unknowns
 
 __all__ = ["lines"]
 

@@ -13,8 +13,8 @@ from blindsight.data.population import TEXT, Population
 from blindsight.data.schema import Field
 from blindsight.data.text import Case
 from blindsight.errors import InvalidInput
-from blindsight.inspection.bias_asking import learning_half
-from blindsight.inspection.bias_task import bias
+from blindsight.inspection.bias.preparing import learning_half
+from blindsight.inspection.bias.task import bias
 from blindsight.inspection.report import Report
 from blindsight.jobs.inspect import part_of, public_model, read_model, read_range, read_reference
 from blindsight.jobs.language import PUBLIC

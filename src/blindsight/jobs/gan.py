@@ -9,17 +9,17 @@ import optax
 
 from blindsight.algorithms import Algorithm
 from blindsight.algorithms.bayesian_gan import bayesian_gan
+from blindsight.codings.coding import Images
 from blindsight.config import Config
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
-from blindsight.inspection import gallery
-from blindsight.inspection.export import save_set
-from blindsight.inspection.report import ArmView
 from blindsight.jobs.classes import class_names
-from blindsight.models.coding import Images
 from blindsight.models.gan import GAN, compact_gan
 from blindsight.models.selu_gan import selu_gan
 from blindsight.privacy import Privacy
+from blindsight.samples import gallery
+from blindsight.samples.export import save_set
+from blindsight.samples.views import ArmView
 from blindsight.studio.labels import FILE as LABELS
 from blindsight.training import Trained
 

@@ -19,8 +19,8 @@ from blindsight.data.reading import as_classes
 from blindsight.data.schema import Field
 from blindsight.data.sources import check_public, same_clients, source
 from blindsight.errors import InvalidInput
-from blindsight.inspection import tasks
-from blindsight.inspection.labelling_task import labelling
+from blindsight.inspection.contrast import tasks
+from blindsight.inspection.labelling.task import labelling
 from blindsight.inspection.report import Report
 from blindsight.jobs.classes import numbered
 from blindsight.jobs.language import PUBLIC

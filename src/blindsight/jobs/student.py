@@ -15,10 +15,10 @@ from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import Population
 from blindsight.data.sources import check_public, source
 from blindsight.errors import InvalidInput, PrivacyError
-from blindsight.inspection.synthetic_set import SyntheticSet, read_set
 from blindsight.jobs.language import PUBLIC
 from blindsight.models.classifiers import CNN, MLP, Logistic
 from blindsight.models.primary import Learnt, Primary, gather, primary
+from blindsight.samples.synthetic_set import SyntheticSet, read_set
 from blindsight.students import train_student
 from blindsight.studio.agreeing import Majority, majority
 from blindsight.studio.labels import FILE as LABELS

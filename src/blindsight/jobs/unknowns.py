@@ -18,7 +18,7 @@ from blindsight.data.sources import check_public, source
 from blindsight.data.text import Case, Vocabulary
 from blindsight.errors import InvalidInput
 from blindsight.inspection.report import Report
-from blindsight.inspection.unknown_task import unknowns
+from blindsight.inspection.unknowns.task import unknowns
 from blindsight.jobs.language import PUBLIC
 from blindsight.jobs.tables import content_of_clients, header, read_clients, schema_of
 

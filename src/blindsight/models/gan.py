@@ -21,8 +21,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from blindsight.codings.coding import Coding, Images
 from blindsight.errors import InvalidInput
-from blindsight.models.coding import Coding, Images
 from blindsight.models.layers import Conv, ConvTranspose, Dense, LayerNorm
 
 __all__ = ["GAN", "compact_gan", "critic_loss", "fake_loss", "generator_loss", "paper_gan", "real_loss"]

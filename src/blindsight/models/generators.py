@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from blindsight.codings.coding import Category
+from blindsight.codings.encodings import Marginals, Spectrum
+from blindsight.codings.features import Features
 from blindsight.errors import InvalidInput
-from blindsight.models.coding import Category
-from blindsight.models.encodings import Marginals, Spectrum
-from blindsight.models.features import Features
 from blindsight.models.layers import Dense
 
 __all__ = ["Generator", "ImageGenerator", "RowGenerator", "draw", "generator_for"]

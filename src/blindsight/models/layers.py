@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from blindsight.errors import InvalidInput
-from blindsight.models.patches import convolve
+from blindsight.kernels.patches import convolve
 
 __all__ = ["Conv", "ConvTranspose", "Dense", "Embedding", "GroupNorm", "LayerNorm", "max_pool", "softmax_cross_entropy"]
 

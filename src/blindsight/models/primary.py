@@ -23,9 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from blindsight.codings.coding import Described
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.models.classifiers import CNN, Logistic
-from blindsight.models.coding import Described
 from blindsight.models.layers import softmax_cross_entropy
 
 __all__ = ["Learnt", "Primary", "fit", "gather", "primary"]

@@ -13,8 +13,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from blindsight.codings.coding import Images
 from blindsight.errors import InvalidInput
-from blindsight.models.coding import Images
 from blindsight.models.gan import GAN, judged, with_class
 from blindsight.models.layers import Conv, ConvTranspose, Dense, max_pool
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from blindsight.algorithms.draw_and_discard import Task
+from blindsight.codings.specs import Boolean, Category, Features, Number, Response
 from blindsight.data.datasets import dataset, find
-from blindsight.models.specs import Boolean, Category, Features, Number, Response
 from blindsight.service.made_up import make_up
 
 __all__ = ["MODEL", "Addresses", "collect", "describe", "make_task"]

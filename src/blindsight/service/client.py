@@ -18,9 +18,9 @@ import httpx2 as httpx
 import numpy as np
 
 from blindsight.algorithms.draw_and_discard import Budget, Task, client_update
+from blindsight.codings.specs import Rows
 from blindsight.errors import BlindsightError, InvalidInput, PrivacyError
 from blindsight.keys import root
-from blindsight.models.specs import Rows
 from blindsight.service.protocol import OCTETS, TICKET, VERSION, decode, encode
 
 __all__ = ["AsyncClient", "Client", "ServiceError"]

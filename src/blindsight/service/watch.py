@@ -9,8 +9,8 @@ import httpx2 as httpx
 import numpy as np
 
 from blindsight.algorithms.draw_and_discard import Task, guarantee
+from blindsight.codings.specs import Category
 from blindsight.models import glm
-from blindsight.models.specs import Category
 from blindsight.service.addresses import Addresses
 from blindsight.service.crowd import Crowd
 

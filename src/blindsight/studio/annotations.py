@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from blindsight.errors import InvalidInput
-from blindsight.inspection import label_studio
-from blindsight.inspection.synthetic_set import SyntheticSet
+from blindsight.samples import label_studio
+from blindsight.samples.synthetic_set import SyntheticSet
 from blindsight.studio.labels import Decision, Labels, now
 
 __all__ = ["export_annotations", "import_annotations"]

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from blindsight.errors import BlindsightError, InvalidInput
-from blindsight.inspection.synthetic_set import SyntheticSet
 from blindsight.runs import Run, file_name
+from blindsight.samples.synthetic_set import SyntheticSet
 
 __all__ = ["Decision", "Labels", "now"]
 

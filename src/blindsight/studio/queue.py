@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from blindsight.errors import InvalidInput
-from blindsight.inspection import gallery
-from blindsight.inspection.synthetic_set import Sample
+from blindsight.samples import gallery
+from blindsight.samples.synthetic_set import Sample
 from blindsight.studio.agreeing import agreement
 from blindsight.studio.labels import Decision, Labels, check_rater, now
 

@@ -19,13 +19,13 @@ from blindsight.algorithms import moments
 from blindsight.algorithms.dp_fedavg import Algorithm
 from blindsight.algorithms.parties.party import Made, Shard
 from blindsight.backends import Simulation
+from blindsight.codings.features import Features
 from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.keys import Key
 from blindsight.mechanisms import gaussian
 from blindsight.mechanisms.noise import Sampler
 from blindsight.mechanisms.release import marked
 from blindsight.models import generators
-from blindsight.models.features import Features
 from blindsight.privacy import Privacy
 from blindsight.trees import BoundedSum
 

@@ -3,11 +3,11 @@
 from html import escape
 from typing import TYPE_CHECKING
 
-from blindsight.inspection import gallery
 from blindsight.inspection.page import drawing, words
+from blindsight.samples import gallery
 
 if TYPE_CHECKING:
-    from blindsight.inspection.bias_report import Compared, Kind
+    from blindsight.inspection.bias.section import Compared, Kind
     from blindsight.inspection.report import Report
 
 __all__ = ["kinds", "shares", "texts"]

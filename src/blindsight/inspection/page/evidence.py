@@ -7,7 +7,7 @@ from blindsight.accounting.guarantee import round_up
 from blindsight.inspection.page import drawing, words
 
 if TYPE_CHECKING:
-    from blindsight.inspection.findings import Diagnosis, Finding
+    from blindsight.inspection.contrast.findings import Diagnosis, Finding
     from blindsight.inspection.report import Report
 
 __all__ = ["findings", "next_steps", "notes", "verdict", "votes"]

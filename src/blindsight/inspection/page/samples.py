@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blindsight.inspection import gallery
 from blindsight.inspection.page import drawing, tables
+from blindsight.samples import gallery
 
 if TYPE_CHECKING:
-    from blindsight.inspection.report import ArmView, Report
+    from blindsight.inspection.report import Report
+    from blindsight.samples.views import ArmView
 
 __all__ = ["differences", "pictures", "rows"]
 

@@ -7,7 +7,7 @@ from blindsight.inspection.page import drawing, words
 
 if TYPE_CHECKING:
     from blindsight.inspection.report import Report
-    from blindsight.inspection.unknown_report import Churn, Generated, Rate, Side, Unknowns
+    from blindsight.inspection.unknowns.section import Churn, Generated, Rate, Side, Unknowns
 
 __all__ = ["discovered", "generated", "places"]
 

@@ -1,0 +1,204 @@
+"""How examples are written as vectors of typical length 1, before features are made of them (`features`).
+
+Ranges, frequencies and buckets are said beforehand and the same for everyone; nothing is learnt from clients.
+"""
+
+import math
+import zlib
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blindsight.codings.coding import Category, Number
+
+__all__ = ["Encoding", "Marginals", "Ngrams", "Spectrum", "channels_of", "ngrams"]
+
+_RADIUS = 1.2  # an image of typical length 1 may be this long
+
+
+class Encoding(Protocol):
+    """Writes examples as vectors of typical length 1."""
+
+    @property
+    def size(self) -> int:
+        """How many numbers an example becomes."""
+        ...
+
+    @property
+    def radius(self) -> float:
+        """No example's vector is longer."""
+        ...
+
+    @property
+    def pairs(self) -> np.ndarray | None:
+        """Which products of two of the numbers say something, shape (size, size) and symmetric; None: none does."""
+        ...
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What makes it, for the record."""
+        ...
+
+    def __call__(self, batch: Any) -> jax.Array:
+        """(examples, size) from the fields of a batch."""
+        ...
+
+
+class Spectrum(eqx.Module):
+    """An image's lowest frequencies (cosine transform) around mid-grey, each over its public spread."""
+
+    basis: jax.Array  # (frequencies, pixels): the images that the frequencies are
+    centre: jax.Array  # (size,): one number for each channel and frequency
+    spread: jax.Array
+    shape: tuple[int, ...] = eqx.field(static=True)
+    field: str = eqx.field(static=True)
+    origin: str = eqx.field(static=True)
+
+    @property
+    def size(self) -> int:
+        """Frequencies times channels."""
+        return self.centre.shape[0]
+
+    @property
+    def radius(self) -> float:
+        """Longer vectors are shortened to this."""
+        return _RADIUS
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """All of them."""
+        return np.ones((self.size, self.size), bool)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Shape, frequencies, and where their spread comes from."""
+        return {"kind": "images", "shape": list(self.shape), "frequencies": len(self.basis), "spread": self.origin}
+
+    def __call__(self, batch: Any) -> jax.Array:
+        return self.of(batch[self.field])
+
+    def of(self, image: jax.Array) -> jax.Array:
+        """(..., *shape), bytes or numbers from 0 to 1, to (..., size)."""
+        scale = 1 / 255 if image.dtype == jnp.uint8 else 1.0
+        before = image.shape[: image.ndim - len(self.shape)]
+        pixels = image.astype(jnp.float32).reshape(-1, self.basis.shape[1], channels_of(self.shape)) * jnp.float32(
+            scale
+        )
+        coefficients = jnp.einsum("npc,fp->ncf", pixels, self.basis).reshape(-1, self.size)
+        c = (coefficients - self.centre[None]) / self.spread[None]
+        length = jnp.sqrt(jnp.sum(jnp.square(c), axis=1, keepdims=True) + 1e-12)
+        return (c * jnp.minimum(1.0, self.radius / length)).reshape(*before, self.size)
+
+    def image(self, c: jax.Array) -> jax.Array:
+        """(..., size) to the images (..., *shape) that have these frequencies and no others; any numbers."""
+        before = c.shape[:-1]
+        coefficients = (c.reshape(-1, self.size) * self.spread[None] + self.centre[None]).reshape(
+            -1, channels_of(self.shape), len(self.basis)
+        )
+        return jnp.einsum("ncf,fp->npc", coefficients, self.basis).reshape(*before, *self.shape)
+
+
+class Marginals(eqx.Module):
+    """A row as 0 and 1: one place for every category and for every bin of a number, and one for a missing number."""
+
+    columns: tuple[Number | Category, ...] = eqx.field(static=True)
+    bins: int = eqx.field(static=True)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """How many places each column has."""
+        return tuple(c.count if isinstance(c, Category) else self.bins + c.can_miss for c in self.columns)
+
+    @property
+    def size(self) -> int:
+        """The places of all columns."""
+        return sum(self.widths)
+
+    @property
+    def radius(self) -> float:
+        """Every row has one place in each column."""
+        return 1.0 + 1e-6
+
+    @property
+    def pairs(self) -> np.ndarray | None:
+        """Products of different columns; within one they say nothing that the column alone does not."""
+        owner = np.repeat(np.arange(len(self.columns)), self.widths)
+        return owner[:, None] != owner[None] if len(self.columns) > 1 else None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The columns and the number of bins."""
+        return {"kind": "rows", "columns": [column.field for column in self.columns], "bins": self.bins}
+
+    def __call__(self, batch: Any) -> jax.Array:
+        places = [self._place(column, batch[column.field]) for column in self.columns]
+        hot = [jax.nn.one_hot(place, width) for place, width in zip(places, self.widths, strict=True)]
+        return jnp.concatenate(hot, axis=1) / math.sqrt(len(self.columns))
+
+    def _place(self, column: Number | Category, values: jax.Array) -> jax.Array:
+        if isinstance(column, Category):
+            return values.astype(jnp.int32)
+        numbers = values.astype(jnp.float32)
+        inside = jnp.clip(jnp.nan_to_num(numbers), column.low, column.high)
+        if column.whole:  # in whole numbers, or a division would put some into the bin below
+            span = int(column.high - column.low) + 1
+            place = (jnp.round(inside) - column.low).astype(jnp.int32) * self.bins // span
+        else:
+            place = jnp.floor((inside - column.low) / (column.high - column.low) * self.bins).astype(jnp.int32)
+        missing = self.bins if column.can_miss else self.bins // 2
+        return jnp.where(jnp.isnan(numbers), missing, jnp.minimum(place, self.bins - 1))
+
+
+class Ngrams(eqx.Module):
+    """Texts as the shares of hashed runs of characters, which `ngrams` counts: see `text`."""
+
+    buckets: int = eqx.field(static=True)
+    field: str = eqx.field(static=True)
+
+    @property
+    def size(self) -> int:
+        """The buckets."""
+        return self.buckets
+
+    @property
+    def radius(self) -> float:
+        """Longer vectors are shortened to this; `ngrams` gives them length 1."""
+        return 1.0
+
+    @property
+    def pairs(self) -> None:
+        """None: two buckets together are nothing that one could read."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The number of buckets."""
+        return {"kind": "text", "buckets": self.buckets}
+
+    def __call__(self, batch: Any) -> jax.Array:
+        c = batch[self.field].astype(jnp.float32)
+        return c / jnp.maximum(1.0, jnp.sqrt(jnp.sum(jnp.square(c), axis=1, keepdims=True) + 1e-12))
+
+
+def ngrams(texts: np.ndarray, *, buckets: int = 512, length: int = 3) -> np.ndarray:
+    """How often runs of `length` characters fall into each bucket, (texts, buckets), every row of length 1.
+
+    Each client does this with its own texts; a space stands before and after a text.
+
+    >>> ngrams(np.array(["ab", "", "ab"]), buckets=8).shape
+    (3, 8)
+    """
+    counts = np.zeros((len(texts), buckets), np.float32)
+    for row, words in enumerate(texts.tolist()):
+        padded = f" {words} "
+        runs = [padded[start : start + length] for start in range(max(len(padded) - length + 1, 1))]
+        np.add.at(counts[row], [zlib.crc32(run.encode("utf-8", "surrogatepass")) % buckets for run in runs], 1.0)
+    return counts / np.maximum(np.sqrt(np.sum(np.square(counts), axis=1, keepdims=True)), 1e-12)
+
+
+def channels_of(shape: Sequence[int]) -> int:
+    """How many numbers a pixel has."""
+    return shape[2] if len(shape) == 3 else 1

@@ -1,0 +1,226 @@
+"""What a server may ask of its clients' rows: which fields, of which kind, in which range, and which crosses.
+
+A spec is data (JSON), so the same client program trains any model: it reads its own rows, encodes them by the spec into
+features in [0, 1], and sends neither. The weights are in the order intercept, fields, crosses; within a field, its
+coordinates in order; within a cross, the first field's coordinates slow and the second's fast. `fields` has the kinds.
+
+`encode` refuses a row that it cannot place, which is right for whoever prepares data and wrong on a client: if a client
+fell silent over a value, a server could ask for a response with one category left out and read the value off the
+silence, noise or not. Clients go through `readable`, for which such a row does not exist.
+"""
+
+import dataclasses
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blindsight.codings.fields import (
+    Boolean,
+    Category,
+    Field,
+    Ngrams,
+    Number,
+    as_category,
+    as_list,
+    check_name,
+    field_from_dict,
+    field_to_dict,
+    fnv1a,
+    known_keys,
+    refused,
+)
+from blindsight.errors import InvalidInput
+
+__all__ = ["Boolean", "Category", "Features", "Field", "Ngrams", "Number", "Response", "Rows", "fnv1a"]
+__all__ += ["field_from_dict", "readable", "rows_from_sqlite"]
+
+Rows = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
+"""A client's rows: a mapping of columns, or a list of mappings."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Features:
+    """The fields that a model reads, and their `crosses`: products of two fields' coordinates.
+
+    >>> spec = Features((Boolean("https"), Category("ending", ("com", "net"))), crosses=(("https", "ending"),))
+    >>> spec.encode([{"https": True, "ending": "net"}, {"https": False, "ending": "org"}])
+    array([[1., 1., 0., 1., 0., 1.],
+           [1., 0., 0., 0., 0., 0.]])
+    """
+
+    fields: tuple[Field, ...]
+    crosses: tuple[tuple[str, str], ...] = ()
+    intercept: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", tuple(self.fields))
+        object.__setattr__(self, "crosses", tuple(tuple(pair) for pair in self.crosses))
+        names = [field.name for field in self.fields]
+        if len(set(names)) < len(names):
+            raise InvalidInput(f"every field is named once, got {names}")
+        for pair in self.crosses:
+            if len(pair) != 2 or len(set(pair)) < 2 or not set(pair) <= set(names):
+                raise InvalidInput(f"a cross is made of two different fields of {names}, got {list(pair)}")
+        if not self.width:
+            raise InvalidInput("a model needs an intercept or at least one field")
+
+    @property
+    def width(self) -> int:
+        """The number of coordinates of an encoded row."""
+        widths = {field.name: field.width for field in self.fields}
+        return self.intercept + sum(widths.values()) + sum(widths[a] * widths[b] for a, b in self.crosses)
+
+    def encode(self, rows: Rows) -> np.ndarray:
+        """The rows as features in [0, 1], (rows, width) in float64; what cannot be placed is refused."""
+        encoded = {field.name: field.encode(_column(rows, field.name)) for field in self.fields}
+        count = len(next(iter(encoded.values()))) if encoded else _row_count(rows)
+        if any(len(part) != count for part in encoded.values()):
+            raise InvalidInput(f"all columns need the same number of rows, got {[len(p) for p in encoded.values()]}")
+        crossed = [_crossed(encoded[a], encoded[b]) for a, b in self.crosses]
+        return np.hstack([np.ones((count, int(self.intercept))), *encoded.values(), *crossed])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        fields = [field_to_dict(field) for field in self.fields]
+        return {"intercept": self.intercept, "fields": fields, "crosses": [list(pair) for pair in self.crosses]}
+
+    @classmethod
+    def from_dict(cls, spec: Any) -> "Features":
+        """The features that `to_dict` wrote; what this version does not know is refused."""
+        values = known_keys(spec, "features", {"intercept", "fields", "crosses"})
+        if not isinstance(values.get("intercept", True), bool):
+            raise InvalidInput(f"the intercept of features is true or false, got {values['intercept']!r}")
+        fields = tuple(field_from_dict(field) for field in as_list(values.get("fields", []), "fields"))
+        crosses = tuple(tuple(as_list(pair, "a cross")) for pair in as_list(values.get("crosses", []), "crosses"))
+        return cls(fields, crosses, values.get("intercept", True))  # pyright: ignore[reportArgumentType]
+
+
+@dataclasses.dataclass(frozen=True)
+class Response:
+    """What the model predicts: a boolean, a category or a number."""
+
+    field: Boolean | Category | Number
+
+    def __post_init__(self) -> None:
+        if self.field.kind not in ("boolean", "category", "number"):
+            raise InvalidInput(f"a response is a boolean, a category or a number, got {self.field!r}")
+        if isinstance(self.field, Category) and (self.field.drop_first or len(self.field.categories) < 2):
+            raise InvalidInput(f"the response {self.field.name!r} needs two categories or more, each of them kept")
+
+    @property
+    def classes(self) -> int:
+        """How many values it has: the categories, 2 for a boolean, 0 for a number."""
+        if isinstance(self.field, Category):
+            return len(self.field.categories)
+        return 2 if isinstance(self.field, Boolean) else 0
+
+    def takes(self, value: Any) -> bool:
+        """Whether it can be learnt from: of the right kind, and one of the categories where there are any."""
+        if isinstance(self.field, Category):
+            return self.field.takes(value) and as_category(value) in self.field.categories
+        return self.field.takes(value)
+
+    def encode(self, rows: Rows, *, scaled: bool = True) -> np.ndarray:
+        """The responses, (rows,): 0 or 1, the place of a category, or a number (`scaled` to [0, 1], or as it is)."""
+        column = _column(rows, self.field.name)
+        if isinstance(self.field, Category):
+            places = self.field.indices(column)
+            unlisted = np.flatnonzero(places == self.classes)
+            if unlisted.size:
+                row = int(unlisted[0])
+                raise refused(row, self.field.name, f"one of {list(self.field.categories)}", column[row])
+            return places
+        if isinstance(self.field, Boolean):
+            return self.field.encode(column)[:, 0].astype(np.int64)
+        return self.field.encode(column)[:, 0] if scaled else self.field.clamped(column)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return field_to_dict(self.field)
+
+    @classmethod
+    def from_dict(cls, spec: Any) -> "Response":
+        """The response that `to_dict` wrote."""
+        return cls(field_from_dict(spec))  # pyright: ignore[reportArgumentType]
+
+
+def readable(rows: Rows, features: Features, response: Response) -> dict[str, list[Any]]:
+    """The columns of those rows that can be encoded; the others count as absent, whatever is wrong with them.
+
+    Nothing that a value is makes this fail, a field that a row lacks included. A table of columns that lacks one, or
+    whose columns differ in length, is refused: that is known without looking at a value.
+    """
+    wanted = [(field.name, field.takes) for field in features.fields] + [(response.field.name, response.takes)]
+    columns = {name: list(_column_or_nothing(rows, name)) for name, _ in wanted}
+    if len({len(column) for column in columns.values()}) > 1:
+        raise InvalidInput("all columns need the same number of rows")
+    count = len(columns[response.field.name])
+    kept = [row for row in range(count) if all(takes(columns[name][row]) for name, takes in wanted)]
+    return {name: [column[row] for row in kept] for name, column in columns.items()}
+
+
+def rows_from_sqlite(path: str | Path, table: str, columns: Iterable[str]) -> dict[str, list[Any]]:
+    """Those columns of a client's own SQLite table; the file is opened for reading only.
+
+    Text that is not UTF-8 counts as absent: SQLite's own error about it would quote the text.
+    """
+    names = list(columns)
+    quoted = [_identifier(name) for name in names]
+    try:
+        connection = sqlite3.connect(f"{Path(path).resolve().as_uri()}?mode=ro", uri=True)
+        connection.text_factory = _text_or_nothing
+        try:
+            known = {row[1] for row in connection.execute(f"PRAGMA table_info({_identifier(table)})")}
+            if missing := [name for name in names if name not in known]:  # SQLite reads an unknown "name" as text
+                raise InvalidInput(f"table {table!r} of {path} has no column {missing[0]!r}: it has {sorted(known)}")
+            found = connection.execute(f"SELECT {', '.join(quoted)} FROM {_identifier(table)}").fetchall()
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        kind = getattr(error, "sqlite_errorname", type(error).__name__)  # never the message, which may quote a value
+        raise InvalidInput(f"table {table!r} of {path} cannot be read ({kind}): check the path and the file") from None
+    return {name: [row[place] for row in found] for place, name in enumerate(names)}
+
+
+def _text_or_nothing(text: bytes) -> str | None:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _crossed(slow: np.ndarray, fast: np.ndarray) -> np.ndarray:
+    return (slow[:, :, None] * fast[:, None, :]).reshape(len(slow), slow.shape[1] * fast.shape[1])
+
+
+def _column(rows: Rows, name: str) -> Sequence[Any]:
+    if isinstance(rows, Mapping):
+        if name not in rows:
+            raise InvalidInput(f"the rows have no field {name!r}: they have {sorted(rows)}")
+        return rows[name]
+    for row, values in enumerate(rows):
+        if name not in values:
+            raise InvalidInput(f"row {row} has no field {name!r}: it has {sorted(values)}")
+    return [values[name] for values in rows]
+
+
+class _Nothing:
+    """Stands for a value that a row does not have: no field takes it."""
+
+
+def _column_or_nothing(rows: Rows, name: str) -> Sequence[Any]:
+    if isinstance(rows, Mapping):
+        return _column(rows, name)
+    return [row.get(name, _Nothing) if isinstance(row, Mapping) else _Nothing for row in rows]  # pyright: ignore[reportUnnecessaryIsInstance]
+
+
+def _row_count(rows: Rows) -> int:
+    return len(next(iter(rows.values()), ())) if isinstance(rows, Mapping) else len(rows)
+
+
+def _identifier(name: str) -> str:
+    check_name(name)
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,3 @@
+"""`bias`: clients compared with public data."""
+
+__all__: list[str] = []

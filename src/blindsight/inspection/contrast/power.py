@@ -1,0 +1,371 @@
+"""What a population could show, before anything is spent on it.
+
+Everything that a round releases is a sum over clients plus noise. So its expectation is known once the mean
+contribution of a healthy client and of one that a fault has hit are known, and those can be measured on public data: a
+`Yardstick`. The expected sums of a population, of which the fault hits a fraction, are then read exactly as real ones
+would be, and the tests of `findings` say how far beyond their thresholds they lie.
+
+The yardstick that comes with Blindsight was measured on embedded handwriting with a small convolutional network
+(`experiments/power_study.py`, which also compares predictions with simulated rounds).
+"""
+
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markup import escape
+from rich.table import Table
+from scipy import stats
+
+from blindsight.backends import Batch
+from blindsight.data import faults
+from blindsight.data.population import Population
+from blindsight.errors import InvalidInput
+from blindsight.inspection.contrast import cues
+from blindsight.inspection.contrast import votes as diagnosis
+from blindsight.inspection.contrast.cues import ArmCues, Cues
+from blindsight.inspection.contrast.findings import ALPHA, LUCK, POWER, difference_of_cues, usual_votes
+from blindsight.inspection.contrast.votes import Votes
+from blindsight.inspection.measuring import Measured, Part, noise_for
+from blindsight.models.primary import Primary
+from blindsight.selection import Arms, everything
+from blindsight.selection import observe as observe_primary
+
+__all__ = ["HEALTHY", "Prediction", "Yardstick", "client_vectors", "embedded_yardstick", "measure_yardstick", "predict"]
+
+HEALTHY = "healthy"
+_CHUNK = 500  # clients side by side
+
+
+def client_vectors(population: Population, arms: Arms, parts: Sequence[Part]) -> dict[str, np.ndarray]:
+    """What every client would send for each part, shape (clients, coordinates): `simulation_only`."""
+    fitted, longest = arms.fit(population), max(int(population.sizes.max()), 1)
+    read = {*fitted.fields, cues.FIELD, diagnosis.FIELD, diagnosis.TRIED, "is_correct"} & set(population.columns)
+    key = jax.random.key(0)
+
+    @jax.jit
+    @jax.vmap
+    def on_client(fields: dict[str, jax.Array], weight: jax.Array) -> dict[str, jax.Array]:
+        batch = Batch(fields, weight)
+        masks = fitted.masks(batch)
+        return {part.name: part.client_part(batch, masks, key) for part in parts}
+
+    found: list[dict[str, Any]] = []
+    for start in range(0, population.size, _CHUNK):
+        sizes = population.sizes[start : start + _CHUNK, None]
+        places = np.arange(longest)[None, :]
+        rows = population.offsets[:-1][start : start + _CHUNK, None] + np.minimum(places, np.maximum(sizes - 1, 0))
+        rows = np.minimum(rows, population.n_examples - 1)
+        fields = {field: population.columns[field][rows] for field in sorted(read)}
+        found.append(jax.tree.map(np.asarray, on_client(fields, (places < sizes).astype(np.float32))))
+    return {part.name: np.concatenate([chunk[part.name] for chunk in found]) for part in parts}
+
+
+@dataclasses.dataclass(frozen=True)
+class Yardstick:
+    """The mean contribution of a client to each part, healthy and under each fault, measured on public data.
+
+    `clients` is how many public clients there were; `about` says which, and with which primary model.
+    """
+
+    cues: Cues
+    votes: Votes
+    means: Mapping[str, Mapping[str, np.ndarray]]  # healthy or a fault's spelling, then the part
+    clients: int
+    about: str
+
+    @property
+    def faults(self) -> list[str]:
+        """The faults that were measured."""
+        return [name for name in self.means if name != HEALTHY]
+
+    @functools.cached_property
+    def expected(self) -> tuple[ArmCues, ArmCues]:
+        """The first two arms where nothing is wrong: what findings compare with."""
+        sums = np.asarray(self.means[HEALTHY]["cues"], np.float64) * self.clients
+        arms = self.cues.read(Measured(sums, 0.0, math.inf))
+        return arms[self.cues.arms[0]], arms[self.cues.arms[1]]
+
+    @functools.cached_property
+    def reference(self) -> ArmCues:
+        """All public clients together: what a sanity check compares everyone with."""
+        sums = np.asarray(self.means[HEALTHY]["cues"], np.float64) * self.clients
+        return dataclasses.replace(self.cues.everyone(Measured(sums, 0.0, math.inf)), arm="public reference")
+
+    @functools.cached_property
+    def background(self) -> dict[str, float]:
+        """The share of the first arm's clients that vote for each fault where nothing is wrong."""
+        sums = np.asarray(self.means[HEALTHY]["votes"], np.float64) * self.clients
+        return usual_votes(self.votes.read(Measured(sums, 0.0, math.inf))[self.votes.arms[0]])
+
+    def answer(self, fault: str) -> str | None:
+        """The candidate that clients with `fault` vote for if all goes well; None if no candidate is of its kind."""
+        (kind,) = {one.name for one in faults.parse(fault)}
+        shares = np.asarray(self.means[fault]["votes"], np.float64)[: len(self.votes.labels)]
+        fitting = [k for k, label in enumerate(self.votes.labels) if label.partition(":")[0] == kind]
+        return self.votes.labels[max(fitting, key=lambda k: shares[k])] if fitting else None
+
+    def save(self, path: str | Path) -> None:
+        """Write it as JSON, a line for each fault."""
+        about = {"about": self.about, "clients": self.clients, "arms": list(self.cues.arms)}
+        about |= {"disjoint_by_client": self.cues.disjoint_by_client, "cues": list(self.cues.names)}
+        about |= {"labels": list(self.votes.labels), "margin": self.votes.margin}
+        lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in about.items()]
+        means = [
+            f"{json.dumps(name)}: {json.dumps({part: np.round(v, 6).tolist() for part, v in parts.items()})}"
+            for name, parts in self.means.items()
+        ]
+        lines.append('"means": {\n' + ",\n".join(means) + "\n}")
+        Path(path).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Any) -> "Yardstick":
+        """The yardstick that `save` wrote."""
+        found = json.loads(path.read_text(encoding="utf-8"))
+        arms, disjoint = tuple(found["arms"]), found["disjoint_by_client"]
+        return cls(
+            Cues(tuple(found["cues"]), arms, disjoint),
+            Votes(tuple(found["labels"]), arms, disjoint, found["margin"]),
+            {n: {part: np.asarray(v) for part, v in parts.items()} for n, parts in found["means"].items()},
+            found["clients"],
+            found["about"],
+        )
+
+
+def embedded_yardstick() -> Yardstick:
+    """The yardstick that comes with Blindsight: embedded handwriting, arms by accuracy."""
+    return Yardstick.load(resources.files("blindsight.inspection") / "yardstick.json")
+
+
+def measure_yardstick(
+    population: Population,
+    primary: Primary,
+    arms: Arms,
+    spellings: Sequence[str],
+    *,
+    inputs: str | Sequence[str] = "image",
+    label: str = "label",
+    most: int = 8,
+    hit: int | None = None,
+    about: str = "",
+) -> Yardstick:
+    """A yardstick from public data on which the primary model makes its mistakes: not those it was trained on.
+
+    `arms` are two, of whole clients; who is in neither becomes a third, so that together they are everyone. Faults are
+    planted in the first `hit` clients, all of them if left out.
+    """
+    if len(arms) != 2 or not arms.disjoint_by_client:
+        raise InvalidInput("a yardstick compares two arms of whole clients: use selection.by_accuracy, for example")
+    arms = Arms([*arms.criteria, ("others", everything())])
+    chosen = (inputs,) if isinstance(inputs, str) else tuple(inputs)
+    suspects = diagnosis.candidates(population, inputs, label)
+    means: dict[str, dict[str, np.ndarray]] = {}
+    parts: Any = ()
+    for name in (HEALTHY, *spellings):
+        damaged = (
+            population if name == HEALTHY else faults.apply(population.select(np.arange(population.size)[:hit]), name)
+        )
+        seen = observe_primary(damaged, primary, inputs=inputs, label=label)
+        seen = diagnosis.observe(seen, primary, suspects, inputs=inputs, label=label, most=most)
+        seen = cues.observe(seen, chosen)
+        parts = (
+            cues.cues_part(seen, tuple(arms), disjoint_by_client=True),
+            diagnosis.votes_part(seen, tuple(arms), disjoint_by_client=True),
+        )
+        vectors = client_vectors(seen, arms, parts)
+        means[name] = {part: vector.mean(axis=0, dtype=np.float64) for part, vector in vectors.items()}
+    measured_cues, counted_votes = parts
+    return Yardstick(measured_cues, counted_votes, means, population.size, about)
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """Whether a fault of a fraction of clients would be found and named, and the smallest fraction that would.
+
+    Three probabilities: `by_sanity` that the cues of everyone differ from public ones (T1), `by_cues` that those of
+    failing and healthy clients do, beyond what public data show (T4), `by_votes` that the failing name it. `cue` is
+    where the fault shows most, `named` what clients would vote for, None if no candidate undoes the fault. `smallest_*`
+    are fractions found with a probability of 90 %, None if there is none.
+    """
+
+    fault: str
+    fraction: float
+    clients: int
+    epsilon: float
+    delta: float
+    by_sanity: float
+    by_cues: float
+    by_votes: float
+    cue: str
+    named: str | None
+    smallest_by_sanity: float | None
+    smallest_by_cues: float | None
+    smallest_by_votes: float | None
+    about: str
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether one of the three finds it with a probability of 90 %."""
+        return max(self.by_sanity, self.by_cues, self.by_votes) >= POWER
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of `blindsight plan --detect --json`."""
+        return dataclasses.asdict(self) | {"is_visible": self.is_visible}
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        verdict, colour = ("can", "green") if self.is_visible else ("can hardly", "yellow")
+        yield (
+            f"[bold {colour}]{self.clients:,} clients {verdict} show {escape(self.fault)} on {_percent(self.fraction)} "
+            f"of them[/] at epsilon {self.epsilon:g}, delta {self.delta:.3g}."
+        )
+        table = Table(box=None, pad_edge=False)
+        for heading in ("how", "found in", "9 times in 10 from"):
+            table.add_column(heading)
+        table.add_row("everyone's cues against public ones", _rate(self.by_sanity), _least(self.smallest_by_sanity))
+        table.add_row("failing clients' against healthy ones'", _rate(self.by_cues), _least(self.smallest_by_cues))
+        if self.named is not None:
+            table.add_row("failing clients' votes", _rate(self.by_votes), _least(self.smallest_by_votes))
+        yield table
+        voted = "nobody can vote for it: it cannot be undone" if self.named is None else f"voted for as {self.named}"
+        yield f"It shows most in {escape(self.cue)}; {escape(voted)}."
+        yield f"[dim]Measured on {escape(self.about)}.[/]"
+
+
+def predict(
+    yardstick: Yardstick,
+    fault: str,
+    fraction: float,
+    *,
+    clients: int,
+    epsilon: float,
+    delta: float,
+    shares: Mapping[str, float] | None = None,
+) -> Prediction:
+    """How likely it is that a round at (epsilon, delta) finds `fault` on `fraction` of `clients`, and names it.
+
+    The fault is one of `yardstick.faults`. Cues and votes share the precision equally unless `shares` says otherwise.
+    """
+    if fault not in yardstick.faults:
+        faults.parse(fault)  # an unknown name is refused as everywhere
+        raise InvalidInput(f"how {fault} shows was not measured: there are {', '.join(yardstick.faults)}")
+    if not 0 < fraction <= 1:
+        raise InvalidInput(f"a fault hits a fraction of clients above 0 and at most 1, got {fraction}")
+    if not clients >= 2:
+        raise InvalidInput(f"a population has two clients at least, got {clients}")
+    made = noise_for((yardstick.cues, yardstick.votes), epsilon=epsilon, delta=delta, shares=shares, sampler="float")
+    stds = {part.name: made[part.name].noise_multiplier * part.bound for part in (yardstick.cues, yardstick.votes)}
+
+    def sanity(share: float) -> np.ndarray:
+        sums = _expected(yardstick, fault, share, clients, "cues")
+        std = stds["cues"] / math.sqrt(len(yardstick.cues.arms))  # of a round with one arm, not of all arms added up
+        seen, true = (yardstick.cues.everyone(Measured(sums, noise, math.inf)) for noise in (std, 0.0))
+        return _cue_power((seen, yardstick.reference), (true.spread, yardstick.reference.spread))
+
+    def contrast(share: float) -> np.ndarray:
+        sums = _expected(yardstick, fault, share, clients, "cues")
+        seen, true = (yardstick.cues.read(Measured(sums, noise, math.inf)) for noise in (stds["cues"], 0.0))
+        first, second, *_ = yardstick.cues.arms
+        spreads = true[first].spread, true[second].spread
+        return _cue_power((seen[first], seen[second]), spreads, yardstick.expected)
+
+    def votes(share: float) -> float:
+        return _vote_power(yardstick, fault, share, clients, stds["votes"])
+
+    best = np.maximum(sanity(fraction), contrast(fraction))
+    return Prediction(
+        fault=fault,
+        fraction=fraction,
+        clients=clients,
+        epsilon=epsilon,
+        delta=delta,
+        by_sanity=_any(sanity(fraction)),
+        by_cues=_any(contrast(fraction)),
+        by_votes=votes(fraction),
+        cue=yardstick.cues.names[int(np.argmax(best))],
+        named=yardstick.answer(fault),
+        smallest_by_sanity=_smallest(lambda share: _any(sanity(share))),
+        smallest_by_cues=_smallest(lambda share: _any(contrast(share))),
+        smallest_by_votes=_smallest(votes),
+        about=yardstick.about,
+    )
+
+
+def _cue_power(
+    arms: tuple[ArmCues, ArmCues],
+    spreads: tuple[np.ndarray, np.ndarray],
+    expected: tuple[ArmCues, ArmCues] | None = None,
+) -> np.ndarray:
+    """For each cue, the probability that its difference between two arms is beyond its threshold.
+
+    What a finding takes for the error is a little more than the truth, because it cannot know how much clients differ;
+    `spreads` are the truth.
+    """
+    difference, stated = difference_of_cues(*arms, True, expected)
+    first, second = (dataclasses.replace(arm, spread=spread) for arm, spread in zip(arms, spreads, strict=True))
+    true = difference_of_cues(first, second, True, expected)[1]
+    threshold = stats.norm.isf(ALPHA / 2 / len(first.names)) * stated
+    powers = stats.norm.sf((threshold - difference) / true) + stats.norm.sf((threshold + difference) / true)
+    enough = [stats.norm.cdf((arm.counted - 5 * arm.noise_std) / max(arm.noise_std, 1e-9)) for arm in arms]
+    return powers * float(np.prod(enough))
+
+
+def _vote_power(yardstick: Yardstick, fault: str, fraction: float, clients: int, noise_std: float) -> float:
+    """The probability that the first arm names the fault."""
+    part, answer = yardstick.votes, yardstick.answer(fault)
+    if answer is None:
+        return 0.0
+    sums = _expected(yardstick, fault, fraction, clients, part.name)
+    votes = part.read(Measured(sums, noise_std, math.inf))[part.arms[0]]
+    if votes.voters <= 0:
+        return 0.0
+    enough = float(stats.norm.cdf(votes.voters / votes.voters_std - 4))
+    share, usual = float(votes.shares[part.labels.index(answer)]), yardstick.background[answer] + LUCK
+    threshold = usual + float(stats.norm.isf(ALPHA / (len(part.labels) - 1))) * float(votes.error(usual))
+    return enough * float(stats.norm.cdf((share - threshold) / float(votes.error(share))))
+
+
+def _expected(yardstick: Yardstick, fault: str, fraction: float, clients: int, part: str) -> np.ndarray:
+    healthy, hit = (np.asarray(yardstick.means[name][part], np.float64) for name in (HEALTHY, fault))
+    return clients * ((1 - fraction) * healthy + fraction * hit)
+
+
+def _any(powers: np.ndarray) -> float:
+    """The probability that one cue or more is found: their noise is independent."""
+    return float(1 - np.prod(1 - np.clip(powers, 0.0, 1.0)))
+
+
+def _smallest(power: Any) -> float | None:
+    """The smallest fraction that is found with a probability of 90 %, to three digits."""
+    if power(1.0) < POWER:
+        # more is not always more: if a fault hits all clients, nobody is left to compare them with
+        grid = [share for share in np.geomspace(1e-3, 1.0, 25).tolist() if power(share) >= POWER]
+        if not grid:
+            return None
+        high = grid[0]
+    else:
+        high = 1.0
+    low = 0.0
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if power(middle) >= POWER else (middle, high)
+    return float(f"{high:.3g}")
+
+
+def _rate(probability: float) -> str:
+    return f"{100 * probability:.0f} % of rounds"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _least(fraction: float | None) -> str:
+    return "no fraction" if fraction is None else f"{_percent(fraction)} of clients"

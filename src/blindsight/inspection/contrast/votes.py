@@ -1,0 +1,249 @@
+"""Diagnosis by votes: every client undoes each fault of the library on its own failing examples and votes for the one
+that best repairs the primary model.
+
+A vote is one of the candidates or "none", so an arm's votes are one noisy histogram. The primary model is run on each
+client's examples once for each candidate, and each example keeps which candidates would have put it right
+(`repaired`), which stays on its client like everything that the primary model says.
+
+**When a client votes "none".** In an arm, let r_k be the share of the client's failing examples, as far as they were
+tried, that undoing fault k puts right, and `failing` the share of all the client's examples that fail and are in the
+arm. Undoing k would raise the client's accuracy by about failing * r_k. The client votes for the k with the largest
+gain, if it repairs at least half of the failures (r_k >= 1/2), and raises the accuracy by at least `margin`; ties and
+lesser gains are "none". A healthy client has few mistakes, so that no candidate can gain that much by luck.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blindsight.backends import Batch
+from blindsight.data import faults
+from blindsight.data.faults import Fault
+from blindsight.data.population import Population
+from blindsight.errors import InvalidInput
+from blindsight.inspection.contrast.findings import NONE
+from blindsight.inspection.measuring import Measured
+from blindsight.models.primary import Primary, gather
+
+__all__ = ["FIELD", "NONE", "ArmVotes", "Votes", "candidates", "observe", "votes_part"]
+
+FIELD, TRIED = "repaired", "tried"
+_FACTORS = (1000.0, 0.001, 100.0, 0.01)
+
+
+@dataclasses.dataclass(frozen=True)
+class ArmVotes:
+    """One arm's votes as a release tells them; `noise_std` is that of each count."""
+
+    arm: str
+    labels: tuple[str, ...]
+    counts: np.ndarray
+    noise_std: float
+
+    @property
+    def voters(self) -> float:
+        """The noisy number of clients that voted."""
+        return float(self.counts.sum())
+
+    @property
+    def is_measurable(self) -> bool:
+        """Whether enough clients voted for shares to mean anything: four deviations of their noisy number."""
+        return self.voters >= 4 * self.voters_std and self.voters >= 2
+
+    @property
+    def voters_std(self) -> float:
+        """The standard deviation of the noise in the number of voters, which is a sum of noisy counts."""
+        return self.noise_std * math.sqrt(len(self.labels))
+
+    @property
+    def shares(self) -> np.ndarray:
+        """The share of each candidate among the arm's clients."""
+        return self.counts / max(self.voters, 1.0)
+
+    def error(self, share: np.ndarray | float) -> np.ndarray:
+        """The standard deviation of a share: noise in the count and in the total, and the draw of the clients.
+
+        With V votes of T, d(V/T) = (dV - s dT) / T, and T is the sum of V and the other counts.
+        """
+        s, total = np.clip(np.asarray(share, np.float64), 0.0, 1.0), max(self.voters, 1.0)
+        noise = self.noise_std**2 * ((1 - s) ** 2 + (len(self.labels) - 1) * s**2) / total**2
+        return np.sqrt(noise + s * (1 - s) / total)
+
+
+@dataclasses.dataclass(frozen=True)
+class Votes:
+    """The part of a measurement that holds votes: a one-hot row for each arm."""
+
+    labels: tuple[str, ...]  # the candidates, then "none"
+    arms: tuple[str, ...]
+    disjoint_by_client: bool
+    margin: float = 0.15
+    name: str = "votes"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.margin <= 1:
+            raise InvalidInput(f"the margin of a vote is a share of examples, got {self.margin}")
+
+    @property
+    def coordinates(self) -> int:
+        """One for each candidate of each arm, "none" included."""
+        return len(self.labels) * len(self.arms)
+
+    @property
+    def bound(self) -> float:
+        """One vote; one in each arm for clients that can be in several."""
+        return 1.0 if self.disjoint_by_client else math.sqrt(len(self.arms))
+
+    def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
+        """The client's vote in each arm; zeros for arms in which it has no example."""
+        del key
+        repaired, tried = batch[FIELD].astype(jnp.float32), batch[TRIED].astype(jnp.float32)
+        wrong = 1 - batch["is_correct"].astype(jnp.float32)
+        tries = jnp.sum(masks * tried[None, :], axis=1, keepdims=True)
+        fixed = (masks * tried[None, :]) @ repaired / jnp.maximum(tries, 1.0)  # (arms, candidates)
+        failing = jnp.sum(masks * wrong[None, :], axis=1) / jnp.maximum(jnp.sum(batch.weight), 1.0)
+        best, ordered = jnp.argmax(fixed, axis=1), jnp.sort(fixed, axis=1)
+        lead = ordered[:, -1] - (ordered[:, -2] if fixed.shape[1] > 1 else 0.0)
+        enough = (ordered[:, -1] >= 0.5) & (ordered[:, -1] * failing >= self.margin) & (lead > 1e-6)
+        choice = jnp.where(enough, best, len(self.labels) - 1)
+        votes = jax.nn.one_hot(choice, len(self.labels), dtype=jnp.float32)
+        is_in = jnp.any(masks > 0, axis=1)
+        return jnp.where(is_in[:, None], votes, jnp.zeros_like(votes)).ravel()
+
+    def read(self, measured: Measured) -> dict[str, ArmVotes]:
+        """The noisy tally of each arm."""
+        counts = np.asarray(measured.sums, np.float64).reshape(len(self.arms), len(self.labels))
+        rows = zip(self.arms, counts, strict=True)
+        return {arm: ArmVotes(arm, self.labels, row, measured.noise_std) for arm, row in rows}
+
+
+def candidates(
+    population: Population, inputs: str | Sequence[str] = "image", label: str = "label"
+) -> tuple[Fault, ...]:
+    """The faults that fit what the primary model reads and that can be undone, at least nearly.
+
+    Images: invert, three turns, two flips, four shifts, byte swap, two gammas. Numbers: factors of 100 and 1000 both
+    ways in each input. Labels, if there are
+    more than two classes: the first two swapped.
+    """
+    fields = (inputs,) if isinstance(inputs, str) else tuple(inputs)
+    found = list[str]()
+    for field in fields:
+        if field not in population.fields:
+            raise InvalidInput(
+                f"{field!r} is not in {population.name}, which has {', '.join(population.fields)}: name an input"
+            )
+        dtype, shape = population.fields[field]
+        if len(shape) >= 2:
+            step = max(1, shape[1] // 7)
+            quarter = ["rotate90", "rotate90:turns=3"] if shape[0] == shape[1] else []
+            found += ["invert", *quarter, "rotate90:turns=2", "flip", "flip:axis=vertical"]
+            found += [f"shift:{way}={by}" for way in ("right", "down") for by in (step, -step)]
+            found += ["byte_swap", "gamma:exponent=3", "gamma:exponent=0.33"]
+        elif dtype.kind in "iuf" and not shape and field not in population.classes:
+            factors = _FACTORS if dtype.kind == "f" else [factor for factor in _FACTORS if factor >= 1]
+            found += [f"unit_change:field={field}:factor={factor:g}" for factor in factors]
+    if len(population.classes.get(label, ())) > 2:  # of two, a swap undoes every mistake, whatever made it
+        found.append("label_swap" if label == "label" else f"label_swap:field={label}")
+    if not found:
+        raise InvalidInput(f"no fault that can be undone fits {', '.join(fields)} of {population.name}: use cues")
+    return tuple(fault for words in found for fault in faults.parse(words))
+
+
+def observe(
+    population: Population,
+    primary: Primary,
+    suspects: Sequence[Fault | str],
+    *,
+    inputs: str | Sequence[str] = "image",
+    label: str = "label",
+    most: int = 8,
+) -> Population:
+    """The population with `repaired`: whether each candidate would have put each failing example right.
+
+    At most `most` failing examples of each client are tried (`tried`), the first ones. Needs `selection.observe` first.
+    """
+    columns = dict(population.columns)
+    if "is_correct" not in columns:
+        raise InvalidInput(
+            f"votes need to know what the primary model gets wrong: observe {population.name} with its labels first"
+        )
+    chosen = _as_faults(suspects)
+    tried = _first_failing(population, most)
+    rows = np.flatnonzero(tried)
+    sizes = np.bincount(np.repeat(np.arange(population.size), population.sizes)[rows], minlength=population.size)
+    repaired = np.zeros((population.n_examples, len(chosen)), bool)
+    for number, fault in enumerate(chosen):
+        some = {field: column[rows] for field, column in columns.items() if field in (label, *_several(inputs))}
+        undone = _undo(population, fault, some, (*_several(inputs), label))
+        predicted, _ = primary.predict_by_client(gather(undone, inputs), sizes)
+        repaired[rows, number] = predicted == undone[label]
+    observed = population.replace({**columns, FIELD: repaired, TRIED: tried})
+    observed.classes[FIELD] = tuple(str(fault) for fault in chosen)
+    return observed
+
+
+def votes_part(
+    population: Population,
+    arms: tuple[str, ...],
+    *,
+    disjoint_by_client: bool,
+    margin: float | None = None,
+) -> Votes:
+    """The part that counts the votes of `population`, which `observe` has prepared.
+
+    The margin is 15 % of a client's examples where arms are made of whole clients, and 8 % where they are made of
+    examples: a fault may then hit some of a client's examples only.
+    """
+    if FIELD not in population.fields:
+        raise InvalidInput(f"{population.name} has undone nothing yet: use the population that diagnosis.observe gives")
+    gain = (0.15 if disjoint_by_client else 0.08) if margin is None else margin
+    return Votes((*population.classes[FIELD], NONE), tuple(arms), disjoint_by_client, gain)
+
+
+def _as_faults(suspects: Sequence[Fault | str]) -> tuple[Fault, ...]:
+    chosen = tuple(fault for suspect in suspects for fault in faults.parse(suspect))
+    if not chosen or len(set(map(str, chosen))) < len(chosen):
+        raise InvalidInput(f"name different faults to undo, one at least, got {[str(fault) for fault in chosen]}")
+    for fault in chosen:
+        if fault.damage.restore is None and fault.name != "gamma":
+            raise InvalidInput(f"{fault.name} cannot be undone, so nobody can vote for it: {fault.damage.lost}")
+    return chosen
+
+
+def _first_failing(population: Population, most: int) -> np.ndarray:
+    """The first `most` examples of each client that the primary model gets wrong."""
+    wrong = ~population.columns["is_correct"].astype(bool)
+    before = np.concatenate([[0], np.cumsum(wrong)])
+    place = before[:-1] - np.repeat(before[population.offsets[:-1]], population.sizes)
+    return wrong & (place < most)
+
+
+def _undo(
+    population: Population, fault: Fault, columns: dict[str, np.ndarray], read: tuple[str, ...]
+) -> dict[str, np.ndarray]:
+    """These columns with the fault undone, as nearly as can be: what left the frame stays away, greys stay rough."""
+    change, settings = fault.damage.restore or fault.damage.change, fault.settings
+    if fault.name == "gamma":
+        settings = {"exponent": 1 / settings["exponent"]}
+    kind = fault.damage.kind
+    if fault.name == "label_swap":
+        names = population.classes[read[-1]]
+        wanted = [settings[which] for which in "ab"]
+        settings = {
+            w: p if v is None else names.index(str(v)) for p, (w, v) in enumerate(zip("ab", wanted, strict=True))
+        }
+    undone = dict(columns)
+    for field in read[:-1] if kind != "label" else read[-1:]:
+        fits = len(population.fields[field][1]) >= 2 if kind == "image" else True
+        if fits and fault.field in (None, field) and len(columns[field]):
+            undone[field] = change(columns[field], **settings)
+    return undone
+
+
+def _several(inputs: str | Sequence[str]) -> tuple[str, ...]:
+    return (inputs,) if isinstance(inputs, str) else tuple(inputs)

@@ -1,0 +1,3 @@
+"""`labelling`: synthetic examples for people to label."""
+
+__all__: list[str] = []

@@ -1,0 +1,236 @@
+"""Language models of both sides of a change, as in Augenstein et al. 2020 (arXiv:1911.06679), Section 5.
+
+A word model reads all sentences and shows where it expects unknown words; a model of characters reads unknown words
+alone and spells what they are like. Four models, each trained with DP-FedAvg. A client may have sentences on both
+sides, so that the costs of all four add up, and one noise multiplier is solved for that keeps them within the promise.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import optax
+
+from blindsight import runs, trees
+from blindsight.accounting.events import Composed, Event
+from blindsight.accounting.ledger import Ledger
+from blindsight.accounting.planning import solve_noise
+from blindsight.algorithms.dp_fedavg import dp_fedavg
+from blindsight.backends import Backend
+from blindsight.data import text
+from blindsight.data.population import Population
+from blindsight.data.text import Case, Vocabulary
+from blindsight.errors import BudgetExceeded, InvalidInput
+from blindsight.inspection.unknowns.section import Generated, WordList
+from blindsight.inspection.unknowns.words import PLACES, SIDES, TRAITS, traits_of
+from blindsight.keys import Key
+from blindsight.mechanisms import gaussian
+from blindsight.mechanisms.release import marked
+from blindsight.models import generation
+from blindsight.models.cifg_lstm import LanguageModel, char_model, next_token_loss, word_model
+from blindsight.privacy import Privacy
+from blindsight.runs import Run
+from blindsight.training import train
+
+__all__ = ["WordTraining", "generate", "generate_side", "train_models"]
+
+KINDS = ("words", "letters")
+_PHRASES, _PHRASE = 10, 10  # so many phrases of so many words
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WordTraining:
+    """How models of words and of letters are trained on each side, for `share` of the epsilon.
+
+    The defaults suit a few thousand clients and two processor cores; the papers' sizes are embedding 96 and 670 cells
+    for words, and three layers of 256 cells with embedding 128 for letters.
+    """
+
+    rounds: int = 100
+    cohort: float = 150
+    share: float = 0.75
+    clip_words: float = 0.5
+    clip_letters: float = 0.5
+    embedding: int = 32
+    cells: int = 64
+    letter_embedding: int = 32
+    letter_cells: int = 96
+    letter_layers: int = 1
+    batch_size: int = 16
+    client_rate: float = 0.5
+    server_rate: float = 1.0
+    momentum: float = 0.9
+    length: int = 20
+    samples: int = 4_000
+    listed: int = 20
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise InvalidInput(f"training may cost a share of the epsilon between 0 and 1, got {self.share}")
+        if not self.length > len(PLACES):
+            raise InvalidInput(f"models read more than {len(PLACES)} tokens of a sentence, got length={self.length}")
+        if not (self.samples >= 1 and self.listed >= 1):
+            raise InvalidInput(f"models are asked for one sample or more, got {self.samples} and {self.listed}")
+
+    def model(self, kind: str, vocabulary: Vocabulary) -> LanguageModel:
+        """The untrained model of that kind; where it begins is public."""
+        key = jax.random.key(0)
+        if kind == "words":
+            return word_model(vocabulary.size, embedding=self.embedding, cells=self.cells, key=key)
+        sizes = {"embedding": self.letter_embedding, "cells": self.letter_cells, "layers": self.letter_layers}
+        return char_model(**sizes, key=key)
+
+    def privacy(self, kind: str, clients: int) -> Privacy:
+        """The rounds of that kind of model on so many clients, still without noise."""
+        clip = self.clip_words if kind == "words" else self.clip_letters
+        return Privacy(population=clients, cohort=min(self.cohort, clients), rounds=self.rounds, clip=clip)
+
+
+def train_models(
+    before: Population,
+    after: Population,
+    vocabulary: Vocabulary,
+    training: WordTraining,
+    *,
+    epsilon: float,
+    delta: float,
+    spent: Sequence[Event],
+    case: Case,
+    run: Run,
+    backend: Callable[[Population], Backend],
+    key: Key,
+    ledger: Ledger,
+    population: Mapping[str, str],
+    progress: Callable[[int, int], None],
+) -> tuple[dict[tuple[str, str], LanguageModel], dict[tuple[str, str], Event]]:
+    """The four models by side and kind, and what each cost; both populations have sentences for examples.
+
+    **Guarantee**: `spent` and what is returned together are (epsilon, delta)-DP for each client, whichever sides it
+    has sentences on. `population` names the clients of each side in the ledger. Rounds are in the ledger before they
+    begin, and a run that was stopped goes on.
+    """
+    kinds = [(side, kind) for side in SIDES for kind in KINDS]
+    sides: dict[str, Population] = {"before": before, "after": after}
+
+    weights = {k: trees.size(eqx.filter(training.model(k, vocabulary), eqx.is_inexact_array)) for k in KINDS}
+
+    def cost(side: str, kind: str, noise: float) -> Event:
+        one = marked(gaussian(noise).event_for(weights[kind]), key)
+        return training.privacy(kind, sides[side].size).sampling.event(one, training.rounds)
+
+    def everything(noise: float) -> Event:
+        return Composed((*spent, *(cost(*one, noise) for one in kinds)))
+
+    noise = solve_noise(everything, epsilon=epsilon, delta=delta)
+    models = dict[tuple[str, str], LanguageModel]()
+    for number, (side, kind) in enumerate(kinds):
+        progress(number, len(kinds))
+        clients = _examples(sides[side], kind, vocabulary, training.length, case)
+        privacy = dataclasses.replace(training.privacy(kind, clients.size), noise_multiplier=noise)
+        algorithm = dp_fedavg(
+            training.model(kind, vocabulary),
+            next_token_loss(),
+            privacy,
+            client_optimizer=optax.sgd(training.client_rate),
+            server_optimizer=optax.sgd(training.server_rate, momentum=training.momentum, nesterov=True),
+            batch_size=training.batch_size,
+        )
+        settings = {"side": side, "kind": kind, **dataclasses.asdict(training)}
+        trained = train(
+            algorithm,
+            backend(clients),
+            privacy,
+            population=population[side],
+            delta=delta,
+            key=key.derive("model", number),
+            run=runs.begin(run.path / "models" / f"{side}-{kind}", "model", settings),
+            ledger=ledger,
+            checkpoint_every=max(1, training.rounds // 5),
+        )
+        if trained.rounds < training.rounds:
+            raise BudgetExceeded(
+                f"the budget of {population[side]!r} ended after {trained.rounds} of {training.rounds} rounds of "
+                f"training {kind} {side} the change: raise it with blindsight ledger budget set, and run again to go on"
+            )
+        models[side, kind] = trained.model
+    progress(len(kinds), len(kinds))
+    return models, {one: cost(*one, noise) for one in kinds}
+
+
+def _examples(sentences: Population, kind: str, vocabulary: Vocabulary, length: int, case: Case) -> Population:
+    """What a model of that kind reads."""
+    read = text.word_tokens if kind == "words" else text.unknown_words
+    found = read(sentences, vocabulary, length=length, case=case)
+    return found.replace({"tokens": found.columns["tokens"]})
+
+
+def generate(
+    models: Mapping[tuple[str, str], LanguageModel], vocabulary: Vocabulary, training: WordTraining
+) -> dict[str, Generated]:
+    """What the models of each side generate. It reads the models alone, which were paid for."""
+    letters = {side: models[side, "letters"] for side in SIDES}
+    return {
+        side: generate_side(models[side, "words"], letters[side], letters[other], vocabulary, training)
+        for side, other in (SIDES, SIDES[::-1])
+    }
+
+
+def generate_side(
+    words: LanguageModel,
+    letters: LanguageModel,
+    elsewhere: LanguageModel,
+    vocabulary: Vocabulary,
+    training: WordTraining,
+) -> Generated:
+    """What one side's models generate; `elsewhere` is the model of letters that its words are compared by."""
+    rows = _drawn(words, training)
+    rate, places = _by_place(rows)
+    spelled = _spelled(_drawn(letters, training), vocabulary)
+    count = np.array(list(spelled.values()))
+    traits = np.array([traits_of(word) for word in spelled]).reshape(-1, len(TRAITS))
+    return Generated(
+        rate=rate,
+        places=places,
+        phrases=tuple(" ".join(vocabulary.decode(row)[:_PHRASE]) for row in rows[:_PHRASES]),
+        listed=_listed(list(spelled), letters, elsewhere, training),
+        traits=tuple((count @ traits / max(count.sum(), 1)).tolist()),
+    )
+
+
+def _drawn(model: LanguageModel, training: WordTraining) -> np.ndarray:
+    return np.asarray(generation.sample(model, training.samples, key=jax.random.key(0), length=training.length))
+
+
+def _spelled(rows: np.ndarray, vocabulary: Vocabulary) -> dict[str, int]:
+    """Unknown words as the model of letters spells them, and how often it did; what did not end is no word."""
+    found = collections.Counter[str]()
+    for row in rows[:, 1:]:
+        ends = np.flatnonzero(row == text.END_OF_WORD)
+        if len(ends):
+            found[bytes(row[: ends[0]].astype(np.uint8)).decode("utf-8", "replace")] += 1
+    return {word: count for word, count in found.items() if word and word not in vocabulary}
+
+
+def _listed(words: list[str], own: LanguageModel, other: LanguageModel, training: WordTraining) -> WordList:
+    """The likeliest of these words by exact joint probability (Equation 1), with that by the other side's model."""
+    if not words:
+        return WordList((), (), ())
+    rows = text.word_bytes(words, length=training.length)
+    here, there = (np.exp(np.asarray(generation.log_probability(model, rows), np.float64)) for model in (own, other))
+    order = np.argsort(-here, kind="stable")[: training.listed]
+    shown = tuple(words[j].replace("\u00a0", " ") for j in order)
+    return WordList(shown, tuple(here[order].tolist()), tuple(there[order].tolist()))
+
+
+def _by_place(rows: np.ndarray) -> tuple[float, tuple[float, ...]]:
+    """Of sampled sentences: the share of words that are unknown, and the share of sentences with one at each place."""
+    is_unknown = rows[:, 1:] == text.UNKNOWN
+    is_word = rows[:, 1:] >= text.UNKNOWN
+    near = is_unknown[:, : len(PLACES) - 1].mean(axis=0)
+    later = is_unknown[:, len(PLACES) - 1 :].any(axis=1).mean()
+    rate: Any = is_unknown.sum() / max(is_word.sum(), 1)
+    return float(rate), (*near.tolist(), float(later))
