@@ -5,27 +5,26 @@ replaced by fixed numbers, so every file of the run, less what is marked `simula
 count, an accuracy or a number of examples is not.
 """
 
+import functools
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from blindsight import keys, runs
+from blindsight import inspect, keys, runs
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import dp_fedavg
 from blindsight.backends import Simulation
 from blindsight.data.population import TEXT, Population
 from blindsight.data.text import Vocabulary
-from blindsight.inspection.bias.task import bias
-from blindsight.inspection.contrast import tasks
-from blindsight.inspection.unknowns.task import unknowns
 from blindsight.mechanisms import GaussianMechanism, Release
 from blindsight.privacy import Privacy
 from blindsight.training import train
@@ -72,7 +71,7 @@ def ask_train(clients: Population, about: dict[str, Any]) -> None:
 
 def ask_unknowns(clients: Population, about: dict[str, Any]) -> None:
     after = clients.replace({"text": clients.columns["text"][::-1].copy()}, name="after")
-    unknowns(clients, after, vocabulary=Vocabulary(WORDS), suspects=("token_join",), **PRICE, **about)
+    flat.ask_unknowns(clients, after, vocabulary=Vocabulary(WORDS), suspects=("token_join",), **PRICE, **about)
 
 
 def with_rows(ask: Callable[..., Any], **more: Any) -> Callable[[Population, dict[str, Any]], None]:
@@ -81,8 +80,8 @@ def with_rows(ask: Callable[..., Any], **more: Any) -> Callable[[Population, dic
 
 QUESTIONS: dict[str, Callable[[Population, dict[str, Any]], Any]] = {
     "train": ask_train,
-    "mistakes": with_rows(tasks.mistakes, model=by_sign, minimum=1),
-    "bias": with_rows(bias, reference=people(9, "public")),
+    "mistakes": with_rows(functools.partial(flat.ask, inspect.mistakes), model=by_sign, minimum=1),
+    "bias": with_rows(flat.ask_bias, reference=people(9, "public")),
     "unknowns": ask_unknowns,
 }
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+import flat
 import lighter
 import numpy as np
 import pytest
 
-from blindsight import keys
+from blindsight import inspect, keys
 from blindsight.accounting.events import Event, Gaussian, flatten
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.accounting.ledger import Ledger
@@ -26,10 +27,6 @@ from blindsight.codings import features
 from blindsight.data.population import TEXT, Population
 from blindsight.data.text import Vocabulary
 from blindsight.errors import BudgetExceeded
-from blindsight.inspection.bias.task import bias
-from blindsight.inspection.contrast import tasks
-from blindsight.inspection.labelling.task import labelling
-from blindsight.inspection.unknowns.task import unknowns
 from blindsight.mechanisms import GaussianMechanism, gaussian, publish
 from blindsight.trees import BoundedSum
 
@@ -120,34 +117,36 @@ def by_sign(sign: float, inputs: np.ndarray) -> np.ndarray:
 
 def contrasts(folder: Path, key: keys.Key, other: bool, *, ask: Callable[..., Any], **more: Any) -> Guarantee:
     about: dict[str, Any] = {"inputs": ["x", "y"], "out": folder / "run", "ledger": Ledger(folder / "ledger.db")}
-    return ask(rows(other), key=key, **PRICE, **about, **more).guarantee
+    return flat.ask(ask, rows(other), key=key, **PRICE, **about, **more).guarantee
 
 
 def by_model(folder: Path, key: keys.Key, other: bool) -> Guarantee:
     """The same clients and settings, and a function that nobody can tell from another by its name."""
     model = functools.partial(by_sign, -1.0 if other else 1.0)
-    return contrasts(folder, key, False, ask=tasks.slices, model=lambda inputs: model(inputs))
+    return contrasts(folder, key, False, ask=inspect.slices, model=lambda inputs: model(inputs))
 
 
 def by_threshold(folder: Path, key: keys.Key, other: bool) -> Guarantee:
     model = functools.partial(by_sign, 1.0)
-    return contrasts(folder, key, False, ask=tasks.slices, model=model, low=0.5 + other * 1e-12, high=0.9)
+    return contrasts(folder, key, False, ask=inspect.slices, model=model, low=0.5 + other * 1e-12, high=0.9)
 
 
 def ask_labelling(folder: Path, key: keys.Key, other: bool) -> Guarantee:
     about: dict[str, Any] = {"samples": 2, "key": key, "out": folder / "run", "ledger": Ledger(folder / "ledger.db")}
-    return labelling(pictures(other), **PRICE, **about).guarantee
+    return flat.ask(inspect.labelling, pictures(other), **PRICE, **about).guarantee
 
 
 def ask_unknowns(folder: Path, key: keys.Key, other: bool) -> Guarantee:
     about: dict[str, Any] = {"vocabulary": Vocabulary(WORDS), "suspects": ("token_join",), "discover": True}
     about |= {"ledger": Ledger(folder / "ledger.db"), "out": folder / "run", "key": key}
-    return unknowns(talk(0), talk(1, other), **PRICE, **about).guarantee
+    return flat.ask_unknowns(talk(0), talk(1, other), **PRICE, **about).guarantee
 
 
 def ask_bias(folder: Path, key: keys.Key, other: bool) -> Guarantee:
     about: dict[str, Any] = {"reference": talk(2), "inputs": "text", "discover": True, "key": key}
-    return bias(talk(0, other), ledger=Ledger(folder / "ledger.db"), out=folder / "run", **PRICE, **about).guarantee
+    return flat.ask_bias(
+        talk(0, other), ledger=Ledger(folder / "ledger.db"), out=folder / "run", **PRICE, **about
+    ).guarantee
 
 
 def ask_words(folder: Path, key: keys.Key, other: bool) -> Guarantee:
@@ -209,8 +208,8 @@ def ask_votes(folder: Path, key: keys.Key, other: bool) -> Guarantee:
 
 
 QUESTIONS: dict[str, Callable[[Path, keys.Key, bool], Guarantee]] = {
-    "sanity": functools.partial(contrasts, ask=tasks.sanity),
-    "mistakes": functools.partial(contrasts, ask=tasks.mistakes, model=functools.partial(by_sign, 1.0), minimum=1),
+    "sanity": functools.partial(contrasts, ask=inspect.sanity),
+    "mistakes": functools.partial(contrasts, ask=inspect.mistakes, model=functools.partial(by_sign, 1.0), minimum=1),
     "slices by another model": by_model,
     "slices by another threshold": by_threshold,
     "labelling": ask_labelling,

@@ -9,11 +9,10 @@ import numpy as np
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
 
-from blindsight import data, runs
+from blindsight import data, inspect, runs
 from blindsight.accounting.ledger import Ledger
 from blindsight.backends import use_cores
 from blindsight.data import Population, faults
-from blindsight.inspection.contrast import tasks
 from blindsight.inspection.report import Report
 from blindsight.models.classifiers import CNN
 from blindsight.models.primary import Primary, fit, primary
@@ -57,18 +56,14 @@ def demo(
     run = runs.create("demo", {"clients": clients, "fault": FAULT, "epsilon": EPSILON, "delta": DELTA}, folder=folder)
     ledger = Ledger(run.path / "ledger.db")
     ledger.set_budget("phones", epsilon=EPSILON, delta=DELTA)
-    report = tasks.slices(
+    report = inspect.slices(
         updated,
-        low=LOW,
-        high=HIGH,
+        thresholds=(LOW, HIGH),
         model=model,
         reference=public,
         epsilon=EPSILON,
         delta=DELTA,
-        ledger=ledger,
-        population="phones",
-        out=run.path / "who-fails",
-        progress=progress,
+        session=inspect.Session(out=run.path / "who-fails", ledger=ledger, population="phones", progress=progress),
     )
     yield _MeanDigits(report)
     yield "   Synthetic digits, the mean of each: on healthy phones above, on failing ones below.\n"

@@ -1,14 +1,392 @@
-"""Questions about data that nobody may look at: `bs.inspect.slices(clients, model=..., epsilon=8, delta=1e-6)`."""
+"""Questions about data that nobody may look at: `bs.inspect.slices(clients, model=..., epsilon=8, delta=1e-6)`.
 
-from blindsight.inspection.bias.task import bias
-from blindsight.inspection.contrast.asking import Training
+=============  ==========================================================================================
+`sanity`       Do the data look right at all? (T1 of Augenstein et al. 2020)
+`mistakes`     What does the model get wrong? (T2)
+`unknowns`     Which words does a vocabulary lack after a change, and why? (T3)
+`slices`       On whom does the model fail? (T4)
+`labelling`    Synthetic examples for people to label (T5)
+`bias`         What do clients have that public data lack? (T6)
+`contrast`     What differs between arms of your own?
+=============  ==========================================================================================
+
+**Guarantee** of every one: everything in the report, and in the run folder less what is marked `simulation_only`, is
+(epsilon, delta)-DP for each client. A model that was trained on the same clients adds its own cost; `reference` and
+`vocabulary` are public and read as they are.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from blindsight import runs
+from blindsight.accounting.ledger import known_as
+from blindsight.data.population import TEXT, Population
+from blindsight.data.schema import Field, Schema
+from blindsight.data.text import Case, Vocabulary
+from blindsight.errors import InvalidInput
+from blindsight.inspection.bias.question import Bias, Language
+from blindsight.inspection.bias.task import find_bias
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
-from blindsight.inspection.contrast.task import Quarters, contrast
-from blindsight.inspection.contrast.tasks import mistakes, sanity, slices
-from blindsight.inspection.labelling.task import labelling
+from blindsight.inspection.contrast.question import (
+    Comparing,
+    Contrast,
+    Mistakes,
+    Quarters,
+    Sanity,
+    Slices,
+    Training,
+)
+from blindsight.inspection.contrast.task import inspect_arms
+from blindsight.inspection.labelling.question import Labelling
+from blindsight.inspection.labelling.task import check_unlabelled, make_set
+from blindsight.inspection.question import Public, complete, identity_of
 from blindsight.inspection.report import Report
+from blindsight.inspection.session import Session
 from blindsight.inspection.unknowns.models import WordTraining
-from blindsight.inspection.unknowns.task import unknowns
+from blindsight.inspection.unknowns.question import Unknowns
+from blindsight.inspection.unknowns.task import find_unknowns
+from blindsight.inspection.unknowns.words import SIDES, joined
+from blindsight.models.primary import Primary, primary
+from blindsight.selection import Arms, Criterion, Forming
 
-__all__ = ["Diagnosis", "Finding", "Quarters", "Report", "Training", "WordTraining", "bias", "contrast", "labelling"]
-__all__ += ["mistakes", "sanity", "slices", "unknowns"]
+__all__ = ["Diagnosis", "Finding", "Language", "Quarters", "Report", "Schema", "Session", "Training", "WordTraining"]
+__all__ += ["bias", "contrast", "labelling", "mistakes", "sanity", "slices", "unknowns"]
+
+_IMAGE = ("image",)
+
+
+def sanity(
+    clients: Population,
+    *,
+    epsilon: float,
+    delta: float,
+    model: Any = None,
+    reference: Population | None = None,
+    schema: Schema | None = None,
+    suspects: Sequence[str] = (),
+    forming: Forming = "zero_fill",
+    training: Training | None = None,
+    session: Session | None = None,
+) -> Report:
+    """Do the data look right at all? Everyone, compared with public data of the same type.
+
+    Args:
+        clients: the protected population.
+        epsilon: what everything released may cost a client.
+        delta: delta of the guarantee.
+        model: the primary model: a function, a classifier, an ONNX file or a `Primary`. Without one nobody can vote.
+        reference: public data of the same type in which nothing is wrong.
+        schema: which fields the model reads (`inputs`, else `image`), the `label`, and public ranges of numbers.
+        suspects: the faults to vote on; all that fit if empty.
+        forming: `zero_fill`, or `eligible` where who is in an arm is public.
+        training: trains a GAN on the clients for samples, instead of measuring moments.
+        session: ledger, folder, population name, key, backend and progress.
+    """
+    common = _common(clients, epsilon, delta, model, reference, schema, suspects)
+    return _ask_arms(Sanity(**common.fields, forming=forming, training=training), common, session)
+
+
+def mistakes(
+    clients: Population,
+    *,
+    epsilon: float,
+    delta: float,
+    minimum: int = 5,
+    model: Any = None,
+    reference: Population | None = None,
+    schema: Schema | None = None,
+    suspects: Sequence[str] = (),
+    forming: Forming = "zero_fill",
+    training: Training | None = None,
+    session: Session | None = None,
+) -> Report:
+    """What does the model get wrong? Misclassified examples, compared with correctly classified ones.
+
+    Args:
+        clients: the protected population.
+        epsilon: what everything released may cost a client.
+        delta: delta of the guarantee.
+        minimum: include only clients with at least this many misclassified examples.
+        model: the primary model: a function, a classifier, an ONNX file or a `Primary`.
+        reference: public data of the same type: what the same arms look like there is expected.
+        schema: which fields the model reads (`inputs`, else `image`), the `label`, and public ranges of numbers.
+        suspects: the faults to vote on; all that fit if empty.
+        forming: `zero_fill`, or `eligible` where who is in an arm is public.
+        training: trains a GAN on the clients of every arm for samples, instead of measuring moments.
+        session: ledger, folder, population name, key, backend and progress.
+    """
+    common = _common(clients, epsilon, delta, model, reference, schema, suspects)
+    return _ask_arms(Mistakes(**common.fields, forming=forming, training=training, minimum=minimum), common, session)
+
+
+def slices(
+    clients: Population,
+    *,
+    epsilon: float,
+    delta: float,
+    by: str = "accuracy",
+    values: Sequence[str] = (),
+    thresholds: tuple[float, float] | None = None,
+    model: Any = None,
+    reference: Population | None = None,
+    schema: Schema | None = None,
+    suspects: Sequence[str] = (),
+    forming: Forming = "zero_fill",
+    session: Session | None = None,
+) -> Report:
+    """On whom does the model fail? Clients with low accuracy, compared with clients with high accuracy.
+
+    Args:
+        clients: the protected population.
+        epsilon: what everything released may cost a client.
+        delta: delta of the guarantee.
+        by: `accuracy`, or a field with named classes: its first class is compared with each other one.
+        values: the public values of a text field to compare.
+        thresholds: clients with an accuracy below the first fail, those with at least the second are healthy. Without
+            them the quarters are compared, and where these begin is estimated privately.
+        model: the primary model: a function, a classifier, an ONNX file or a `Primary`.
+        reference: public data of the same type: what the same arms look like there is expected.
+        schema: which fields the model reads (`inputs`, else `image`), the `label`, and public ranges of numbers.
+        suspects: the faults to vote on; all that fit if empty.
+        forming: `zero_fill`, or `eligible` where who is in an arm is public.
+        session: ledger, folder, population name, key, backend and progress.
+    """
+    common = _common(clients, epsilon, delta, model, reference, schema, suspects, (by,))
+    question = Slices(**common.fields, forming=forming, by=by, values=tuple(values), thresholds=thresholds)
+    return _ask_arms(question, common, session)
+
+
+def contrast(
+    clients: Population,
+    arms: Arms | Mapping[str, Criterion] | Quarters,
+    *,
+    epsilon: float,
+    delta: float,
+    model: Any = None,
+    reference: Population | None = None,
+    schema: Schema | None = None,
+    suspects: Sequence[str] = (),
+    forming: Forming = "zero_fill",
+    training: Training | None = None,
+    per_class: int = 8,
+    session: Session | None = None,
+) -> Report:
+    """What differs between arms of your own, and which fault explains the first?
+
+    Args:
+        clients: the protected population.
+        arms: named criteria (`selection`), or `Quarters` of clients by accuracy; the first is compared with the others.
+        epsilon: what everything released may cost a client.
+        delta: delta of the guarantee.
+        model: the primary model: a function, a classifier, an ONNX file or a `Primary`. Without one nobody can vote.
+        reference: public data of the same type: what the same arms look like there is expected.
+        schema: which fields the model reads (`inputs`, else `image`), the `label`, and public ranges of numbers.
+        suspects: the faults to vote on; all that fit if empty.
+        forming: `zero_fill`, or `eligible` where who is in an arm is public.
+        training: trains a GAN on the clients of every arm for samples, instead of measuring moments.
+        per_class: how many samples of each class and arm are drawn.
+        session: ledger, folder, population name, key, backend and progress.
+    """
+    chosen = arms if isinstance(arms, Arms | Quarters) else Arms(arms)
+    read = () if isinstance(chosen, Quarters) else chosen.fields
+    common = _common(clients, epsilon, delta, model, reference, schema, suspects, read)
+    question = Contrast(**common.fields, forming=forming, training=training, per_class=per_class, arms=chosen)
+    return _ask_arms(question, common, session)
+
+
+def labelling(
+    clients: Population,
+    *,
+    epsilon: float,
+    delta: float,
+    samples: int = 500,
+    model: Any = None,
+    reference: Population | None = None,
+    schema: Schema | None = None,
+    training: Training | None = None,
+    forming: Forming = "zero_fill",
+    session: Session | None = None,
+) -> Report:
+    """Synthetic examples of all clients for people to label, with proposed labels.
+
+    The run folder (`session.out`, else `runs/labelling-NAME`) gets the report, the set in `samples/`, and
+    `label_studio.json` beside `label_studio.xml`.
+
+    Args:
+        clients: the protected population.
+        epsilon: what everything released may cost a client.
+        delta: delta of the guarantee.
+        samples: at least this many, equally many of every class.
+        model: proposes labels, and says what the classes are where clients have none; without it, the class that the
+            generator was asked for is proposed.
+        reference: public data of the same type.
+        schema: which fields are shown (`inputs`, else `image`), the `label`, and public ranges of numbers.
+        training: trains a GAN on the clients for samples, instead of measuring moments.
+        forming: `zero_fill`, or `eligible` where who takes part is public.
+        session: ledger, folder, population name, key, backend and progress.
+    """
+    session = session or Session()
+    folder = Path(session.out or Path("runs") / f"labelling-{runs.file_name(clients.name)}")
+    check_unlabelled(folder)
+    common = _common(clients, epsilon, delta, model, reference, schema, ())
+    question = Labelling(
+        **common.fields,
+        forming=forming,
+        training=training,
+        shares={"moments": 0.9, "cues": 0.1},  # samples are what was asked for
+        samples=samples,
+        population=clients.name,
+    )
+    conduct = functools.partial(make_set, question)
+    return dataclasses.replace(session, out=folder).ask(question, clients, common.public, conduct)
+
+
+def unknowns(
+    before: Population,
+    after: Population,
+    *,
+    vocabulary: Vocabulary,
+    epsilon: float,
+    delta: float,
+    field: str = "text",
+    case: Case = "lower",
+    suspects: Sequence[str] = (),
+    most: int = 200,
+    discover: bool = False,
+    training: WordTraining | None = None,
+    session: Session | None = None,
+) -> Report:
+    """Which words does a vocabulary lack after a change, compared with before, and which fault explains them?
+
+    Args:
+        before: the texts before the change. Clients are the same on both sides if their ids are.
+        after: the texts after the change.
+        vocabulary: the known words, which are public.
+        epsilon: what everything released may cost a client, whether it has texts on one side or on both.
+        delta: delta of the guarantee.
+        field: the field that holds the texts.
+        case: `lower`, or `keep` where the vocabulary has capitals.
+        suspects: the faults to vote on; all that can make a word unknown if empty.
+        most: at most this many sentences of a client count on each side.
+        discover: lists unknown words that many clients use, found letter by letter.
+        training: trains language models of both sides, which generate sentences and unknown words.
+        session: ledger, folder, population name, key, backend and progress. With a population name, both sides are one
+            population in the ledger; without, each pays under its own name.
+    """
+    session = session or Session()
+    for one in (before, after):
+        if field not in one.fields or one.fields[field][0] != TEXT:
+            raise InvalidInput(f"{one.name} has no text {field!r}: it has {', '.join(one.fields)}")
+    clients = joined(before, after, field=field)
+    question = Unknowns(
+        schema=complete(Schema(inputs=("text",)), clients),
+        clients=clients.size,
+        epsilon=epsilon,
+        delta=delta,
+        suspects=tuple(map(str, suspects)),
+        vocabulary=hashlib.blake2b(json.dumps(vocabulary.words).encode(), digest_size=8).hexdigest(),
+        words=len(vocabulary.words),
+        case=case,
+        most=most,
+        discover=discover,
+        training=training,
+    )
+    payers = {side: known_as(one, session.population) for side, one in zip(SIDES, (before, after), strict=True)}
+    conduct = functools.partial(find_unknowns, question, payers)
+    return session.ask(question, clients, Public(vocabulary=vocabulary), conduct, payers=list(payers.values()))
+
+
+def bias(
+    clients: Population,
+    *,
+    reference: Population,
+    epsilon: float,
+    delta: float,
+    model: Any = None,
+    schema: Schema | None = None,
+    by: str = "",
+    values: Sequence[str] = (),
+    classes: Sequence[str] = (),
+    language: Language | None = None,
+    steps: int = 200,
+    session: Session | None = None,
+) -> Report:
+    """What do clients have that the public reference lacks: classes, slices, styles, groups of images, sentences?
+
+    Args:
+        clients: the protected population.
+        reference: public data, such as those that the model was trained on; 40 clients at least.
+        epsilon: what everything released may cost a client.
+        delta: delta of the guarantee.
+        model: predicts classes where clients have no labels, and is unsure of some examples.
+        schema: the fields that are compared (`inputs`, else `image`): images, one text, or numbers and categories; the
+            `label`; and public ranges of numbers.
+        by: a public field to divide by.
+        values: the values of `by` to compare, if it is a text.
+        classes: the classes to compare, else those of the reference. List client-only classes explicitly: which classes
+            occur on clients is private.
+        language: how texts are compared, and whether words are discovered and a second model is trained.
+        steps: how long generators of images are refined.
+        session: ledger, folder, population name, key, backend and progress.
+    """
+    common = _common(clients, epsilon, delta, model, reference, schema, (), (by,))
+    question = Bias(
+        **common.fields | {"schema": _in_public_classes(common.fields["schema"], reference)},
+        by=by,
+        values=tuple(values),
+        classes=tuple(classes),
+        language=language or Language(),
+        steps=steps,
+    )
+    conduct = functools.partial(find_bias, question)
+    return (session or Session()).ask(question, clients, common.public, conduct)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Common:
+    """The part that all questions about one population share."""
+
+    clients: Population
+    public: Public
+    fields: dict[str, Any]
+
+
+def _common(
+    clients: Population,
+    epsilon: float,
+    delta: float,
+    model: Any,
+    reference: Population | None,
+    schema: Schema | None,
+    suspects: Sequence[str],
+    also: Sequence[str] = (),
+) -> _Common:
+    checked: Primary | None = None if model is None else primary(model)
+    fields: dict[str, Any] = {"schema": complete(schema, clients, _IMAGE, also), "clients": clients.size}
+    fields |= {"epsilon": epsilon, "delta": delta, "suspects": tuple(map(str, suspects))}
+    fields |= {"model": identity_of(checked), "reference": identity_of(reference)}
+    return _Common(clients, Public(model=checked, reference=reference), fields)
+
+
+def _in_public_classes(schema: Schema, reference: Population) -> Schema:
+    """The schema with classes as the reference lists them: a loader may have read the clients' list off their data."""
+    fields = dict(schema.fields)
+    for name in schema.classes:
+        values = reference.classes.get(name, ())
+        fields[name] = Field("category", values=values) if values else Field("whole")
+    return dataclasses.replace(schema, fields=fields)
+
+
+def _ask_arms(question: Comparing, common: _Common, session: Session | None) -> Report:
+    label, fields = question.schema.label, common.clients.fields
+    if label not in ("", "label", *fields):  # many have a field of that name, and nobody has to
+        raise InvalidInput(
+            f"{common.clients.name} has no field {label!r}: name one of {', '.join(fields)} as the label"
+        )
+    conduct = functools.partial(inspect_arms, question)
+    return (session or Session()).ask(question, common.clients, common.public, conduct)

@@ -155,7 +155,7 @@ def test_means_are_those_of_the_examples():
     for arm in range(2):
         for label in range(3):
             mine = phi[(labels == label) & (columns["phone"] == arm)]
-            np.testing.assert_allclose(found.means[arm, label], mine.mean(axis=0), atol=1e-4)
+            np.testing.assert_allclose(found.means[arm, label], mine.mean(axis=0), atol=5e-4)
     assert found.guarantee is not None
     assert found.guarantee.epsilon == math.inf
 
@@ -175,7 +175,7 @@ def test_texts_are_measured_by_their_runs_of_characters():
     found = measure(
         data, text(buckets=64), BY_CLIENT, epsilon=math.inf, delta=1e-5, key=KEY, ledger=Ledger(), label=None
     )
-    np.testing.assert_allclose(found.means[1, 0], columns["ngrams"][10:].mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(found.means[1, 0], columns["ngrams"][10:].mean(axis=0), atol=5e-4)
 
 
 def test_without_labels_there_is_one_class():
@@ -184,7 +184,7 @@ def test_without_labels_there_is_one_class():
     assert found.sums.shape == (1, 1, 1 + FEATURES.dimension)
     assert found.classes == ("all",)
     phi = [np.asarray(FEATURES(batch_of(data, client))).mean(axis=0) for client in range(2)]
-    np.testing.assert_allclose(found.means[0, 0], np.mean(phi, axis=0), atol=1e-4)  # clients weigh the same
+    np.testing.assert_allclose(found.means[0, 0], np.mean(phi, axis=0), atol=5e-4)  # clients weigh the same
     with pytest.raises(InvalidInput, match="have no names"):
         measured(Population(data.columns, sizes=[4, 6], name="x"), label="phone")
 

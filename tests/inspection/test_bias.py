@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flat import ask_bias as bias
+from flat import compared
 
 from blindsight import data, keys
 from blindsight.accounting.events import Composed
 from blindsight.accounting.guarantee import certify
 from blindsight.accounting.ledger import Ledger
-from blindsight.accounting.planning import solve_noise
+from blindsight.algorithms.vocabulary import WORD_CELLS
 from blindsight.data.population import TEXT, Population
 from blindsight.errors import BudgetExceeded, InvalidInput, LedgerTampered, PrivacyError
 from blindsight.inspection import measuring
-from blindsight.inspection.bias import preparing as bias_asking
 from blindsight.inspection.bias import rounds as bias_rounds
 from blindsight.inspection.bias.measures import HALF, same_clients
 from blindsight.inspection.bias.section import Bias
-from blindsight.inspection.bias.task import bias
 from blindsight.inspection.report import Report
 from blindsight.inspection.unknowns.models import WordTraining
 from blindsight.mechanisms import gaussian
@@ -29,8 +29,6 @@ from blindsight.mechanisms.gaussian import joint
 from blindsight.models.primary import primary
 
 WORDS = ["we", "have", "a", "cat", "and", "the", "dog", "is", "here", "now", "it", "sees", "us"]
-ASKED: dict[str, Any] = dict.fromkeys(("by", "values", "classes", "model"))
-ASKED.update(inputs="image", label="label", ranges={}, case="lower", vocabulary_size=100)
 TINY = WordTraining(rounds=1, cohort=50, embedding=4, cells=4, length=12)
 
 
@@ -143,7 +141,7 @@ def test_rounds_are_recorded_before_anything_is_released(tmp_path, monkeypatch):
     ledger.set_budget("phones", epsilon=1.0, delta=1e-6)
     with pytest.raises(BudgetExceeded):
         ask(tmp_path, authors(), authors(100, 1), inputs="text", ledger=ledger)
-    assert not (tmp_path / "run" / "round-1").exists()
+    assert not (tmp_path / "run" / "rounds").exists()
     monkeypatch.setattr(measuring, "witness", lambda ledger, population: 1 / 0)  # a crash before it is kept
     with pytest.raises(ZeroDivisionError):
         ask(tmp_path, authors(), authors(100, 1), inputs="text", ledger=Ledger(tmp_path / "l.db"), out=tmp_path / "r")
@@ -152,8 +150,8 @@ def test_rounds_are_recorded_before_anything_is_released(tmp_path, monkeypatch):
 
 def test_those_who_teach_do_not_confirm():
     observed = writers(50)
-    prepared = bias_asking.prepare(observed, writers(80, 1), seed=b"x" * 32, **ASKED)
-    masks = bias_rounds._HALVES.fit(prepared.clients).members(prepared.clients)  # pyright: ignore[reportPrivateUsage]
+    prepared, clients = compared(observed, writers(80, 1))
+    masks = bias_rounds._HALVES.fit(clients).members(clients)  # pyright: ignore[reportPrivateUsage]
     assert (masks.sum(axis=0) == 1).all()
     assert (abs(masks.sum(axis=1) - 25) < 10).all()  # a coin for each client, so about half
     learning, confirming = prepared.learning, prepared.confirming
@@ -180,11 +178,10 @@ def test_authors_of_something_else_are_found_by_what_the_public_model_finds_unli
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0, 8.0])
 def test_discovering_words_costs_no_more_than_its_part(epsilon):
-    parts = [bias_rounds._Priced("habits", 19), bias_rounds._Priced("words", bias_rounds._CELLS)]  # pyright: ignore[reportPrivateUsage]
+    parts = [bias_rounds._Priced("habits", 19), bias_rounds._Priced("words", WORD_CELLS)]  # pyright: ignore[reportPrivateUsage]
     noise = measuring.noise_for(parts, epsilon=epsilon, delta=1e-6, shares={"habits": 0.3, "words": 0.7})
-    price = bias_rounds.price_of_words(noise["words"], 1e-6)
-    words = lambda z: joint(*[gaussian(math.sqrt(17) * z).event_for(2**17)] * 17)  # noqa: E731
-    found = words(solve_noise(words, epsilon=price, delta=1e-6))
+    level = gaussian(math.sqrt(17) * noise["words"].noise_multiplier)  # 17 levels are to cost one release
+    found = joint(*[level.event_for(2**17)] * 17)
     both = certify(Composed((noise["habits"].event_for(19), found)), delta=1e-6)
     assert 0.99 * epsilon < both.epsilon <= epsilon
 
@@ -226,15 +223,14 @@ def test_without_labels_a_model_says_what_is_there_and_what_it_is_unsure_of():
         bright = images.mean(axis=(1, 2)) / 64.0
         return np.stack([bright, np.ones(len(images)), *np.zeros((8, len(images)))], axis=1)
 
-    asked: dict[str, Any] = {**ASKED, "model": primary(ink)}
-    prepared = bias_asking.prepare(clients, public, seed=b"x" * 32, **asked)
+    prepared, seen = compared(clients, public, model=primary(ink))
     assert [(one.about, one.is_learnt) for one in prepared.divisions] == [("model", True), ("predicted class", True)]
     assert (prepared.label, prepared.classes) == ("predicted", public.classes["label"])
-    assert set(prepared.clients.columns["predicted"]) == {0}  # all are bright
+    assert set(seen.columns["predicted"]) == {0}  # all are bright
     nameless = Population(dict(public.columns), sizes=public.sizes, name="file")
-    prepared = bias_asking.prepare(clients, nameless, seed=b"x" * 32, **asked)
+    prepared, seen = compared(clients, nameless, model=primary(ink))
     assert prepared.divisions[1].names == prepared.classes == tuple("0123456789")  # by number, then
-    unsure = [(one.columns["sure"] == 0).mean() for one in (prepared.confirming, prepared.clients)]
+    unsure = [(one.columns["sure"] == 0).mean() for one in (prepared.confirming, seen)]
     assert unsure[0] == pytest.approx(0.1, abs=0.02)
     assert unsure[1] == 0
 
@@ -267,34 +263,39 @@ def test_classes_are_compared_by_name_and_not_by_number(tmp_path):
     backwards = tuple(public.classes["label"])[::-1]
     swapped = public.replace({**public.columns, "label": 9 - public.columns["label"]})
     swapped.classes["label"] = backwards
-    both, names = bias_asking._classed([clients, swapped], "label", None)  # pyright: ignore[reportPrivateUsage]
-    assert names == backwards
-    np.testing.assert_array_equal(both[0].columns["label"], 9 - clients.columns["label"])
-    np.testing.assert_array_equal(both[1].columns["label"], swapped.columns["label"])
+    prepared, seen = compared(clients, swapped)
+    assert prepared.classes == backwards
+    np.testing.assert_array_equal(seen.columns["label"], 9 - clients.columns["label"])
+    np.testing.assert_array_equal(prepared.reference.columns["label"], swapped.columns["label"])
 
 
 @pytest.mark.parametrize(("dtype", "names"), [(TEXT, ("12", "3")), (np.int64, ("3", "12"))], ids=["texts", "numbers"])
 def test_texts_and_whole_numbers_are_their_own_names(dtype, names):
     """As files have them, which list no classes: those of public data are compared, not what only clients have."""
     clients, public = (
-        Population({"label": np.array(values).astype(dtype)}, sizes=[len(values)], name="file")
-        for values in ([12, 7, 3, 12], [3, 12, 3])
+        Population(
+            {"label": np.array(values * 40).astype(dtype), "age": np.ones(40 * len(values))},
+            sizes=[len(values)] * 40,
+            name=name,
+        )
+        for name, values in (("clients", [12, 7, 3, 12]), ("file", [3, 12, 3]))
     )
-    both, found = bias_asking._classed([clients, public], "label", None)  # pyright: ignore[reportPrivateUsage]
-    assert found == names == both[0].classes["label"] == both[1].classes["label"]
+    prepared, seen = compared(clients, public, inputs="age")
+    assert prepared.classes == names == seen.classes["label"] == prepared.reference.classes["label"]
     first, last = names.index("3"), names.index("12")
-    assert both[0].columns["label"].tolist() == [last, -1, first, last]
-    assert both[1].columns["label"].tolist() == [first, last, first]
-    both, found = bias_asking._classed([clients, public], "label", ["7", "3"])  # pyright: ignore[reportPrivateUsage]
-    assert both[0].columns["label"].tolist() == [-1, 0, 1, -1]
+    assert seen.columns["label"][:4].tolist() == [last, -1, first, last]
+    assert prepared.reference.columns["label"][:3].tolist() == [first, last, first]
+    _, seen = compared(clients, public, inputs="age", classes=["7", "3"])
+    assert seen.columns["label"][:4].tolist() == [-1, 0, 1, -1]
 
 
 def test_what_is_no_list_of_classes_is_refused():
-    about: dict[str, Any] = {"sizes": [101], "name": "file"}
     for column, words in ((np.arange(101), "101 different values in file"), (np.ones(101), "label is float64 in file")):
-        file = Population({"label": column}, **about)
+        both = [
+            Population({"label": column, "age": np.arange(101) + seed}, sizes=[1] * 101, name="file") for seed in (0, 1)
+        ]
         with pytest.raises(InvalidInput, match=words):
-            bias_asking._classed([file, file], "label", None)  # pyright: ignore[reportPrivateUsage]
+            compared(*both, inputs="age")
 
 
 def patients(illnesses: list[list[str]], name: str) -> Population:
@@ -315,17 +316,15 @@ def test_a_class_of_one_client_is_neither_named_nor_moves_what_others_send(tmp_p
     public = patients([*known, common], "public")
     for one in (*neighbours, public):
         one._columns["age"] = np.arange(one.n_examples) % 90.0  # pyright: ignore[reportPrivateUsage]
-    asked: dict[str, Any] = ASKED | {"inputs": inputs, "seed": b"run"}
-    first, second = (bias_asking.prepare(one, public, **asked) for one in neighbours)
+    (first, one), (second, other) = (compared(each, public, inputs=inputs, seed=b"run") for each in neighbours)
+    assert first.question.to_dict() == second.question.to_dict()
     assert first.classes == second.classes == public.classes["label"]
     assert first.divisions == second.divisions
     others = slice(0, 80 * 12)
     for field in ("label", "cues", "half", "looked"):
-        one, other = (prepared.clients.columns[field] for prepared in (first, second))
-        np.testing.assert_array_equal(one[others], other[others])
-    assert set(second.clients.columns["label"][80 * 12 :]) == {-1}
-    asked["classes"] = ["illness 03", "anthrax"]
-    named = bias_asking.prepare(neighbours[1], public, **asked)
+        np.testing.assert_array_equal(one.columns[field][others], other.columns[field][others])
+    assert set(other.columns["label"][80 * 12 :]) == {-1}
+    named, _ = compared(neighbours[1], public, inputs=inputs, classes=["illness 03", "anthrax"])
     assert named.classes == ("illness 03", "anthrax")  # who knows of it can ask
     report = ask(tmp_path, neighbours[1], public, inputs=inputs)
     assert not [path for path in (tmp_path / "run").rglob("*") if path.is_file() and b"anthrax" in path.read_bytes()]
@@ -335,14 +334,13 @@ def test_a_class_of_one_client_is_neither_named_nor_moves_what_others_send(tmp_p
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"reference": None}, "comparison with public data"),
         ({"reference": lambda: writers(30, 1)}, "40 are needed"),
         ({"reference": lambda: data.embedded("handwriting", clients=50, seed=1)}, "bring both into one form"),
-        ({"inputs": "photo"}, "there is no 'photo'"),
-        ({"by": "device"}, "no 'device'"),
+        ({"inputs": "photo"}, "no field 'photo'"),
+        ({"by": "device"}, "'device' is not"),
         ({"discover": True}, "on text"),
     ],
-    ids=["no reference", "too few", "another shape", "no field", "no slice", "words of pictures"],
+    ids=["too few", "another shape", "no field", "no slice", "words of pictures"],
 )
 def test_what_cannot_be_compared_is_refused_in_one_sentence(tmp_path, change: dict[str, Any], words: str):
     change = {name: value() if callable(value) else value for name, value in change.items()}
@@ -364,5 +362,5 @@ def test_data_without_examples_or_common_classes_are_no_reason_to_refuse(tmp_pat
 def test_the_clients_themselves_are_not_public(tmp_path):
     clients = writers(50)
     for same in (clients, clients.replace(clients.columns)):
-        with pytest.raises(PrivacyError, match="clients that are protected"):
+        with pytest.raises(PrivacyError, match="the protected population itself"):
             ask(tmp_path, clients, same)

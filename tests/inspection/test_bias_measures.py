@@ -1,12 +1,12 @@
 """Laws of what clients send to be compared with public data: bounded whatever they hold, and read as it was sent."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flat import compared
 
 from blindsight.backends import Batch
 from blindsight.data import embedded
@@ -28,7 +28,6 @@ from blindsight.inspection.bias.measures import (
     same_clients,
     with_halves,
 )
-from blindsight.inspection.bias.preparing import prepare
 from blindsight.inspection.measuring import Measured
 
 KEY = jax.random.key(0)
@@ -179,10 +178,8 @@ def test_coins_are_fair_and_others_for_every_run():
 
 def test_of_protected_clients_one_less_leaves_all_others_in_their_halves():
     people, public = embedded("handwriting", clients=40), embedded("handwriting", clients=45, seed=1)
-    asked: dict[str, Any] = {"inputs": "image", "label": "label", "by": None, "values": None, "classes": None}
-    asked |= {"ranges": {}, "model": None, "case": "lower", "vocabulary_size": 5, "seed": b"run"}
     neighbours = people, people.select(np.arange(people.size) != 7)
-    halved = [prepare(one, public, **asked).clients for one in neighbours]
+    halved = [compared(one, public, seed=b"run")[1] for one in neighbours]
     first, second = (dict(zip(one.ids.tolist(), client_halves(one).tolist(), strict=True)) for one in halved)
     assert first.keys() - second.keys() == {str(people.ids[7])}
     assert {name: first[name] for name in second} == second

@@ -9,8 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from flat import ask, ask_bias
+from flat import ask_unknowns as unknowns
 
-from blindsight import selection
+from blindsight import inspect, selection
 from blindsight.accounting.accountants import epsilon as epsilon_of
 from blindsight.accounting.composition import Split
 from blindsight.accounting.events import Composed, Gaussian, NonPrivate, from_json
@@ -21,13 +23,9 @@ from blindsight.data import Population
 from blindsight.data.population import TEXT
 from blindsight.data.text import Vocabulary
 from blindsight.errors import BudgetExceeded, InvalidInput, LedgerError, PrivacyError
-from blindsight.inspection.bias.task import bias
-from blindsight.inspection.contrast import tasks
-from blindsight.inspection.contrast import training as trained
-from blindsight.inspection.contrast.asking import Training
-from blindsight.inspection.contrast.task import contrast
+from blindsight.inspect import Training
+from blindsight.inspection import lessons
 from blindsight.inspection.report import Report
-from blindsight.inspection.unknowns.task import unknowns
 from blindsight.jobs import run_inspection, run_training
 from blindsight.mechanisms import GaussianMechanism
 from blindsight.models.classifiers import Logistic
@@ -91,8 +89,8 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, Gaussian]:
         ledger.record(prices[arm], population=population, split=split, arm=arm)
         return _Trained()
 
-    monkeypatch.setattr(trained, "train", train)
-    monkeypatch.setattr(trained, "_noise", lambda *_: 3.0)  # that it suffices is another law
+    monkeypatch.setattr(lessons, "train_model", train)
+    monkeypatch.setattr(lessons, "_noise", lambda *_: 3.0)  # that it suffices is another law
     return prices
 
 
@@ -106,7 +104,7 @@ def train_arms(
 ) -> Report:
     about: dict[str, Any] = {"epsilon": 4.0, "delta": DELTA, "suspects": ("invert",), "training": TRAINING}
     about |= {"ledger": ledger, "model": model, "out": out, "per_class": 1} | more
-    return contrast(pictures(), arms or selection.by_accuracy(low, 0.9), **about)
+    return ask(inspect.contrast, pictures(), arms or selection.by_accuracy(low, 0.9), **about)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +132,8 @@ def test_arms_of_two_inspections_never_compose_in_parallel(tmp_path, costs, firs
 
 def test_arms_that_share_clients_are_paid_for_in_sequence_and_have_keys_of_their_own(tmp_path, costs, monkeypatch):
     """A client with mistakes and correct examples is in both generators."""
-    paying, secrets, ledger = trained.train, list[bytes](), Ledger(tmp_path / "ledger.db")
-    monkeypatch.setattr(trained, "train", lambda *a, **k: secrets.append(k["key"].secret) or paying(*a, **k))
+    paying, secrets, ledger = lessons.train_model, list[bytes](), Ledger(tmp_path / "ledger.db")
+    monkeypatch.setattr(lessons, "train_model", lambda *a, **k: secrets.append(k["key"].secret) or paying(*a, **k))
     costs |= dict.fromkeys(("mistakes", "correct", ""), Gaussian(2.0))
     train_arms(tmp_path / "run", ledger, arms=selection.by_correctness(1))
     assert len(set(secrets)) == 2
@@ -144,7 +142,7 @@ def test_arms_that_share_clients_are_paid_for_in_sequence_and_have_keys_of_their
 
 def test_a_run_whose_model_was_exchanged_between_two_arms_is_refused(tmp_path, costs, monkeypatch):
     """Functions have no digest: the run must notice by itself that its arms hold other clients now."""
-    ledger, paying = Ledger(tmp_path / "ledger.db"), trained.train
+    ledger, paying = Ledger(tmp_path / "ledger.db"), lessons.train_model
     model = primary(lambda images: brightness(images), name="a function")
     other = primary(lambda images: darkness(images), name="a function")
 
@@ -153,10 +151,10 @@ def test_a_run_whose_model_was_exchanged_between_two_arms_is_refused(tmp_path, c
             raise KeyboardInterrupt
         return paying(*args, arm=arm, **more)
 
-    monkeypatch.setattr(trained, "train", dies)
+    monkeypatch.setattr(lessons, "train_model", dies)
     with pytest.raises(KeyboardInterrupt):
         train_arms(tmp_path / "run", ledger, model=model)
-    monkeypatch.setattr(trained, "train", paying)
+    monkeypatch.setattr(lessons, "train_model", paying)
     with pytest.raises(PrivacyError, match="other clients"):
         train_arms(tmp_path / "run", ledger, model=other)
     train_arms(tmp_path / "run", ledger, model=model)
@@ -250,7 +248,7 @@ def test_a_release_about_several_populations_is_recorded_for_all_or_for_none(tmp
 def ask_sanity(folder: Path, name: str, **more: Any) -> Report:
     people = talk("people", 0)
     about: dict[str, Any] = {"ledger": Ledger(folder / "ledger.db"), "inputs": "text", "out": folder / name}
-    return tasks.sanity(people, **{"epsilon": 2.0, "delta": DELTA} | about | more)
+    return ask(inspect.sanity, people, **{"epsilon": 2.0, "delta": DELTA} | about | more)
 
 
 @pytest.mark.parametrize("budget", [None, 9.0])
@@ -308,7 +306,7 @@ def shuffled(people: Population, name: str) -> Population:
 def ask_text(folder: Path, people: Population, **more: Any) -> Report:
     (field,) = people.fields
     about: dict[str, Any] = {"ledger": Ledger(folder / "ledger.db"), "inputs": field, "out": folder / people.name}
-    return tasks.sanity(people, **{"epsilon": 2.0, "delta": DELTA} | about | more)
+    return ask(inspect.sanity, people, **{"epsilon": 2.0, "delta": DELTA} | about | more)
 
 
 def test_the_same_data_under_a_second_name_are_refused_before_any_release(tmp_path, monkeypatch):
@@ -322,7 +320,7 @@ def test_the_same_data_under_a_second_name_are_refused_before_any_release(tmp_pa
                 ask_text(tmp_path, people)
             assert not (tmp_path / people.name).exists()
         with pytest.raises(PrivacyError, match="as 'a'"):
-            bias(talk("b", 0), reference=talk("r", 5), inputs="text", epsilon=2, delta=DELTA, ledger=ledger)
+            ask_bias(talk("b", 0), reference=talk("r", 5), inputs="text", epsilon=2, delta=DELTA, ledger=ledger)
         with pytest.raises(PrivacyError, match="as 'a'"):
             unknowns(talk("s", 3), talk("b", 0), vocabulary=KNOWN, epsilon=2.0, delta=DELTA, ledger=ledger)
         with pytest.raises(PrivacyError, match="as 'a'"):

@@ -10,20 +10,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flat import ask
 
 from blindsight import data, keys, selection
+from blindsight import inspect as questions
 from blindsight.accounting.accountants import epsilon as epsilon_of
 from blindsight.accounting.events import Composed, Gaussian, from_json
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import moments
 from blindsight.backends import Batch
 from blindsight.data import Population, faults
+from blindsight.data.schema import Schema
 from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
-from blindsight.inspection.contrast import reading, tasks
+from blindsight.inspect import Quarters, Training
+from blindsight.inspection import lessons, session
+from blindsight.inspection.contrast import reading
 from blindsight.inspection.contrast import task as module
-from blindsight.inspection.contrast import training as trained
-from blindsight.inspection.contrast.asking import Asked, Training
-from blindsight.inspection.contrast.task import Quarters, contrast
+from blindsight.inspection.contrast.question import Sanity
 from blindsight.inspection.report import Report
 from blindsight.models.primary import primary
 from blindsight.privacy import Privacy
@@ -56,7 +59,7 @@ SUSPECTS = ("invert", "flip", "byte_swap")
 def inspect(tmp_path: Path, people: Population, arms: Any = None, **more: Any) -> Report:
     about: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "model": MODEL, "suspects": SUSPECTS, "per_class": 2}
     about |= {"ledger": Ledger(tmp_path / "ledger.db"), "key": KEY, "out": tmp_path / "run"} | more
-    return contrast(people, Quarters(0.1, 0.9) if arms is None else arms, **about)
+    return ask(questions.contrast, people, Quarters(0.1, 0.9) if arms is None else arms, **about)
 
 
 @pytest.fixture(autouse=True)
@@ -106,10 +109,11 @@ def test_a_budget_that_ends_half_way_stops_it_and_a_raised_one_lets_it_go_on_wit
     with pytest.raises(BudgetExceeded):
         inspect(tmp_path, people)
     assert len(entries(tmp_path, people.name)) == 1  # the thresholds
-    before = json.loads((tmp_path / "run" / "thresholds.json").read_text())
+    kept = tmp_path / "run" / "rounds" / "thresholds" / "checkpoint-00000001.safetensors"
+    before = kept.read_bytes()
     ledger.set_budget(people.name, epsilon=4.2, delta=1e-6)  # two releases of which the first was read: some more
     first = inspect(tmp_path, people, key=keys.root())
-    assert json.loads((tmp_path / "run" / "thresholds.json").read_text()) == before
+    assert kept.read_bytes() == before
     assert len(entries(tmp_path, people.name)) == 2
     again = inspect(tmp_path, people, key=keys.root())  # a finished one is only read again
     assert len(entries(tmp_path, people.name)) == 2
@@ -124,7 +128,7 @@ def test_a_measurement_that_was_paid_for_but_lost_is_paid_for_again(tmp_path, mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken:
-        broken.setattr(module.checkpoints, "write", killed)
+        broken.setattr(session.checkpoints, "write", killed)
         with pytest.raises(KeyboardInterrupt):
             inspect(tmp_path, people, arms)
     assert len(entries(tmp_path, people.name)) == 1
@@ -138,11 +142,11 @@ def test_what_is_saved_holds_no_clients_data_and_is_the_report(tmp_path):
     folder = tmp_path / "run"
     files = {path.name for path in folder.iterdir()}
     assert files == {
-        "checkpoint-00000001.safetensors",
         "guarantee.json",
         "lock",
         "report.html",
         "report.json",
+        "rounds",
         "run.json",
         "samples",
     }
@@ -179,7 +183,7 @@ def test_eligible_takes_who_is_in_an_arm_for_public_and_says_so(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["label", "input", "arm", "none", "embedded"])
-def test_where_names_of_classes_are_in_the_report_the_promise_says_what_it_takes_them_for(kind):
+def test_where_names_of_classes_are_in_the_report_the_promise_says_what_it_takes_them_for(tmp_path, kind):
     """A loader may have read them off the data: then one example of one client has put its name into the report."""
     people = halves(clients=3)
     columns = {**people.columns, "job": people.columns["label"]}
@@ -187,8 +191,7 @@ def test_where_names_of_classes_are_in_the_report_the_promise_says_what_it_takes
     people = Population(columns, sizes=people.sizes, name="p", classes=names, synthetic=kind == "embedded")
     arms = selection.Arms({"all": selection.where("job", "above") if kind == "arm" else selection.everything()})
     inputs = "job" if kind == "input" else "image"
-    asked = Asked(people, None, inputs, "label", {}, 4.0, 1e-6, "zero_fill", None)
-    promise = module._promise(asked, [Gaussian(5.0)], arms.fit(people))  # pyright: ignore[reportPrivateUsage]
+    promise = inspect(tmp_path, people, arms, inputs=inputs, model=None, suspects=None).guarantee
     says = any("which classes there are is public" in words for words in promise.assumptions)
     assert says == (kind in ("label", "input", "arm"))
 
@@ -216,7 +219,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "votes without a model": ({"model": None, "arms": {"all": selection.everything()}}, "without a primary model"),
     "quarters without a model": ({"model": None, "suspects": None}, "need a primary model"),
-    "a share of nothing": ({"shares": {"luck": 1.0}}, "not luck"),
 }
 
 
@@ -229,6 +231,12 @@ def test_bad_input_is_one_sentence_and_nothing_is_spent(tmp_path, case):
         inspect(tmp_path, people, given.pop("arms", None), **given)
     assert "\n" not in str(refused.value)
     assert not entries(tmp_path, people.name)
+
+
+def test_a_share_of_what_is_not_measured_is_refused():
+    schema = Schema.of(halves(clients=2))
+    with pytest.raises(InvalidInput, match="not luck"):
+        Sanity(schema=schema, clients=2, epsilon=1.0, delta=1e-6, shares={"luck": 1.0})
 
 
 def test_mistakes_need_labels(tmp_path):
@@ -318,12 +326,12 @@ def test_mistakes_and_slices_are_contrasts_of_their_arms(tmp_path):
     people = faults.apply(halves(clients=200), "invert:0.5:by=example")
     about: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "model": MODEL, "suspects": SUSPECTS, "per_class": 2}
     about |= {"ledger": Ledger(tmp_path / "ledger.db"), "key": KEY}
-    wrong = tasks.mistakes(people, minimum=2, out=tmp_path / "mistakes", **about)
+    wrong = ask(questions.mistakes, people, minimum=2, out=tmp_path / "mistakes", **about)
     assert {found.arm: found.fault for found in wrong.diagnoses} == {"mistakes": "invert", "correct": "none"}
-    by_label = tasks.slices(people, by="label", out=tmp_path / "label", **about)
+    by_label = ask(questions.slices, people, by="label", out=tmp_path / "label", **about)
     assert {view.name for view in by_label.arms} == {"below", "above"}
     with pytest.raises(InvalidInput, match="2 to 12 named classes"):
-        tasks.slices(people, by="weather", **about)
+        ask(questions.slices, people, by="weather", **about)
 
 
 def test_slices_are_made_by_any_text_whose_values_are_public(tmp_path):
@@ -332,21 +340,18 @@ def test_slices_are_made_by_any_text_whose_values_are_public(tmp_path):
     about: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-6, "per_class": 1, "key": KEY}
     about["ledger"] = Ledger(tmp_path / "ledger.db")
     phones = people.replace({**people.columns, "version": version})
-    report = tasks.slices(phones, by="version", values=("2.1", "2.0"), out=tmp_path / "run", **about)
+    report = ask(questions.slices, phones, by="version", values=("2.1", "2.0"), out=tmp_path / "run", **about)
     assert {arm.name for arm in report.arms} == {"2.0", "2.1"}
     with pytest.raises(InvalidInput, match="named classes or values"):
-        tasks.slices(phones, by="version", out=tmp_path / "other", **about)
+        ask(questions.slices, phones, by="version", out=tmp_path / "other", **about)
 
 
 def test_of_arms_trained_at_different_rates_the_dearest_is_paid_for():
     """With one round too, where nothing says "repeated" around the event."""
-    arms = selection.by_accuracy(0.5, 0.9)
     for rounds in (1, 3):
         cheap, dear = (
             Privacy(population=size, cohort=20, rounds=rounds).sampling.event(Gaussian(1.0), rounds)
             for size in (2000, 40)
         )
         for order in ([cheap, dear], [dear, cheap]):
-            assert trained._together(order, [Gaussian(5.0)], arms, 1e-6) == [dear]
-    both = [cheap, dear]
-    assert trained._together(both, [], selection.by_correctness(), 1e-6) == both
+            assert lessons.together(order, [Gaussian(5.0)], 1e-6) == [dear]

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from flat import ask
 
 from blindsight import inspect
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import moments
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
-from blindsight.inspection.contrast.asking import Training
+from blindsight.inspection.contrast.question import Training
 from blindsight.inspection.report import Report
 from blindsight.models.primary import primary
 from blindsight.samples.synthetic_set import read_set
@@ -64,8 +65,8 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder, judge = tmp_path_factory.mktemp("labelled"), Judge()
     ledger = Ledger(folder / "ledger.db")
     model = primary(judge, name="the judge")
-    report = inspect.labelling(
-        pictures(), epsilon=8, delta=1e-5, samples=10, model=model, ledger=ledger, out=folder / "run"
+    report = ask(
+        inspect.labelling, pictures(), epsilon=8, delta=1e-5, samples=10, model=model, ledger=ledger, out=folder / "run"
     )
     return report, judge, ledger, folder / "run"
 
@@ -139,15 +140,15 @@ def test_the_report_keeps_its_answer(labelled):
 def test_a_gan_is_trained_where_that_is_asked_for(monkeypatch, tmp_path):
     asked: dict[str, Any] = {}
 
-    def remember(*_: Any, **settings: Any) -> None:
-        asked.update(settings)
+    def remember(question: Any, inquiry: Any) -> None:
+        asked.update(vars(question), per_class=question.samples_of(3))
         raise InvalidInput("enough")
 
-    monkeypatch.setattr("blindsight.inspection.labelling.task.contrast", remember)
+    monkeypatch.setattr("blindsight.inspection.labelling.task.compare", remember)
     about: dict[str, Any] = {"epsilon": 8, "delta": 1e-5, "samples": 7, "out": tmp_path / "run"}
     for train in (False, True):
         with pytest.raises(InvalidInput, match="enough"):
-            inspect.labelling(pictures(), train=train, **about)
+            ask(inspect.labelling, pictures(), train=train, **about)
         assert isinstance(asked["training"], Training) == train
     assert asked["per_class"] == 3  # of three classes: seven at least
     assert asked["shares"]["moments"] == 0.9
@@ -157,19 +158,19 @@ def test_more_samples_are_free_until_somebody_has_labelled(labelled):
     _, judge, ledger, run = labelled
     settings: dict[str, Any] = {"epsilon": 8, "delta": 1e-5, "ledger": ledger, "out": run}
     before = ledger.spent("sides", delta=1e-5)
-    inspect.labelling(pictures(), samples=20, model=primary(judge, name="the judge"), **settings)
+    ask(inspect.labelling, pictures(), samples=20, model=primary(judge, name="the judge"), **settings)
     assert len(read_set(run).samples) == 21
     assert ledger.spent("sides", delta=1e-5) == before
     (run / "samples" / "labels.jsonl").write_text("")
     with pytest.raises(InvalidInput, match="has labels, which new samples would leave without theirs"):
-        inspect.labelling(pictures(), samples=20, model=primary(judge, name="the judge"), **settings)
+        ask(inspect.labelling, pictures(), samples=20, model=primary(judge, name="the judge"), **settings)
 
 
 def test_clients_without_labels_get_the_classes_that_the_model_sees(tmp_path):
     """Each client asks the model about its own examples; what leaves it is a bounded sum as ever."""
     ledger = Ledger(tmp_path / "ledger.db")
     about: dict[str, Any] = {"epsilon": 40, "delta": 1e-5, "samples": 60, "ledger": ledger, "out": tmp_path / "run"}
-    report = inspect.labelling(pictures(with_labels=False), model=Judge(), reference=pictures(1), **about)
+    report = ask(inspect.labelling, pictures(with_labels=False), model=Judge(), reference=pictures(1), **about)
     assert report.guarantee.releases == 1
     assert 0.99 * 40 < ledger.spent("sides", delta=1e-5).epsilon <= 40
     made = read_set(tmp_path / "run")
@@ -198,7 +199,7 @@ def test_what_no_sample_is_made_of_is_refused_before_anything_is_spent(case, tmp
     columns, settings, words = REFUSED[case]
     clients, ledger = Population(columns, sizes=np.ones(2, int), name="few"), Ledger(tmp_path / "ledger.db")
     with pytest.raises(InvalidInput, match=words):
-        inspect.labelling(clients, epsilon=1, delta=1e-5, ledger=ledger, out=Path(tmp_path, "run"), **settings)
+        ask(inspect.labelling, clients, epsilon=1, delta=1e-5, ledger=ledger, out=Path(tmp_path, "run"), **settings)
     assert ledger.spent("few", delta=1e-5).epsilon == 0
     assert not (tmp_path / "run").exists()
 
@@ -208,7 +209,7 @@ def test_rows_without_any_label_make_a_set_too(tmp_path):
     columns = {"age": dice.uniform(20, 80, 120).astype(np.float32), "work": dice.integers(0, 2, 120).astype(np.int32)}
     clients = Population(columns, sizes=np.full(40, 3), name="rows", classes={"work": ("office", "field")})
     about: dict[str, Any] = {"epsilon": 8, "delta": 1e-5, "samples": 5, "out": tmp_path / "run"}
-    inspect.labelling(clients, inputs=["age", "work"], ranges={"age": (0, 100)}, **about)
+    ask(inspect.labelling, clients, inputs=["age", "work"], ranges={"age": (0, 100)}, **about)
     made = read_set(tmp_path / "run")
     assert len(made.samples) == 5
     assert {(sample.own, sample.proposed) for sample in made.samples} == {(None, None)}
@@ -227,7 +228,7 @@ def test_a_made_row_may_lack_a_number(tmp_path):
     )
     model = primary(lambda rows: np.stack([rows[:, 0], 50 - rows[:, 0]], axis=-1))  # nothing to say of such a row
     about: dict[str, Any] = {"epsilon": 50, "delta": 1e-5, "samples": 60, "out": tmp_path / "run", "model": model}
-    inspect.labelling(clients, inputs=["age", "size"], ranges={"age": (0, 100), "size": (0, 2)}, **about)
+    ask(inspect.labelling, clients, inputs=["age", "size"], ranges={"age": (0, 100), "size": (0, 2)}, **about)
     tasks = json.loads((tmp_path / "run" / "label_studio.json").read_text())
     lacking = [task for task in tasks if task["data"]["row"]["age"] == ""]
     assert 0 < len(lacking) < 60

@@ -17,6 +17,7 @@ from blindsight.data.population import Population
 from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
 from blindsight.inspection import measuring
 from blindsight.inspection.contrast.cues import Cues
+from blindsight.inspection.contrast.rounds import AccuracyCells
 from blindsight.inspection.contrast.votes import Votes
 from blindsight.mechanisms import GaussianMechanism, gaussian, quantile
 from blindsight.selection import Arms, by_accuracy, by_correctness, everything
@@ -49,7 +50,7 @@ def sums(people: Population, clients, arms: Arms) -> dict[str, np.ndarray]:
     parts = parts_for(arms)
     cohort = Simulation(people).cohort(np.asarray(clients, np.int64), n_expected=8.0, key=KEY)
     bounds = {part.name: part.bound for part in parts}
-    update = measuring._client_update(arms, parts)
+    update = measuring.client_update(arms, parts)
     return {name: np.asarray(total.value) for name, total in cohort.sum(update, jnp.zeros(()), l2_bound=bounds).items()}
 
 
@@ -233,34 +234,29 @@ def test_noise_needs_parts_and_shares_that_make_sense():
         )
 
 
-def test_thresholds_are_paid_for_and_cover_the_quantiles(ledger_path):
+def test_thresholds_cover_the_quantiles(ledger_path):
     generator = np.random.default_rng(0)
     sizes = generator.integers(0, 30, 2000)
     skill = np.repeat(generator.beta(9, 1, 2000), sizes)
     people = Population({"is_correct": generator.uniform(size=len(skill)) < skill}, sizes=sizes, name="people")
-    accuracies = selection.accuracies(people)[sizes > 0]
-    ledger, backend = Ledger(ledger_path), Simulation(people)
-    about: dict[str, Any] = {"clients": 2000, "epsilon": 2.0, "delta": 1e-6, "population": "people", "ledger": ledger}
-    found = measuring.thresholds(backend, key=KEY, **about)
-    for estimate, probability in ((found.low, 0.25), (found.high, 0.75)):
+    accuracies, part = selection.accuracies(people)[sizes > 0], AccuracyCells()
+    noise = measuring.noise_for([part], epsilon=2.0, delta=1e-6)
+    everyone = Arms({"everyone": selection.everything()})
+    about: dict[str, Any] = {"clients": 2000, "population": "people", "delta": 1e-6, "key": KEY}
+    found = measuring.measure(Simulation(people), everyone, [part], noise, ledger=Ledger(ledger_path), **about)
+    assert 1.98 < found.guarantee.epsilon <= 2.0
+    for probability in (0.25, 0.75):
+        estimate = part.read(found["thresholds"], probability)
         truth = np.quantile(accuracies, probability)
         assert estimate.low <= truth <= estimate.high
         assert estimate.high - estimate.low < 0.15
-    (entry,) = ledger.entries("people")
-    assert from_json(entry.event) == found.event
-    assert 1.98 < found.guarantee.epsilon <= 2.0
-    by_accuracy(found.low.value, found.high.value)
-    ledger.set_budget("people", epsilon=2.5, delta=1e-6)
-    with pytest.raises(BudgetExceeded):
-        measuring.thresholds(backend, key=KEY, **about)
-    with pytest.raises(InvalidInput, match="two shares of the clients in order"):
-        measuring.thresholds(backend, key=KEY, probabilities=(0.8, 0.2), **about)
 
 
 @pytest.mark.parametrize("right", [[], [0], [1], [1, 0, 1], [1] * 9 + [0]])
 def test_the_cell_of_an_accuracy_is_that_of_the_quantile(right):
     examples = Examples.of({"is_correct": np.array(right, bool)})
-    sent = np.asarray(measuring._accuracy_cells(jnp.zeros(()), examples, jax.random.key(0)))
+    batch = examples.whole()
+    sent = np.asarray(AccuracyCells().client_part(batch, batch.weight[None], jax.random.key(0)))
     poll = quantile(0.5, low=0.0, high=1.0, mechanism=gaussian(1.0), levels=8)
     expected = poll.parts(np.array([np.mean(right)]))[0] if right else np.zeros(510)
     np.testing.assert_array_equal(sent, expected)

@@ -6,13 +6,14 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from flat import ask_unknowns
 
-from blindsight import keys, runs
+from blindsight import keys
 from blindsight.accounting.ledger import Ledger
-from blindsight.backends import Simulation
 from blindsight.data.population import TEXT, Population
 from blindsight.data.text import UNKNOWN, Vocabulary, word_bytes
 from blindsight.errors import InvalidInput
+from blindsight.inspection import lessons
 from blindsight.inspection.unknowns import models as module
 from blindsight.inspection.unknowns.models import WordTraining, generate_side
 from blindsight.models import generation
@@ -50,13 +51,16 @@ def test_every_model_is_trained_with_a_key_of_its_own_and_paid_for_by_its_side(t
         seen.append((population, key.secret))
         return SimpleNamespace(rounds=TINY.rounds, model=None)
 
-    monkeypatch.setattr(module, "train", train)
-    monkeypatch.setattr(module, "solve_noise", lambda *_, **__: 3.0)  # that it suffices is another law
-    talk = Population({"text": np.array(["i have a dog"] * 6, dtype=TEXT)}, sizes=[2] * 3, name="talk")
-    about: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "spent": [], "case": "lower", "backend": Simulation}
-    about |= {"run": runs.begin(tmp_path / "run", "models", {}), "ledger": Ledger(tmp_path / "ledger.db")}
-    sides = {"before": "spring", "after": "autumn"}
-    module.train_models(talk, talk, KNOWN, TINY, key=keys.root(), population=sides, progress=lambda *_: None, **about)
+    monkeypatch.setattr(lessons, "train_model", train)
+    monkeypatch.setattr(lessons, "_noise", lambda *_: 3.0)  # that it suffices is another law
+    monkeypatch.setattr(module, "generate", lambda *_: {})
+    before, after = (
+        Population({"text": np.array(["i have a dog"] * 6, dtype=TEXT)}, sizes=[2] * 3, name=name)
+        for name in ("spring", "autumn")
+    )
+    after._columns["text"][0] = "i have a cat"  # pyright: ignore[reportPrivateUsage]
+    about: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "train": TINY, "out": tmp_path / "run"}
+    ask_unknowns(before, after, vocabulary=KNOWN, ledger=Ledger(tmp_path / "ledger.db"), **about)
     assert [name for name, _ in seen] == ["spring", "spring", "autumn", "autumn"]
     assert len({key for _, key in seen}) == 4
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from flat import ask_unknowns as unknowns
 
 from blindsight import keys
 from blindsight.accounting.ledger import Ledger
@@ -13,11 +14,10 @@ from blindsight.data import faults
 from blindsight.data.population import TEXT, Population
 from blindsight.data.text import Vocabulary
 from blindsight.errors import BudgetExceeded, InvalidInput, LedgerTampered
+from blindsight.inspection import lessons
 from blindsight.inspection.report import Report
-from blindsight.inspection.unknowns import models as unknown_models
 from blindsight.inspection.unknowns.models import WordTraining
 from blindsight.inspection.unknowns.section import Generated, Rate, Side, Unknowns, WordList
-from blindsight.inspection.unknowns.task import unknowns
 from blindsight.privacy import Privacy
 
 WORDS = ("i", "have", "a", "cat", "the", "is", "here", "and", "we", "see", "it", "now", ".")
@@ -98,9 +98,6 @@ def test_a_folder_that_holds_another_answer_is_refused(tmp_path, other):
 
 def test_parts_of_the_promise_add_up_to_it_and_no_more(tmp_path):
     assert 0.97 * 4 < ask(tmp_path, discover=True, epsilon=4.0).guarantee.epsilon <= 4
-    with pytest.raises(InvalidInput, match="cannot be divided"):
-        ask(tmp_path, discover=True, epsilon=0.001, delta=0.01, out=tmp_path / "other")
-    assert not (tmp_path / "other").exists()
 
 
 def test_a_spent_budget_refuses_the_round_and_nothing_is_released(tmp_path):
@@ -120,11 +117,11 @@ class Untrained(NamedTuple):
 
 
 def test_a_budget_that_ends_while_models_are_trained_refuses_the_promise_and_keeps_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(unknown_models, "solve_noise", lambda event, **promise: 2.0)
+    monkeypatch.setattr(lessons, "solve_noise", lambda event, **promise: 2.0)
     monkeypatch.setattr(
-        unknown_models, "train", lambda algorithm, backend, privacy, **_: Untrained(None, privacy.rounds - 1)
+        lessons, "train_model", lambda algorithm, backend, privacy, **_: Untrained(None, privacy.rounds - 1)
     )
-    with pytest.raises(BudgetExceeded, match="ended after 0 of 1 rounds") as refused:
+    with pytest.raises(BudgetExceeded, match="ran out after 0 of 1 rounds") as refused:
         ask(tmp_path, clients=30, train=TINY)
     assert refused.value.exit_code == 3
     with pytest.raises(InvalidInput, match="other settings"):  # one release was made there
@@ -140,7 +137,7 @@ def test_models_are_within_the_same_promise(tmp_path, monkeypatch):
         asked.append((privacy, delta))
         return Untrained(algorithm.model(algorithm.init()), privacy.rounds)
 
-    monkeypatch.setattr(unknown_models, "train", untrained)
+    monkeypatch.setattr(lessons, "train_model", untrained)
     report = ask(tmp_path, "token_join:by=example:glue=space", clients=120, train=TINY)
     assert 7.9 <= report.guarantee.epsilon <= 8.0
     assert "training four models" in report.guarantee.participation
@@ -192,7 +189,7 @@ def test_models_that_are_trained_are_paid_for_and_not_twice(tmp_path):
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no such fault": ({"suspects": ["flip"]}, "does not happen to words"),
-    "no such field": ({"field": "body"}, "no field 'body'"),
+    "no such field": ({"field": "body"}, "no text 'body'"),
     "nothing to spend": ({"epsilon": 0.0}, "epsilon"),
     "all for training": ({"train": True, "epsilon": -1.0}, "epsilon"),
 }

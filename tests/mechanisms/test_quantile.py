@@ -118,7 +118,7 @@ grids = st.lists(st.integers(-8, 40), min_size=1, max_size=30).map(lambda grid: 
 @given(values=grids, eighths=st.integers(1, 7), levels=st.integers(1, 6))
 def test_without_noise_it_is_the_cell_of_the_quantile(values, eighths, levels):
     some = middle(levels, eighths / 8)
-    estimate = some._estimate(cells_of(some, values), 0.0)
+    estimate = some.estimate(cells_of(some, values), 0.0)
     truth = min(max(naive_quantile(values, eighths / 8), 0.0), 1.0)
     left = min(math.floor(truth * 2**levels), 2**levels - 1) / 2**levels
     assert estimate == QuantileEstimate(left + 0.5 / 2**levels, left, left + 1 / 2**levels)
@@ -130,7 +130,7 @@ def test_the_interval_is_that_of_the_noise_at_each_edge(seed, tenths, levels):
     rng = np.random.default_rng(seed)
     some = quantile(tenths / 10, low=-1.0, high=3.0, mechanism=gaussian(1.0), levels=levels)
     cells = cells_of(some, rng.uniform(-1, 3, 50)) + 2.0 * rng.normal(size=2 ** (levels + 1) - 2)
-    estimate = some._estimate(cells, 2.0)
+    estimate = some.estimate(cells, 2.0)
 
     edges = 2**levels
     everyone = cells[0] + cells[1]
@@ -222,7 +222,7 @@ def test_an_interval_for_less_noise_than_there_is_would_be_noticed():
         np.asarray(some.mechanism.release(total, key=keys.reproducible(s)).value, np.float64) * 997 for s in range(200)
     ]
     for shrink, fewest, most in ((1, 0.95, 1.0), (0.1, 0.0, 0.9)):
-        intervals = [some._estimate(c, shrink * 3 * math.sqrt(8)) for c in cells]
+        intervals = [some.estimate(c, shrink * 3 * math.sqrt(8)) for c in cells]
         assert fewest <= np.mean([e.low <= truth <= e.high for e in intervals]) <= most
 
 

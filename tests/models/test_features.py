@@ -60,7 +60,7 @@ def test_mean_features_are_read_back_as_the_moments_of_the_encoding(kind, waves)
     expected = features.expected(features.encoding(examples))
     assert set(found) == set(expected)
     for name, part in found.items():
-        np.testing.assert_allclose(part, expected[name], atol=2e-6)
+        np.testing.assert_allclose(part, expected[name], atol=1e-4)
 
 
 @pytest.mark.parametrize("waves", [0, 6])
@@ -115,9 +115,9 @@ def test_rows_are_counted_alone_and_in_pairs():
     features = rows([Number("age", 0, 9, whole=True), Category("sex", 2)], bins=5)
     table = batch(age=np.array([0, 1, 4, 9, 42], np.int32), sex=np.array([0, 1, 1, 0, 0], np.int32))
     found = features.unpack(np.asarray(jnp.mean(features(table), axis=0)))
-    np.testing.assert_allclose(found["mean"] * math.sqrt(2), [0.4, 0, 0.2, 0, 0.4, 0.6, 0.4], atol=1e-6)
+    np.testing.assert_allclose(found["mean"] * math.sqrt(2), [0.4, 0, 0.2, 0, 0.4, 0.6, 0.4], atol=2e-4)
     both = found["second"][:5, 5:] * 2  # share of the rows with that bin and that category
-    np.testing.assert_allclose(both, [[0.2, 0.2], [0, 0], [0, 0.2], [0, 0], [0.4, 0]], atol=1e-6)
+    np.testing.assert_allclose(both, [[0.2, 0.2], [0, 0], [0, 0.2], [0, 0], [0.4, 0]], atol=2e-4)
     assert not np.any(found["second"][:5, :5])
 
 

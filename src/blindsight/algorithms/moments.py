@@ -36,7 +36,10 @@ from blindsight.models.generators import ImageGenerator, RowGenerator, generator
 from blindsight.participation import full
 from blindsight.selection import Arms, everything
 
-__all__ = ["Moments", "MomentsPart", "fit", "frequencies_for", "measure", "moments_part", "release"]
+__all__ = ["STEP", "Moments", "MomentsPart", "fit", "frequencies_for", "measure", "moments_part", "release"]
+
+STEP = 2.0**-12
+"""Clients send their moments in multiples of this; the noise is thousands of times wider."""
 
 _COUNT = 0.4  # the weight of an example's share beside its features, whose typical length is 1
 _TYPICAL_EXAMPLES = 16  # clients with fewer have longer vectors and are clipped a little
@@ -57,13 +60,19 @@ def moments_part(
     labels = jnp.zeros(phi.shape[0], jnp.int32) if label is None else batch[label].astype(jnp.int32)
     is_class = (labels[None] == jnp.arange(classes, dtype=jnp.int32)[:, None]).astype(jnp.float32)
     chosen = masks * batch.weight[None]  # (arms, examples)
-    share = chosen / jnp.maximum(jnp.sum(chosen, axis=1, keepdims=True), 1.0)
-    weight = share[:, None] * is_class[None]  # (arms, classes, examples)
-    vector = jnp.concatenate([_COUNT * jnp.sum(weight, axis=2, keepdims=True), weight @ phi], axis=2)
+    weight = chosen[:, None] * is_class[None]  # (arms, classes, examples)
+    examples = jnp.maximum(jnp.sum(chosen, axis=1), 1.0)[:, None, None]
+    vector = jnp.concatenate([_COUNT * jnp.sum(weight, axis=2, keepdims=True), weight @ phi], axis=2) / examples
     # so many classes in equal shares, and that many examples, make a vector of length 1: public, not read off data
     usual = math.sqrt((1 + _COUNT**2) * (1 / classes + (1 - 1 / classes) / _TYPICAL_EXAMPLES))
+    steps = jnp.round(vector * jnp.float32(1 / (usual * STEP)))
+    # in whole numbers, so that the length is the same in whatever order it is added up; a little too long
+    length = jnp.sqrt(jnp.sum(jnp.square(steps.astype(jnp.int32)), axis=(1, 2), keepdims=True).astype(jnp.float32))
+    most = (1 - 2.0**-10) / (STEP * math.sqrt(arms_per_client))
+    short = steps * jnp.minimum(1.0, most / jnp.maximum(length, 1.0)) * jnp.float32(STEP)
+    # what is that short comes out of both clips bit for bit; they are what the guarantee rests on
     clip = lambda arm: trees.clip(arm, 1 / math.sqrt(arms_per_client))  # noqa: E731
-    return trees.clip(jax.vmap(clip)(vector / usual), 1.0)
+    return trees.clip(jax.vmap(clip)(short), 1.0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -34,11 +34,14 @@ from blindsight.mechanisms.gaussian import joint
 from blindsight.mechanisms.release import marked
 from blindsight.participation import full
 
-__all__ = ["WordCounts", "count_words", "discover_words", "own_words", "release_words"]
+__all__ = ["WORD_CELLS", "WordCounts", "count_words", "discover_words", "own_words", "release_words"]
 
 END = 256  # follows the last byte of a word
 SYMBOLS = 257
 _CELLS = 2**17  # of one level of discovery at most: so many prefixes as have room for all their symbols
+WORD_CELLS = 17 * _CELLS
+"""How many numbers discovering words of the usual length releases at most, over all levels."""
+
 _MISTAKEN = 0.05  # the chance that anything is listed that nobody uses
 
 MakeBackend = Callable[[Population], Backend]
@@ -101,7 +104,8 @@ def count_words(
 def discover_words(
     words: Population,
     *,
-    epsilon: float,
+    epsilon: float | None = None,
+    mechanism: GaussianMechanism | None = None,
     delta: float,
     key: Key,
     ledger: Ledger,
@@ -114,14 +118,18 @@ def discover_words(
 ) -> WordCounts:
     """Words of at most `length` bytes that many clients use, found without any list of candidates.
 
-    In 95 % of all runs every word listed is some client's; what few clients use stays hidden in the noise.
+    In 95 % of all runs every word listed is some client's; what few clients use stays hidden in the noise. Say what it
+    may cost: an `epsilon`, or a `mechanism` whose one release all levels together are to cost.
 
     **Guarantee**: (epsilon, delta) for each client, over all levels; every level is in the ledger before its noise is
     drawn. Where all prefixes have died earlier, less than that was spent.
     """
     if not 1 <= length <= 64:
         raise InvalidInput(f"words have 1 to 64 bytes, got {length}")
-    asked = _Asked(words, epsilon, delta, key, ledger, population or words.name, run, most, length + 1, cells=_CELLS)
+    if (epsilon is None) == (mechanism is None):
+        raise InvalidInput("discovering words costs an epsilon, or what a mechanism costs: give one of the two")
+    paying = (key, ledger, population or words.name, run)
+    asked = _Asked(words, epsilon, delta, *paying, most, length + 1, cells=_CELLS, whole=mechanism)
     guarantee, event = asked.guarantee, asked.event  # of the most cells that there may be, at every level
     room = min(_CELLS // SYMBOLS, 1 + int(words.size * most / (2 * asked.noise_std)))  # no more can stand out
     symbols = _symbols(words.columns["word"], length)
@@ -184,7 +192,7 @@ class _Asked:
     """The releases of one question: each of the `levels` has the same noise, and all together cost (epsilon, delta)."""
 
     words: Population
-    epsilon: float
+    epsilon: float | None
     delta: float
     key: Key
     ledger: Ledger
@@ -194,18 +202,22 @@ class _Asked:
     levels: int
     cells: int
     listed: Sequence[str] = ()
+    whole: GaussianMechanism | None = None  # as much noise as one release of everything would have
 
     def __post_init__(self) -> None:
         if not self.most >= 1:
             raise InvalidInput(f"a client counts in full for at least one word, got most={self.most}")
         self.bound = math.sqrt(self.most)
-        asked = (self.listed, self.epsilon, self.delta, self.most, self.levels)
+        asked = (self.listed, self.epsilon, self.whole, self.delta, self.most, self.levels)
         self.key = self.key.bound_to(lambda: ["words", self.words.fingerprint, *asked])
 
     @functools.cached_property
     def mechanism(self) -> GaussianMechanism:
         """The noise of every level: all of them are one release with as much noise as alone would be needed."""
-        alone = solve_noise(lambda noise: self._whole(self._level(noise)), epsilon=self.epsilon, delta=self.delta)
+        if self.whole is not None:
+            return self._level(self.whole.noise_multiplier)
+        epsilon = self.epsilon or 0.0
+        alone = solve_noise(lambda noise: self._whole(self._level(noise)), epsilon=epsilon, delta=self.delta)
         return self._level(alone)
 
     def _level(self, alone: float) -> GaussianMechanism:

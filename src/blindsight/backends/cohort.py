@@ -112,6 +112,11 @@ class Examples:
         bits = jnp.where(places < self.count, jax.random.bits(key, places.shape, jnp.uint32) >> 1, jnp.uint32(1 << 31))
         return jnp.argsort(bits).astype(jnp.int32)
 
+    def whole(self) -> Batch:
+        """All examples of the client in one batch, in their own order."""
+        everything = max(self.capacity, 1)
+        return self.batch(self.order(everything, key=None), 0, everything)
+
     def batch(self, order: jax.Array, number: int | jax.Array, batch_size: int) -> Batch:
         """The batch of that `number` in `order`."""
         first = jnp.asarray(number, jnp.int32) * batch_size

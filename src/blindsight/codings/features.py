@@ -30,7 +30,10 @@ from blindsight.codings.encodings import Encoding, Marginals, Ngrams, Spectrum, 
 from blindsight.codings.wavelets import Wavelets
 from blindsight.errors import InvalidInput
 
-__all__ = ["Features", "images", "rows", "strokes", "text"]
+__all__ = ["STEP", "Features", "images", "rows", "strokes", "text"]
+
+STEP = 2.0**-14
+"""Features are multiples of this."""
 
 _WAVELENGTHS = (1.0, 2.0)  # of random waves, in typical distances between two examples
 
@@ -52,7 +55,8 @@ class Features(eqx.Module):
         """No example's features are longer."""
         first, second, third = self.weights
         radius = self.encoding.radius
-        return math.sqrt((first * radius) ** 2 + (second * radius**2) ** 2 + third**2) * (1 + 1e-5)
+        rounding = math.sqrt(self.dimension) * STEP / 2
+        return math.sqrt((first * radius) ** 2 + (second * radius**2) ** 2 + third**2) * (1 + 1e-5) + rounding
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -71,7 +75,8 @@ class Features(eqx.Module):
         if self.waves.shape[1]:
             phase = c @ self.waves
             parts.append(third / math.sqrt(self.waves.shape[1]) * jnp.concatenate([jnp.cos(phase), jnp.sin(phase)], 1))
-        return jnp.concatenate(parts, axis=1)
+        # in small steps, so that sums over hundreds of a client's examples are exact in any order
+        return jnp.round(jnp.concatenate(parts, axis=1) * jnp.float32(1 / STEP)) * jnp.float32(STEP)
 
     def expected(self, c: jax.Array) -> dict[str, jax.Array]:
         """What `unpack` would find in the mean features of many encodings (..., examples, size)."""

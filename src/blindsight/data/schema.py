@@ -23,6 +23,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from blindsight.data.population import TEXT, Population
 from blindsight.errors import InvalidInput
 
@@ -54,6 +56,14 @@ class Field:
             raise InvalidInput(f"an image has a shape such as 28x28, and nothing else has, got {list(self.shape)}")
 
     @property
+    def dtype(self) -> Any:
+        """The type of a column of such values."""
+        if self.kind == "image":
+            return np.dtype(np.uint8 if self.of_bytes else np.float32)
+        known: dict[str, Any] = {"number": np.float32, "truth": np.bool_, "text": TEXT}
+        return known.get(self.kind, np.int32)
+
+    @property
     def range(self) -> tuple[float, float] | None:
         """The public range of a number, where one is given."""
         return None if self.low is None or self.high is None else (self.low, self.high)
@@ -65,13 +75,20 @@ def _is_range(low: float | None, high: float | None) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """The fields of a table by name.
+    """The fields of a table by name, which of them a model reads (`inputs`), and which holds the class (`label`).
 
-    >>> Schema({"age": read_field("whole:0:120")}).to_dict()
-    {'fields': {'age': {'kind': 'whole', 'low': 0.0, 'high': 120.0}}}
+    >>> Schema({"age": read_field("whole:0:120")}, inputs=("age",)).to_dict()
+    {'fields': {'age': {'kind': 'whole', 'low': 0.0, 'high': 120.0}}, 'inputs': ['age'], 'label': 'label'}
     """
 
-    fields: Mapping[str, Field]
+    fields: Mapping[str, Field] = dataclasses.field(default_factory=dict[str, Field])
+    inputs: tuple[str, ...] = ()
+    label: str = "label"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", (self.inputs,) if isinstance(self.inputs, str) else tuple(self.inputs))
+        if len(set(self.inputs)) < len(self.inputs):
+            raise InvalidInput(f"name each input once, got {list(self.inputs)}")
 
     @classmethod
     def of(cls, public: Population) -> "Schema":
@@ -103,7 +120,10 @@ class Schema:
         fields = value.get("fields") if isinstance(value, dict) else None
         if not isinstance(fields, dict):
             raise InvalidInput('a schema is a JSON object such as {"fields": {"age": {"kind": "whole"}}}')
-        return cls({str(name): _field_from(str(name), item) for name, item in fields.items()})
+        inputs, label = value.get("inputs", ()), value.get("label", "label")
+        if not isinstance(inputs, list | tuple) or not isinstance(label, str):
+            raise InvalidInput('a schema has "inputs", a list of names, and "label", a name')
+        return cls({str(name): _field_from(str(name), item) for name, item in fields.items()}, tuple(inputs), label)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, without what is not said."""
@@ -116,7 +136,9 @@ class Schema:
                     if key == "kind" or item != getattr(usual, key)
                 }
                 for name, field in self.fields.items()
-            }
+            },
+            "inputs": list(self.inputs),
+            "label": self.label,
         }
 
     @property
@@ -132,7 +154,19 @@ class Schema:
             if not name or not equals:
                 raise InvalidInput(f"a field's kind is spelled age=whole or age=whole:0:120, got {one!r}")
             more[name] = read_field(spelled)
-        return Schema({**self.fields, **more})
+        return dataclasses.replace(self, fields={**self.fields, **more})
+
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        """The values of categories, by field."""
+        return {name: field.values for name, field in self.fields.items() if field.kind == "category"}
+
+    def population(self, examples: Mapping[str, np.ndarray] | None = None, *, client: str = "client") -> Population:
+        """One client with these examples, or with none, as a population: what is asked of many is asked of one."""
+        columns = examples or {name: np.zeros((0, *field.shape), field.dtype) for name, field in self.fields.items()}
+        size = len(next(iter(columns.values()), ()))
+        classes = {name: values for name, values in self.classes.items() if name in columns}
+        return Population(columns, sizes=[size], ids=np.array([client], dtype=TEXT), name=client, classes=classes)
 
 
 def read_field(words: str) -> Field:

@@ -24,18 +24,14 @@ from blindsight.accounting.planning import solve_noise
 from blindsight.backends import Backend, Batch, ClientUpdate, Examples
 from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.keys import Key
-from blindsight.mechanisms import GaussianMechanism, QuantileEstimate, gaussian, publish, quantile
+from blindsight.mechanisms import GaussianMechanism, gaussian
 from blindsight.mechanisms.gaussian import joint
 from blindsight.mechanisms.noise import Sampler
 from blindsight.mechanisms.release import marked, noise_on
 from blindsight.participation import full
 from blindsight.selection import ASSUMED, FORMINGS, Arms, Forming
 
-__all__ = ["CELLS", "LEVELS", "Measured", "Measurement", "Part", "Priced", "Thresholds", "measure"]
-__all__ += ["noise_for", "thresholds", "witness"]
-
-LEVELS = 8  # thresholds to within 1/256
-CELLS = 2 ** (LEVELS + 1) - 2  # the numbers that both are read off
+__all__ = ["Measured", "Measurement", "Part", "Priced", "client_update", "measure", "noise_for", "witness"]
 
 
 class Priced(Protocol):
@@ -171,7 +167,7 @@ def measure(
     epsilons = {name: certify(one, delta=delta).epsilon for name, one in expected.items()}
     cohort = backend.cohort(participation.draw(), n_expected=participation.n_expected, key=key.derive("clients"))
     grid = {name: mechanisms[name].grid(bound) for name, bound in bounds.items()}
-    totals = cohort.sum(_client_update(arms, tuple(parts)), jnp.zeros(()), l2_bound=bounds, grid=grid)
+    totals = cohort.sum(client_update(arms, tuple(parts)), jnp.zeros(()), l2_bound=bounds, grid=grid)
     for part in parts:
         if mechanisms[part.name].event(totals[part.name]) != expected[part.name]:
             found = trees.size(totals[part.name].value)
@@ -197,72 +193,17 @@ def measure(
 
 
 @functools.lru_cache(maxsize=32)
-def _client_update(arms: Arms, parts: tuple[Part, ...]) -> ClientUpdate:
+def client_update(arms: Arms, parts: tuple[Part, ...]) -> ClientUpdate:
     """The client's half: all its examples in one batch, its masks, and what each part makes of them."""
 
-    def client_update(broadcast: Any, examples: Examples, key: jax.Array) -> dict[str, jax.Array]:
+    def update(broadcast: Any, examples: Examples, key: jax.Array) -> dict[str, jax.Array]:
         del broadcast
-        everything = max(examples.capacity, 1)
-        batch = examples.batch(examples.order(everything, key=None), 0, everything)
+        batch = examples.whole()
         masks = arms.masks(batch)
         keys = jax.random.split(key, len(parts))
         return {part.name: part.client_part(batch, masks, k) for part, k in zip(parts, keys, strict=True)}
 
-    return client_update
-
-
-@dataclasses.dataclass(frozen=True)
-class Thresholds:
-    """Two accuracies that divide clients, found with privacy; intervals cover the true quantiles 95 % of the time."""
-
-    low: QuantileEstimate
-    high: QuantileEstimate
-    event: Event
-    guarantee: Guarantee
-
-
-def thresholds(
-    backend: Backend,
-    *,
-    clients: int,
-    epsilon: float,
-    delta: float,
-    population: Payers,
-    ledger: Ledger,
-    key: Key,
-    probabilities: tuple[float, float] = (0.25, 0.75),
-    sampler: Sampler = "exact",
-    run: str = "",
-) -> Thresholds:
-    """Two quantiles of clients' accuracies (the papers': 25th and 75th percentile) for `selection.by_accuracy`.
-
-    Both are read off one release of cumulative counts, which the ledger records first. Clients need `is_correct`; one
-    without examples adds nothing.
-    """
-    if not 0 < probabilities[0] <= probabilities[1] < 1:
-        raise InvalidInput(f"thresholds are two shares of the clients in order, got {probabilities}")
-    noise = solve_noise(lambda z: gaussian(z, sampler=sampler).event_for(CELLS), epsilon=epsilon, delta=delta)
-    mechanism, participation = gaussian(noise, sampler=sampler), full(clients)
-    low, high = (quantile(p, low=0.0, high=1.0, mechanism=mechanism, levels=LEVELS) for p in probabilities)
-    cohort = backend.cohort(participation.draw(), n_expected=participation.n_expected, key=key.derive("clients"))
-    total = cohort.sum(_accuracy_cells, jnp.zeros(()), l2_bound=low.l2_bound, grid=mechanism.grid(low.l2_bound))
-    noise_key = key.derive("thresholds")
-    about: dict[str, Any] = {"ledger": ledger, "population": population, "run": run, "note": "thresholds of accuracy"}
-    release = publish(low, total, key=noise_key, participation=participation, **about)
-    # the same noise on the same sum, read at another share: no second release
-    other = high.release(total, key=noise_key)
-    return Thresholds(release.value, other.value, release.event, certify(release.event, delta=delta))
-
-
-def _accuracy_cells(broadcast: Any, examples: Examples, key: jax.Array) -> jax.Array:
-    """The cell of the client's accuracy in histograms of 2, 4, ... cells, one after the other: see `quantile`."""
-    del broadcast, key
-    everything = max(examples.capacity, 1)
-    batch = examples.batch(examples.order(everything, key=None), 0, everything)
-    accuracy = batch.mean(batch["is_correct"].astype(jnp.float32))
-    finest = jnp.clip(jnp.floor(accuracy * 2**LEVELS), 0, 2**LEVELS - 1).astype(jnp.int32)
-    rows = [jax.nn.one_hot(finest >> (LEVELS - level), 2**level) for level in range(1, LEVELS + 1)]
-    return jnp.concatenate(rows) * (jnp.sum(batch.weight) > 0).astype(jnp.float32)
+    return update
 
 
 def _shares(parts: Sequence[Priced], shares: Mapping[str, float] | None) -> dict[str, float]:

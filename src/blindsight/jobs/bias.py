@@ -10,12 +10,13 @@ from blindsight.backends import use_cores
 from blindsight.data import faults
 from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import TEXT, Population
-from blindsight.data.schema import Field
+from blindsight.data.schema import Field, Schema
 from blindsight.data.text import Case
 from blindsight.errors import InvalidInput
-from blindsight.inspection.bias.preparing import learning_half
-from blindsight.inspection.bias.task import bias
+from blindsight.inspect import Language, Session, bias
+from blindsight.inspection.bias.comparison import learning_half
 from blindsight.inspection.report import Report
+from blindsight.inspection.unknowns.models import WordTraining
 from blindsight.jobs.inspect import part_of, public_model, read_model, read_range, read_reference
 from blindsight.jobs.language import PUBLIC
 from blindsight.jobs.tables import content_of_clients, header, read_clients, schema_of
@@ -73,12 +74,19 @@ def run_bias(
         people,
         reference=public,
         model=judge,
-        inputs=fields[0] if len(fields) == 1 else fields,
-        label=label,
-        ranges=known,
-        case=cast(Case, case),
-        out=folder,
-        progress=progress,
+        schema=Schema({name: Field("number", *ends) for name, ends in known.items()}, tuple(fields), label),
+        language=Language(
+            case=cast(Case, case),
+            vocabulary_size=settings.pop("vocabulary_size", 10_000),
+            discover=settings.pop("discover", False),
+            training=WordTraining() if settings.pop("train", False) else None,
+        ),
+        session=Session(
+            out=folder, progress=progress, ledger=settings.pop("ledger", None), population=settings.pop("population")
+        ),
+        by=settings.pop("by", None) or "",
+        values=settings.pop("values", None) or (),
+        classes=settings.pop("classes", None) or (),
         **settings,
     )
     return report, folder

@@ -16,11 +16,10 @@ from blindsight.data import faults
 from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import TEXT, Population
 from blindsight.data.reading import as_classes
-from blindsight.data.schema import Field
+from blindsight.data.schema import Field, Schema
 from blindsight.data.sources import check_public, same_clients, source
 from blindsight.errors import InvalidInput
-from blindsight.inspection.contrast import tasks
-from blindsight.inspection.labelling.task import labelling
+from blindsight.inspect import Session, Training, labelling, mistakes, sanity, slices
 from blindsight.inspection.report import Report
 from blindsight.jobs.classes import numbered
 from blindsight.jobs.language import PUBLIC
@@ -76,7 +75,6 @@ def run_inspection(
     if reference is not None and public is not None:
         people, public = _in_public_classes(people, public, label)
     read = list(inputs or [_input_of(people, label)])
-    one = read[0] if len(read) == 1 else read
     judge = None if model is None else read_model(model, people.classes.get(label, ()), data)
     if judge is None and public is not None and label in public.fields:
         progress("training a model on the public reference", 0, 1)
@@ -85,18 +83,29 @@ def run_inspection(
     if task == "mistakes" or (task == "slices" and has_both and settings.get("by") in (None, "accuracy")):
         _check_judged(people, judge, label, task)
     folder = Path(out) if out is not None else Path("runs") / f"{task}-{runs.file_name(people.name)}"
-    settings["population"] = Known(settings.get("population") or people.name, content)
-    ask = {"sanity": tasks.sanity, "mistakes": tasks.mistakes, "slices": tasks.slices, "labelling": labelling}[task]
+    session = Session(
+        out=folder,
+        progress=progress,
+        ledger=settings.pop("ledger", None),
+        population=Known(settings.pop("population", None) or people.name, content),
+    )
+    ask: Any = {"sanity": sanity, "mistakes": mistakes, "slices": slices, "labelling": labelling}[task]
+    low, high = settings.pop("low", None), settings.pop("high", None)
+    if (low is None) != (high is None):
+        raise InvalidInput("give both thresholds of accuracy, low and high, or neither: they are then found privately")
+    if task == "slices":
+        settings["thresholds"] = None if low is None else (low, high)
+    if settings.pop("train", False):
+        settings["training"] = Training()
+    given = {name: value for name, value in settings.items() if value is not None}
+    fields = {name: Field("number", *ends) for name, ends in known.items()}
     report = ask(
         people,
         model=judge,
         reference=public,
-        inputs=one,
-        label=label,
-        ranges=known,
-        out=folder,
-        progress=progress,
-        **settings,
+        schema=Schema(fields, tuple(read), label),
+        session=session,
+        **given,
     )
     return report, folder
 

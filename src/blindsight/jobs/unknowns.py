@@ -17,8 +17,8 @@ from blindsight.data.schema import Field
 from blindsight.data.sources import check_public, source
 from blindsight.data.text import Case, Vocabulary
 from blindsight.errors import InvalidInput
+from blindsight.inspect import Session, WordTraining, unknowns
 from blindsight.inspection.report import Report
-from blindsight.inspection.unknowns.task import unknowns
 from blindsight.jobs.language import PUBLIC
 from blindsight.jobs.tables import content_of_clients, header, read_clients, schema_of
 
@@ -70,8 +70,11 @@ def run_unknowns(
     folder = Path(out) if out is not None else Path("runs") / f"unknowns-{runs.file_name(sides[1].name)}"
     one = population or (None if before is not None else people.name)  # two collections pay under two names
     one = one and Known(one, content_of_clients(data, client, people))
-    about: dict[str, Any] = {"vocabulary": known, "field": field, "case": case, "population": one}
-    return unknowns(*sides, **about, out=folder, progress=progress, **settings), folder
+    about: dict[str, Any] = {"vocabulary": known, "field": field, "case": case}
+    session = Session(out=folder, progress=progress, population=one, ledger=settings.pop("ledger", None))
+    training = WordTraining() if settings.pop("train", False) else None
+    suspects = settings.pop("suspects", None) or ()
+    return unknowns(*sides, **about, suspects=suspects, training=training, session=session, **settings), folder
 
 
 def _named(data: str, client: str | None, inputs: Sequence[str] | None) -> Sequence[str] | None:

@@ -81,10 +81,12 @@ class Quantile:
         noised = self.mechanism.release(total, key=key)
         noise_std = noised.noise_std * total.n_expected
         cells = np.asarray(noised.value, np.float64) * total.n_expected
-        return Release(self._estimate(cells, noise_std), noised.event, noise_std)
+        return Release(self.estimate(cells, noise_std), noised.event, noise_std)
 
-    def _estimate(self, cells: np.ndarray, noise_std: float) -> QuantileEstimate:
-        """The quantile is left of an edge if and only if, without noise, the edge's excess is not negative.
+    def estimate(self, cells: np.ndarray, noise_std: float) -> QuantileEstimate:
+        """The quantile that noisy counts of all cells say, `noise_std` being the deviation of each.
+
+        The quantile is left of an edge if and only if, without noise, the edge's excess is not negative.
 
         So an end of the interval misses it only if the noise at one edge, next to it, is beyond 1.96 deviations,
         however many other edges cross zero by chance. The estimate is the cell with as many edges to its left as have

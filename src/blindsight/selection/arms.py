@@ -73,6 +73,15 @@ class Arms(Mapping[str, Criterion]):
         """The same for machines: every criterion with all digits of its thresholds."""
         return "; ".join(f"{name}: {criterion!r}" for name, criterion in self.criteria)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"arms": [{"name": name, "criterion": criterion.to_dict()} for name, criterion in self.criteria]}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "Arms":
+        """The arms that `to_dict` was called on."""
+        return cls([(one["name"], Criterion.from_dict(one["criterion"])) for one in value["arms"]])
+
     @property
     def fields(self) -> tuple[str, ...]:
         """What the criteria read."""

@@ -2,7 +2,8 @@
 
 import abc
 import dataclasses
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -57,6 +58,25 @@ class Criterion(abc.ABC):
         for field in self.fields:
             _check_field(population, field, self.words)
         return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; of a criterion that is somebody's own code there is only its description."""
+        kinds = {kind: name for name, kind in _KINDS.items()}
+        if type(self) not in kinds:
+            return {"kind": "custom", "description": repr(self)}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        plain = {name: item.to_dict() if isinstance(item, Criterion) else item for name, item in values.items()}
+        return {"kind": kinds[type(self)], **plain}
+
+    @staticmethod
+    def from_dict(value: Mapping[str, Any]) -> "Criterion":
+        """The criterion that `to_dict` was called on."""
+        kind = _KINDS.get(str(value.get("kind")))
+        if kind is None:
+            raise InvalidInput(f"criteria are {', '.join(_KINDS)}, got {value.get('kind')!r}: code cannot be sent")
+        given = {name: item for name, item in value.items() if name != "kind"}
+        nested = {name: Criterion.from_dict(item) if isinstance(item, dict) else item for name, item in given.items()}
+        return kind(**nested)
 
     def __and__(self, other: "Criterion") -> "Criterion":
         return _Both(self, other)
@@ -215,6 +235,16 @@ class _Not(Criterion):
 
     def meets(self, batch: Of) -> jax.Array:
         return ~self.criterion.meets(batch)
+
+
+_KINDS: dict[str, type[Criterion]] = {
+    "everything": Everything,
+    "classified": _Classified,
+    "accuracy": Accuracy,
+    "where": _Where,
+    "both": _Both,
+    "not": _Not,
+}
 
 
 def everything() -> Criterion:

@@ -160,8 +160,7 @@ def public_moments(part: MomentsPart, public: Population, released: Moments, key
 
     def client_update(broadcast: Any, examples: Any, key: jax.Array) -> jax.Array:
         del broadcast
-        size = max(examples.capacity, 1)
-        batch = examples.batch(examples.order(size, key=None), 0, size)
+        batch = examples.whole()
         return part.client_part(batch, batch.weight[None], key)
 
     everyone = full(public.size)

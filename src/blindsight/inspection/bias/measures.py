@@ -96,7 +96,7 @@ class Shares:
         del key
         weight = jnp.sum(masks[jnp.asarray(self.arms)], axis=0)
         count = jnp.sum(weight)
-        shares = jnp.concatenate([_shares(batch, one, weight / jnp.maximum(count, 1.0)) for one in self.divisions])
+        shares = jnp.concatenate([_counts(batch, one, weight) for one in self.divisions]) / jnp.maximum(count, 1.0)
         vector = jnp.concatenate([shares, _HALF * shares**2, jnp.full(1, _HALF, jnp.float32)])
         return jnp.where(count > 0, vector, jnp.zeros_like(vector))
 
@@ -115,7 +115,7 @@ class Shares:
         return [ReadShares(mean, wide, counted, noise) for mean, wide in parts]
 
 
-def _shares(batch: Batch, division: Division, weight: jax.Array) -> jax.Array:
+def _counts(batch: Batch, division: Division, weight: jax.Array) -> jax.Array:
     names = jnp.arange(len(division.names), dtype=jnp.int32)
     return weight @ (batch[division.field].astype(jnp.int32)[:, None] == names[None]).astype(jnp.float32)
 

@@ -1,157 +1,140 @@
-"""`bias` (T6): what has the population that a model serves which its public training data lack?
+"""`bias` (T6): what does the population that a model serves have that its public training data lack?
 
-One round over all clients measures shares by class and slice, habits, and of pictures the moments of one half of the
-clients (`bias_measures`). What a discriminator learns from these (`bias_images`) a second round confirms on the other
-half. Of texts, a model of public text says which sentences are unlikely (`bias_text`). Everything is compared with
-public data whose own draw counts too (`bias_findings`). All rounds together are (epsilon, delta)-DP for each client.
+One round over all clients measures shares by class and slice, styles, and of images the moments of one half of the
+clients (`measures`). What a discriminator learns from these (`images`) a second round confirms on the other half. Of
+texts, a model of public text says which sentences are unlikely (`text`). Everything is compared with public data whose
+own draw counts too (`findings`). All rounds together are (epsilon, delta)-DP for each client.
 """
 
-import dataclasses
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+import functools
+from collections.abc import Sequence
 
 import numpy as np
 
-from blindsight import checkpoints, keys, runs
-from blindsight.accounting.ledger import Ledger, known_as
-from blindsight.accounting.so_far import spent_so_far
-from blindsight.backends import Backend, Simulation
-from blindsight.data.population import Population
-from blindsight.data.text import Case
+from blindsight.algorithms.vocabulary import own_words
 from blindsight.errors import InvalidInput
-from blindsight.inspection.bias import findings as bias_findings
+from blindsight.inspection.answering import Round
+from blindsight.inspection.bias import findings, rounds
+from blindsight.inspection.bias import text as unlikely_text
+from blindsight.inspection.bias.comparison import Comparison, compare_with
 from blindsight.inspection.bias.images import KINDS, Discriminator
-from blindsight.inspection.bias.preparing import Prepared, prepare
-from blindsight.inspection.bias.rounds import Rounds, kinds_of
-from blindsight.inspection.bias.section import Bias, Compared, Kind
-from blindsight.inspection.model_cost import cost_of, with_model
+from blindsight.inspection.bias.question import Bias
+from blindsight.inspection.bias.section import Bias as Section
+from blindsight.inspection.bias.section import Compared, Kind, Word
+from blindsight.inspection.bias.text import Filter
+from blindsight.inspection.question import check_reference
 from blindsight.inspection.report import Report
-from blindsight.inspection.unknowns.models import WordTraining
+from blindsight.inspection.session import Inquiry
 from blindsight.keys import Key
-from blindsight.models.primary import Primary, primary
 from blindsight.samples.views import ArmView
+from blindsight.selection import FORMINGS
 
-__all__ = ["bias"]
+__all__ = ["find_bias"]
 
 NOTES = (
     "Tests are on released sums, whose noise is known, never on samples. They count the draw of the private clients "
     "and that of the public ones, and are corrected together (Holm).",
-    "A habit is a mean over ten of a client's examples; who has fewer has none.",
+    "A style is a mean over ten of a client's examples; clients with fewer have none.",
 )
 LEARNT = (
     "What a model says is compared with the half of the public clients that it was not trained on. A model of your own "
     "must not have been trained on the reference, or it will be surer of it than of anything else."
 )
 CONFIRMED = (
-    "Samples are synthetic, from a generator that knows half of the clients by what was released. Kinds are fixed "
-    "before the other half of the clients says how many of its own pictures are of each: shares are of these.",
+    "Samples are synthetic, from a generator that knows half of the clients by what was released. Groups are fixed "
+    "before the other half of the clients reports which share of its own images falls into each: shares are of these.",
 )
 
 
-def bias(
-    clients: Population,
-    *,
-    reference: Population | None,
-    epsilon: float,
-    delta: float,
-    model: Any = None,
-    inputs: str | Sequence[str] = "image",
-    label: str = "label",
-    by: str | None = None,
-    values: Sequence[str] | None = None,
-    classes: Sequence[str] | None = None,
-    ranges: Mapping[str, tuple[float, float]] | None = None,
-    case: Case = "lower",
-    vocabulary_size: int = 10_000,
-    discover: bool = False,
-    train: bool | WordTraining = False,
-    steps: int = 200,
-    population: str | None = None,
-    backend: Callable[[Population], Backend] = Simulation,
-    ledger: Ledger | None = None,
-    key: Key | None = None,
-    out: str | Path | None = None,
-    progress: Callable[[str, int, int], None] = lambda doing, done, total: None,
-) -> Report:
-    """What have `clients` that the public `reference` lacks: classes, slices, habits, kinds of pictures, sentences?
-
-    `inputs` are pictures, one text, or numbers and categories. Where clients have labels their `classes` are compared,
-    those of the reference if left out (one that it does not list has to be named); else what `model` predicts, and of
-    how much it is unsure. `by` names a public field to divide by, with its `values` if it is a text. Of texts,
-    `discover` finds words of unlikely sentences and `train` a second model that says some, each for its part of the
-    epsilon. `steps` refine generators of pictures.
-
-    **Guarantee**: everything in the report, and in the run directory `out` less what is marked `simulation_only`, is
-    (epsilon, delta)-DP for each client; the reference is read as it is, for it is public.
-    """
-    if reference is None:
-        raise InvalidInput("bias is a comparison with public data: name those that the model was trained on, reference")
-    training = WordTraining() if train is True else train or None
-    settings: dict[str, Any] = {"task": "bias", "population": population or clients.name, "clients": clients.size}
-    settings |= {"reference": reference.name, "reference_data": reference.fingerprint, "epsilon": epsilon}
-    settings |= {"delta": delta, "inputs": inputs, "label": label, "by": by, "values": list(values or ())}
-    settings |= {"classes": list(classes or ()), "case": case, "vocabulary_size": vocabulary_size, "steps": steps}
-    settings |= {"discover": discover, "train": dataclasses.asdict(training) if training else None}
-    judge = model if model is None or isinstance(model, Primary) else primary(model)
-    settings |= {"model": judge and judge.name, "ranges": {field: list(ends) for field, ends in (ranges or {}).items()}}
-    settings |= {"simulation_only": {"data": clients.fingerprint}}
-    cost_of(judge, population or clients.name)  # refused now, before a run begins
-    run = runs.create("bias", settings) if out is None else runs.begin(out, "bias", settings)
-    has_released = lambda: checkpoints.newest(run.path / "round-1") is not None  # noqa: E731
-    with run.alone(), run.taken_back_if_refused(has_released):
-        ledger, name = ledger or Ledger(), known_as(clients, population)
-        ledger.check_names(name)
-        seed = hashlib.blake2b(run.read("run.json")["id"].encode(), digest_size=32).digest()  # public, and no data
-        progress("looking at every client's examples", 0, 4)
-        asked: dict[str, Any] = {"inputs": inputs, "label": label, "by": by, "values": values, "classes": classes}
-        asked |= {"ranges": ranges or {}, "model": judge, "case": case, "vocabulary_size": vocabulary_size}
-        prepared = prepare(clients, reference, seed=seed, **asked)
-        if prepared.likely is None and (discover or training):
-            raise InvalidInput("words are discovered and models of words trained on text: name one as the input")
-        left = epsilon * (1 - training.share) if training else epsilon
-        both = (prepared.clients, prepared.reference)
-        root = (key or keys.root()).bound_to(lambda: [settings, *(one.fingerprint for one in both)])
-        public = Key(seed, is_reproducible=True)
-        question = Rounds(run, prepared, left, delta, discover, steps, public, backend, root)
-        question.pays(ledger, name, progress)
-        tested = question.first_round()
-        learnt = question.second_round(tested) if prepared.image else None
-        words = question.discover() if discover else None
-        said = question.train(training, epsilon, words) if training else None
-        findings, compared = bias_findings.conclude(tested)
-        report = Report(
-            title="What do the training data lack?",
-            task="bias",
-            question=f"What has {name} that {reference.name}, which is public, has not?",
-            arms=_views(learnt),
-            findings=tuple(findings),
-            diagnoses=(),
-            guarantee=with_model(question.promise(training), judge, name),
-            releases=tuple(question.releases),
-            population={"name": name, "clients": clients.size, "classes": list(prepared.classes)},
-            notes=_notes(prepared, learnt),
-            ledger=spent_so_far(question.ledger, name, delta),
-            bias=Bias(
-                reference.name, reference.size, tuple(compared), _kinds(learnt, compared, prepared.classes), words, said
-            ),
-        )
-        run.write("guarantee.json", report.guarantee.to_dict())
-        report.save(run.path / "report.html")
-        report.save_json(run.path / "report.json")
-        if any(arm.samples is not None for arm in report.arms):
-            report.save_samples(run.path / "samples")
-        return report
+def find_bias(question: Bias, inquiry: Inquiry) -> Report:
+    """Ask both rounds, discover and train if asked to, and read what was released."""
+    check_reference(inquiry.clients, inquiry.public.reference)
+    inquiry.progress("looking at every client's examples", 0, 4)
+    compared = compare_with(question, inquiry.public)
+    first = rounds.first_round(compared)
+    inquiry.progress("measuring everyone in one round", 1, 4)
+    measured = inquiry.measure(first)
+    tested = rounds.read_first(compared, first, measured)
+    learnt = None
+    if compared.image:
+        inquiry.progress("learning what serving has more of", 2, 4)
+        key = Key(inquiry.public.seed, is_reproducible=True)  # of what is computed from releases and public data
+        doing = functools.partial(inquiry.progress, "fitting generators")
+        learnt = rounds.learn(compared, first, measured, key, doing)
+        second = rounds.second_round(compared, learnt)
+        inquiry.progress("confirming it on the other half", 3, 4)
+        tested += rounds.read_second(compared, learnt, second, inquiry.measure(second))
+    words = _discovered(compared, inquiry, first) if question.language.discover else None
+    phrases = _generated(compared, inquiry, first, words) if question.language.training else None
+    concluded, lines = findings.conclude(tested)
+    report = Report(
+        title=question.title,
+        task=question.task,
+        question=question.sentence(inquiry.name),
+        arms=_views(learnt),
+        findings=tuple(concluded),
+        diagnoses=(),
+        guarantee=inquiry.promise(_participation(question)),
+        releases=tuple(inquiry.releases),
+        population={"name": inquiry.name, "clients": question.clients, "classes": list(compared.classes)},
+        notes=_notes(compared, learnt),
+        ledger=inquiry.so_far(),
+        bias=Section(
+            compared.reference.name,
+            compared.reference.size,
+            tuple(lines),
+            _kinds(learnt, lines, compared.classes),
+            words,
+            phrases,
+        ),
+    )
+    if any(arm.samples is not None for arm in report.arms):
+        report.save_samples(inquiry.run.path / "samples")
+    return report
 
 
-def _kinds(found: Discriminator | None, compared: Sequence[Compared], classes: tuple[str, ...]) -> tuple[Kind, ...]:
-    """The kinds as they are shown, those with the largest difference first."""
-    if found is None:
+def _participation(question: Bias) -> str:
+    words = f"full: all {question.clients:,}, {FORMINGS['zero_fill']}"
+    training = question.language.training
+    return words if training is None else f"{words}; training: poisson, {training.cohort:,.0f} expected in a round"
+
+
+def _filter(compared: Comparison) -> Filter:
+    if compared.likely is None:
+        raise InvalidInput("words are discovered and language models trained on text: name one text as the input")
+    return compared.likely
+
+
+def _discovered(compared: Comparison, inquiry: Inquiry, first: Round) -> tuple[Word, ...]:
+    """Words of unlikely sentences that many clients use and public ones do not."""
+    inquiry.progress("discovering words", 2, 4)
+    case, unlikely = _filter(compared).case, unlikely_text.unlikely
+    common, shares = unlikely_text.expected_words(unlikely(compared.confirming), case)
+    own = own_words(unlikely(inquiry.observed(first)), case=case, known=common)
+    noise = rounds.mechanisms(compared, first.parts)["words"]
+    listed = inquiry.discover("words", own, noise, payers=inquiry.payers)
+    return tuple(Word(word, count, inquiry.clients.size * shares.get(word, 0.0)) for word, count in listed)
+
+
+def _generated(compared: Comparison, inquiry: Inquiry, first: Round, words: tuple[Word, ...] | None) -> tuple[str, ...]:
+    """What a second model says that was trained on unlikely sentences; it knows discovered words."""
+    training = compared.question.language.training
+    if training is None:
+        raise AssertionError("a model is trained where training is asked for")
+    sentences = unlikely_text.unlikely(inquiry.observed(first))
+    discovered = tuple(one.word for one in words or ())
+    model = unlikely_text.SecondModel(_filter(compared), compared.learning, discovered, training)
+    (trained,) = inquiry.train([model.lesson(sentences, inquiry.payers)], "training the second model")
+    return model.phrases(trained)
+
+
+def _kinds(learnt: Discriminator | None, lines: Sequence[Compared], classes: tuple[str, ...]) -> tuple[Kind, ...]:
+    """The groups of images as they are shown, those with the largest difference first."""
+    if learnt is None:
         return ()
-    lines = {one.name: one for one in compared if one.about == "kind"}
-    names = kinds_of([found.describe(kind, classes) for kind in range(KINDS)]).names[:-1]
-    kinds = [Kind(lines[name], found.ratio(kind), found.shown(kind)) for kind, name in enumerate(names)]
+    by_name = {one.name: one for one in lines if one.about == "kind"}
+    names = rounds.kinds_of([learnt.describe(kind, classes) for kind in range(KINDS)]).names[:-1]
+    kinds = [Kind(by_name[name], learnt.ratio(kind), learnt.shown(kind)) for kind, name in enumerate(names)]
     return tuple(
         sorted(
             (kind for kind in kinds if len(kind.samples)),
@@ -160,23 +143,23 @@ def _kinds(found: Discriminator | None, compared: Sequence[Compared], classes: t
     )
 
 
-def _views(found: Discriminator | None) -> tuple[ArmView, ...]:
-    """Samples of both sides, equally many; without pictures the two are only named."""
-    if found is None:
+def _views(learnt: Discriminator | None) -> tuple[ArmView, ...]:
+    """Samples of both sides, equally many; without images the two are only named."""
+    if learnt is None:
         return (ArmView("training"), ArmView("serving"))
-    more = np.concatenate([found.shown(kind) for kind in range(KINDS)])
-    usual = np.flatnonzero(found.kind == KINDS)
-    usual = usual[np.argsort(np.abs(found.log_ratios[usual]), kind="stable")]
+    more = np.concatenate([learnt.shown(kind) for kind in range(KINDS)])
+    usual = np.flatnonzero(learnt.kind == KINDS)
+    usual = usual[np.argsort(np.abs(learnt.log_ratios[usual]), kind="stable")]
     count = min(len(more), len(usual))
     if not count:
         return (ArmView("training"), ArmView("serving"))
     return (
-        ArmView("as in training", samples=found.samples[usual[:count]]),
+        ArmView("as in training", samples=learnt.samples[usual[:count]]),
         ArmView("more in serving", samples=more[:count]),
     )
 
 
-def _notes(asked: Prepared, found: Discriminator | None) -> tuple[str, ...]:
-    is_learnt = any(one.is_learnt for one in asked.divisions)
-    habits = () if asked.limits else ("Too few public clients have ten examples for habits to be compared.",)
-    return (*NOTES, *habits, *((LEARNT,) if is_learnt else ()), *(CONFIRMED if found is not None else ()))
+def _notes(compared: Comparison, learnt: Discriminator | None) -> tuple[str, ...]:
+    is_learnt = any(one.is_learnt for one in compared.divisions)
+    styles = () if compared.limits else ("Too few public clients have ten examples for styles to be compared.",)
+    return (*NOTES, *styles, *((LEARNT,) if is_learnt else ()), *(CONFIRMED if learnt is not None else ()))

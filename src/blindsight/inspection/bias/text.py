@@ -8,7 +8,7 @@ for is what differs.
 
 import collections
 import dataclasses
-from collections.abc import Callable
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -17,28 +17,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from blindsight import runs, trees
-from blindsight.accounting.events import Composed, Event
-from blindsight.accounting.ledger import Ledger
-from blindsight.accounting.planning import solve_noise
-from blindsight.algorithms.dp_fedavg import dp_fedavg
-from blindsight.backends import Backend, Batch
+from blindsight import trees
+from blindsight.accounting.ledger import Payers
+from blindsight.backends import Batch
 from blindsight.data import text
 from blindsight.data.population import Population
 from blindsight.data.text import Case, Vocabulary
-from blindsight.errors import BudgetExceeded
 from blindsight.inspection.bias.measures import same_clients
+from blindsight.inspection.lessons import Lesson
 from blindsight.inspection.unknowns.models import WordTraining
-from blindsight.keys import Key
-from blindsight.mechanisms import gaussian
-from blindsight.mechanisms.release import marked
 from blindsight.models import generation
 from blindsight.models.cifg_lstm import LanguageModel, next_token_loss
 from blindsight.models.ngram import NGram, fit_ngram
-from blindsight.runs import Run
-from blindsight.training import train
 
-__all__ = ["LIKELY", "SURPRISE", "Filter", "expected_words", "learn", "phrases", "train_words", "unlikely"]
+__all__ = ["LIKELY", "SURPRISE", "Filter", "SecondModel", "expected_words", "learn", "unlikely"]
 
 LIKELY, SURPRISE = "likely", "surprise"
 UNLIKELY = 0.1
@@ -112,65 +104,53 @@ def expected_words(public: Population, case: Case) -> tuple[Vocabulary | None, d
     return (Vocabulary(common) if common else None), shares
 
 
-def train_words(
-    sentences: Population,
-    public: Population,
-    vocabulary: Vocabulary,
-    training: WordTraining,
-    *,
-    epsilon: float,
-    delta: float,
-    spent: list[Event],
-    case: Case,
-    run: Run,
-    backend: Callable[[Population], Backend],
-    key: Key,
-    ledger: Ledger,
-    population: str,
-) -> tuple[LanguageModel, LanguageModel, Event]:
-    """The second model, trained on clients' unlikely `sentences`, the public one that it began as, and the cost.
+@dataclasses.dataclass(frozen=True, eq=False)
+class SecondModel:
+    """A language model for sentences that the first one finds unlikely; it knows `discovered` words too."""
 
-    **Guarantee**: `spent` and what is returned together are (epsilon, delta)-DP for each client. Rounds are in the
-    ledger before they begin, and a run that was stopped goes on.
-    """
-    clients = text.word_tokens(sentences, vocabulary, length=training.length, case=case)
-    clients = clients.replace({"tokens": clients.columns["tokens"]})
-    known = text.word_tokens(public, vocabulary, length=training.length, case=case).columns["tokens"]
-    start = _pretrained(training.model("words", vocabulary), known)
-    privacy = training.privacy("words", clients.size)
-    weights = trees.size(eqx.filter(start, eqx.is_inexact_array))
+    first: Filter
+    public: Population
+    discovered: tuple[str, ...]
+    training: WordTraining
 
-    def cost(noise: float) -> Event:
-        return privacy.sampling.event(marked(gaussian(noise).event_for(weights), key), training.rounds)
+    @functools.cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The public vocabulary, and after it the discovered words."""
+        known = self.first.vocabulary
+        return Vocabulary((*known.words, *(word for word in self.discovered if word not in known)))
 
-    noise = solve_noise(lambda z: Composed((*spent, cost(z))), epsilon=epsilon, delta=delta)
-    privacy = dataclasses.replace(privacy, noise_multiplier=noise)
-    algorithm = dp_fedavg(
-        start,
-        next_token_loss(),
-        privacy,
-        client_optimizer=optax.sgd(training.client_rate),
-        server_optimizer=optax.sgd(training.server_rate, momentum=training.momentum, nesterov=True),
-        batch_size=training.batch_size,
-    )
-    trained = train(
-        algorithm,
-        backend(clients),
-        privacy,
-        population=population,
-        delta=delta,
-        key=key,
-        run=runs.begin(run.path / "model", "model", dataclasses.asdict(training)),
-        ledger=ledger,
-        before=tuple(spent),  # the words that it knows were released too
-        checkpoint_every=max(1, training.rounds // 5),
-    )
-    if trained.rounds < training.rounds:
-        raise BudgetExceeded(
-            f"the budget of {population!r} ended after {trained.rounds} of {training.rounds} rounds of training: raise "
-            f"it with blindsight ledger budget set, and run again to go on"
+    @functools.cached_property
+    def start(self) -> LanguageModel:
+        """What training begins with: a model of public text."""
+        tokens = self._tokens(self.public).columns["tokens"]
+        return _pretrained(self.training.model("words", self.vocabulary), tokens)
+
+    def _tokens(self, sentences: Population) -> Population:
+        return text.word_tokens(sentences, self.vocabulary, length=self.training.length, case=self.first.case)
+
+    def lesson(self, sentences: Population, payers: Payers) -> Lesson:
+        """Training on clients' unlikely sentences."""
+        found = self._tokens(sentences)
+        clients = found.replace({"tokens": found.columns["tokens"]})
+        return Lesson(
+            name="model of unlikely sentences",
+            folder="model",
+            clients=clients,
+            privacy=self.training.privacy("words", clients.size),
+            algorithm=functools.partial(self.training.algorithm, self.start),
+            weights=trees.size(eqx.filter(self.start, eqx.is_inexact_array)),
+            settings=dataclasses.asdict(self.training),
+            payers=payers,
         )
-    return trained.model, start, cost(noise)
+
+    def phrases(self, model: LanguageModel) -> tuple[str, ...]:
+        """Sentences that the trained model generates, first those that it finds likelier than the public one does."""
+        rows = generation.sample(model, 10 * _PHRASES, key=jax.random.key(0), length=self.training.length)
+        own, other = (np.asarray(generation.log_probability(one, rows), np.float64) for one in (model, self.start))
+        rows = np.asarray(rows)
+        order = np.argsort((other - own) / (rows[:, 1:] != text.PAD).sum(axis=1), kind="stable")
+        said = dict.fromkeys(" ".join(self.vocabulary.decode(rows[j])[:_PHRASE]) for j in order)
+        return tuple(one for one in said if one)[:_PHRASES]
 
 
 def _pretrained(model: LanguageModel, tokens: np.ndarray) -> LanguageModel:
@@ -193,15 +173,3 @@ def _pretrained(model: LanguageModel, tokens: np.ndarray) -> LanguageModel:
         for _ in range(_PRETRAINING):
             params, state = step(params, state, jnp.asarray(tokens[random.integers(0, len(tokens), 64)]))
     return eqx.combine(params, static)
-
-
-def phrases(
-    model: LanguageModel, public: LanguageModel, vocabulary: Vocabulary, training: WordTraining
-) -> tuple[str, ...]:
-    """Sentences as the second model says them, first those that it finds likelier than the public one does."""
-    rows = generation.sample(model, 10 * _PHRASES, key=jax.random.key(0), length=training.length)
-    own, other = (np.asarray(generation.log_probability(one, rows), np.float64) for one in (model, public))
-    rows = np.asarray(rows)
-    order = np.argsort((other - own) / (rows[:, 1:] != text.PAD).sum(axis=1), kind="stable")
-    said = dict.fromkeys(" ".join(vocabulary.decode(rows[j])[:_PHRASE]) for j in order)
-    return tuple(one for one in said if one)[:_PHRASES]

@@ -24,7 +24,7 @@ from blindsight.errors import InvalidInput
 from blindsight.inspection.contrast.findings import DECADES, MAGNITUDE
 from blindsight.inspection.measuring import Measured
 
-__all__ = ["FIELD", "ArmCues", "Cues", "cues_part", "observe"]
+__all__ = ["FIELD", "ArmCues", "Cues", "cues_part", "in_steps", "observe"]
 
 FIELD = "cues"
 _BATCH = 4096
@@ -182,9 +182,14 @@ def observe(
             values.append(value)
     if not names:
         raise InvalidInput(f"{population.name} has no field to read cues from: name images, numbers or text")
-    observed = population.replace({**columns, FIELD: np.stack(values, axis=1).astype(np.float32)})
+    observed = population.replace({**columns, FIELD: in_steps(np.stack(values, axis=1).astype(np.float32))})
     observed.classes[FIELD] = tuple(names)
     return observed
+
+
+def in_steps(values: np.ndarray) -> np.ndarray:
+    """Values between 0 and 1 as multiples of 2^-12: sums over 4,096 of them are exact, in whatever order."""
+    return np.round(values * np.float32(4096)) / np.float32(4096)
 
 
 _DERIVED = ("predicted", "confidence", "is_correct", "repaired", "tried", FIELD)

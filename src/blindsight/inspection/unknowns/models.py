@@ -7,34 +7,29 @@ sides, so that the costs of all four add up, and one noise multiplier is solved 
 
 import collections
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import functools
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
 import numpy as np
 import optax
 
-from blindsight import runs, trees
-from blindsight.accounting.events import Composed, Event
-from blindsight.accounting.ledger import Ledger
-from blindsight.accounting.planning import solve_noise
+from blindsight import trees
+from blindsight.algorithms import Algorithm
 from blindsight.algorithms.dp_fedavg import dp_fedavg
-from blindsight.backends import Backend
 from blindsight.data import text
 from blindsight.data.population import Population
 from blindsight.data.text import Case, Vocabulary
-from blindsight.errors import BudgetExceeded, InvalidInput
+from blindsight.errors import InvalidInput
+from blindsight.inspection.lessons import Lesson
+from blindsight.inspection.session import Inquiry
 from blindsight.inspection.unknowns.section import Generated, WordList
 from blindsight.inspection.unknowns.words import PLACES, SIDES, TRAITS, traits_of
-from blindsight.keys import Key
-from blindsight.mechanisms import gaussian
-from blindsight.mechanisms.release import marked
 from blindsight.models import generation
 from blindsight.models.cifg_lstm import LanguageModel, char_model, next_token_loss, word_model
 from blindsight.privacy import Privacy
-from blindsight.runs import Run
-from blindsight.training import train
 
 __all__ = ["WordTraining", "generate", "generate_side", "train_models"]
 
@@ -89,76 +84,66 @@ class WordTraining:
         clip = self.clip_words if kind == "words" else self.clip_letters
         return Privacy(population=clients, cohort=min(self.cohort, clients), rounds=self.rounds, clip=clip)
 
-
-def train_models(
-    before: Population,
-    after: Population,
-    vocabulary: Vocabulary,
-    training: WordTraining,
-    *,
-    epsilon: float,
-    delta: float,
-    spent: Sequence[Event],
-    case: Case,
-    run: Run,
-    backend: Callable[[Population], Backend],
-    key: Key,
-    ledger: Ledger,
-    population: Mapping[str, str],
-    progress: Callable[[int, int], None],
-) -> tuple[dict[tuple[str, str], LanguageModel], dict[tuple[str, str], Event]]:
-    """The four models by side and kind, and what each cost; both populations have sentences for examples.
-
-    **Guarantee**: `spent` and what is returned together are (epsilon, delta)-DP for each client, whichever sides it
-    has sentences on. `population` names the clients of each side in the ledger. Rounds are in the ledger before they
-    begin, and a run that was stopped goes on.
-    """
-    kinds = [(side, kind) for side in SIDES for kind in KINDS]
-    sides: dict[str, Population] = {"before": before, "after": after}
-
-    weights = {k: trees.size(eqx.filter(training.model(k, vocabulary), eqx.is_inexact_array)) for k in KINDS}
-
-    def cost(side: str, kind: str, noise: float) -> Event:
-        one = marked(gaussian(noise).event_for(weights[kind]), key)
-        return training.privacy(kind, sides[side].size).sampling.event(one, training.rounds)
-
-    def everything(noise: float) -> Event:
-        return Composed((*spent, *(cost(*one, noise) for one in kinds)))
-
-    noise = solve_noise(everything, epsilon=epsilon, delta=delta)
-    models = dict[tuple[str, str], LanguageModel]()
-    for number, (side, kind) in enumerate(kinds):
-        progress(number, len(kinds))
-        clients = _examples(sides[side], kind, vocabulary, training.length, case)
-        privacy = dataclasses.replace(training.privacy(kind, clients.size), noise_multiplier=noise)
-        algorithm = dp_fedavg(
-            training.model(kind, vocabulary),
+    def algorithm(self, start: LanguageModel, privacy: Privacy) -> Algorithm:
+        """DP-FedAvg that begins with the model `start`."""
+        return dp_fedavg(
+            start,
             next_token_loss(),
             privacy,
-            client_optimizer=optax.sgd(training.client_rate),
-            server_optimizer=optax.sgd(training.server_rate, momentum=training.momentum, nesterov=True),
-            batch_size=training.batch_size,
+            client_optimizer=optax.sgd(self.client_rate),
+            server_optimizer=optax.sgd(self.server_rate, momentum=self.momentum, nesterov=True),
+            batch_size=self.batch_size,
         )
-        settings = {"side": side, "kind": kind, **dataclasses.asdict(training)}
-        trained = train(
-            algorithm,
-            backend(clients),
-            privacy,
-            population=population[side],
-            delta=delta,
-            key=key.derive("model", number),
-            run=runs.begin(run.path / "models" / f"{side}-{kind}", "model", settings),
-            ledger=ledger,
-            checkpoint_every=max(1, training.rounds // 5),
-        )
-        if trained.rounds < training.rounds:
-            raise BudgetExceeded(
-                f"the budget of {population[side]!r} ended after {trained.rounds} of {training.rounds} rounds of "
-                f"training {kind} {side} the change: raise it with blindsight ledger budget set, and run again to go on"
-            )
-        models[side, kind] = trained.model
-    progress(len(kinds), len(kinds))
-    return models, {one: cost(*one, noise) for one in kinds}
+
+
+class _Asked(Protocol):
+    """What training reads of the question."""
+
+    @property
+    def case(self) -> Case: ...
+
+
+def train_models(
+    question: "_Asked",
+    training: WordTraining,
+    inquiry: Inquiry,
+    sides: Mapping[str, Population],
+    payers: Mapping[str, str],
+) -> dict[str, Generated]:
+    """What models trained on the sentences of both `sides` generate; each side's `payers` pay for its own.
+
+    **Guarantee**: the four models and all that the inquiry released before are (epsilon, delta)-DP for each client,
+    whichever sides it has sentences on.
+    """
+    vocabulary = inquiry.public.vocabulary or Vocabulary(())
+    names = [(side, kind) for side in SIDES for kind in KINDS]
+    planned = [_lesson(question, training, sides[side], payers[side], vocabulary, side, kind) for side, kind in names]
+    models = dict(zip(names, inquiry.train(planned, "training language models"), strict=True))
+    inquiry.progress("asking the models", 2, 3)
+    return generate(models, vocabulary, training)
+
+
+def _lesson(
+    question: "_Asked",
+    training: WordTraining,
+    sentences: Population,
+    payer: str,
+    vocabulary: Vocabulary,
+    side: str,
+    kind: str,
+) -> Lesson:
+    start = training.model(kind, vocabulary)
+    clients = _examples(sentences, kind, vocabulary, training.length, question.case)
+    return Lesson(
+        name=f"model of {kind} {side}",
+        folder=f"models/{side}-{kind}",
+        clients=clients,
+        privacy=training.privacy(kind, clients.size),
+        algorithm=functools.partial(training.algorithm, start),
+        weights=trees.size(eqx.filter(start, eqx.is_inexact_array)),
+        settings={"side": side, "kind": kind, **dataclasses.asdict(training)},
+        payers=payer,
+    )
 
 
 def _examples(sentences: Population, kind: str, vocabulary: Vocabulary, length: int, case: Case) -> Population:

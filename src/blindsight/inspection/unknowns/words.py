@@ -32,7 +32,7 @@ from blindsight.errors import InvalidInput
 from blindsight.selection import Arms, where
 
 __all__ = ["ARMS", "LENGTHS", "PLACES", "RATES", "SIDES", "SIGNS", "SUSPECTS", "TRAITS"]
-__all__ += ["Rates", "Signs", "Votes", "observe", "paired", "suspects_of", "traits_of"]
+__all__ += ["Rates", "Signs", "Votes", "joined", "observe", "paired", "sides_of", "suspects_of", "traits_of"]
 
 SIDES = ("before", "after")
 ARMS = Arms([(side, where("side", number)) for number, side in enumerate(SIDES)])
@@ -66,6 +66,49 @@ SUSPECTS: dict[str, str] = {
 
 _LOOKED, _UNKNOWN, _WORDS, _REPAIRED = "looked", "unknown", "words", "repaired"
 _ENDS = (3, 6, 9, 14)
+
+
+def joined(before: Population, after: Population, *, field: str = "text") -> Population:
+    """Both collections as one population: each client's texts, and in `side` whether they are from before or after.
+
+    Clients are the same if their ids are.
+    """
+    ids = list(dict.fromkeys(itertools.chain(before.ids.tolist(), after.ids.tolist())))
+    starts, sizes = np.zeros((len(ids), 2), np.int64), np.zeros((len(ids), 2), np.int64)
+    for side, one in enumerate((before, after)):
+        place = {client: number for number, client in enumerate(one.ids.tolist())}
+        there = np.array([place.get(client, -1) for client in ids])
+        starts[:, side] = np.where(there >= 0, one.offsets[there], 0) + side * before.n_examples
+        sizes[:, side] = np.where(there >= 0, one.sizes[there], 0)
+    rows = ranges(starts.ravel(), sizes.ravel())
+    return Population(
+        {
+            "text": np.concatenate([one.columns[field] for one in (before, after)])[rows],
+            "side": np.repeat(np.tile(np.arange(2, dtype=np.int32), len(ids)), sizes.ravel()),
+        },
+        sizes=sizes.sum(axis=1),
+        ids=np.array(ids, dtype=TEXT),
+        name=after.name,
+        classes={"side": SIDES},
+        synthetic=before.synthetic and after.synthetic,
+    )
+
+
+def sides_of(population: Population) -> tuple[Population, Population]:
+    """The clients' texts before the change, and after it: what `joined` put together."""
+    is_after = population.columns["side"] == 1
+    owner = np.repeat(np.arange(population.size), population.sizes)
+
+    def where(chosen: np.ndarray) -> Population:
+        return Population(
+            {"text": population.columns["text"][chosen]},
+            sizes=np.bincount(owner[chosen], minlength=population.size),
+            ids=population.ids,
+            name=population.name,
+            synthetic=population.synthetic,
+        )
+
+    return where(~is_after), where(is_after)
 
 
 def paired(

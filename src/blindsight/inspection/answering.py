@@ -1,0 +1,79 @@
+"""`answer`: the client half, from one client's own examples to named vectors of bounded length.
+
+What is asked next follows from the question, from public things and from what was released, never from clients: a
+`Round` is built without any client in sight. A simulation derives fields for many clients at once (`Round.observe` is
+client by client, whatever stands beside) and sums on an accelerator; a site calls `answer` for each client. Sums are
+made of whole numbers, so both are equal bit for bit.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blindsight import trees
+from blindsight.backends import Examples
+from blindsight.data.population import Population
+from blindsight.data.schema import Schema
+from blindsight.inspection.measuring import Part, client_update
+from blindsight.mechanisms import GaussianMechanism
+from blindsight.selection import Arms, Forming
+
+__all__ = ["Round", "answer"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Round:
+    """One round as every client hears it: what it derives from its own examples, the arms, and the parts it sends.
+
+    `mechanisms` holds the noise of each part. Rounds with the same `view` share what `observe` derives; `derive` adds
+    fields that only this round needs.
+    """
+
+    name: str
+    schema: Schema
+    observe: Callable[[Population], Population]
+    arms: Arms
+    parts: tuple[Part, ...]
+    mechanisms: Mapping[str, GaussianMechanism]
+    forming: Forming = "zero_fill"
+    view: str = "clients"
+    derive: Callable[[Population], Population] | None = None
+    note: str = ""
+
+    @functools.cached_property
+    def by_name(self) -> dict[str, Any]:
+        """The parts by name."""
+        return {part.name: part for part in self.parts}
+
+    @functools.cached_property
+    def empty(self) -> Population:
+        """What a client without examples derives: the fields and classes that everybody's answer is made of."""
+        return self.fields_of(self.observe(self.schema.population()))
+
+    def fields_of(self, view: Population) -> Population:
+        """The observed clients with the fields that only this round needs."""
+        return view if self.derive is None else self.derive(view)
+
+
+def answer(
+    one: Round, examples: Mapping[str, np.ndarray] | Population, *, client: str = "client"
+) -> dict[str, np.ndarray]:
+    """What one client sends in a round: for each part whole numbers on the grid of its mechanism.
+
+    `examples` are columns as the schema describes them, or a population of this one client.
+
+    **Guarantee**: it depends on this client's examples and its id alone, and no part exceeds its bound.
+    """
+    own = examples if isinstance(examples, Population) else one.schema.population(examples, client=client)
+    observed = one.fields_of(one.observe(own))
+    sent = client_update(one.arms, one.parts)(jnp.zeros(()), Examples.of(observed.columns), jax.random.key(0))
+    return {
+        name: np.asarray(trees.to_grid(vector, bound, grid)) if grid else np.asarray(trees.clip(vector, bound))
+        for name, vector in sent.items()
+        for bound, grid in [(one.by_name[name].bound, one.mechanisms[name].grid(one.by_name[name].bound))]
+    }

@@ -1,0 +1,68 @@
+"""`bias` (T6): what does the population that a model serves have that its public training data lack?"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from blindsight.data.text import Case
+from blindsight.errors import InvalidInput
+from blindsight.inspection.question import Question
+from blindsight.inspection.unknowns.models import WordTraining
+
+__all__ = ["Bias", "Language"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Language:
+    """How texts are compared: in which `case`, with how large a public vocabulary, and what is asked for beyond counts.
+
+    `discover` lists words of unlikely sentences that many clients use; `training` trains a second model on unlikely
+    sentences, which then generates some. Each costs its part of the epsilon.
+    """
+
+    case: Case = "lower"
+    vocabulary_size: int = 10_000
+    discover: bool = False
+    training: WordTraining | None = None
+
+    def __post_init__(self) -> None:
+        if self.case not in ("lower", "keep"):
+            raise InvalidInput(f"case is lower or keep, got {self.case!r}")
+        if self.vocabulary_size < 1:
+            raise InvalidInput(f"a vocabulary has one word at least, got {self.vocabulary_size}")
+
+
+def _language(value: Mapping[str, Any]) -> Language:
+    fields: dict[str, Any] = dict(value)
+    fields["training"] = None if value["training"] is None else WordTraining(**value["training"])
+    return Language(**fields)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bias(Question):
+    """What do clients have that the reference lacks: classes, slices, styles, groups of images, sentences?
+
+    `by` names a public field to divide by, with its `values` if it is a text; `classes` are those to compare, the
+    reference's own if empty. `steps` refine generators of images.
+    """
+
+    by: str = ""
+    values: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    language: Language = Language()
+    steps: int = 200
+
+    task: ClassVar[str] = "bias"
+    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"language": _language}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.reference:
+            raise InvalidInput("bias compares clients with public data: name a reference, such as the training data")
+
+    @property
+    def title(self) -> str:
+        return "What do the training data lack?"
+
+    def sentence(self, name: str) -> str:
+        return f"What does {name} have that {self.reference.rpartition(' [')[0]}, which is public, lacks?"

@@ -1,0 +1,204 @@
+"""What clients are asked when arms are compared: at most two rounds, both known without any client in sight.
+
+If arms are quarters of clients by accuracy, where the quarters begin is released first. Then one round measures every
+arm at once: moments, from which synthetic samples are made; cues, whose differences are tested; votes for the fault
+that repairs the primary model.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from blindsight.algorithms import moments
+from blindsight.algorithms.moments import MomentsPart
+from blindsight.backends import Batch
+from blindsight.codings import features
+from blindsight.codings.coding import Category, Number
+from blindsight.codings.features import Features
+from blindsight.data.population import TEXT, Population
+from blindsight.errors import InvalidInput
+from blindsight.inspection import measuring
+from blindsight.inspection.answering import Round
+from blindsight.inspection.contrast import cues, votes
+from blindsight.inspection.contrast.question import SHARES, Comparing, Quarters
+from blindsight.inspection.measuring import Measured, Part
+from blindsight.inspection.question import Public
+from blindsight.mechanisms import GaussianMechanism, QuantileEstimate, quantile
+from blindsight.selection import Arms, by_accuracy, everything
+from blindsight.selection import observe as observe_primary
+
+__all__ = ["AccuracyCells", "next_round", "observe"]
+
+MEASURE, THRESHOLDS = "measure", "thresholds"
+_ENOUGH = 5000  # public images tell how strong each frequency is
+_QUARTERS = ("failing", "healthy")
+
+
+def next_round(question: Comparing, public: Public) -> Round | None:
+    """What is asked next, after what was released; None when everything is."""
+    if MEASURE in public.released:
+        return None
+    look = functools.partial(observe, question, public)
+    empty, arms, with_thresholds = look(question.schema.population()), question.compared, False
+    if isinstance(arms, Quarters):
+        with_thresholds = True
+        if "is_correct" not in empty.fields:
+            raise InvalidInput("quarters of accuracy need a primary model and labels: name both, or other arms")
+        if THRESHOLDS not in public.released:
+            parts = _parts(question, public, empty, _QUARTERS, disjoint_by_client=True)
+            noise = {THRESHOLDS: _mechanisms(question, parts, with_thresholds=True)[THRESHOLDS]}
+            everyone = Arms({"everyone": everything()})
+            note = "thresholds of accuracy"
+            return Round(
+                name=THRESHOLDS,
+                schema=question.schema,
+                observe=look,
+                arms=everyone,
+                parts=(AccuracyCells(),),
+                mechanisms=noise,
+                note=note,
+            )
+        arms = _quarters(arms, public)
+    fitted = arms.fit(empty)
+    parts = _parts(question, public, empty, tuple(fitted), disjoint_by_client=fitted.disjoint_by_client)
+    noise = _mechanisms(question, parts, with_thresholds=with_thresholds)
+    return Round(
+        name=MEASURE,
+        schema=question.schema,
+        observe=look,
+        arms=fitted,
+        parts=tuple(parts),
+        mechanisms={part.name: noise[part.name] for part in parts},
+        forming=question.forming,
+        note=fitted.rule,
+    )
+
+
+def observe(question: Comparing, public: Public, population: Population, *, is_public: bool = False) -> Population:
+    """The population after every client has run the model, undone every suspect, and looked at its own examples."""
+    model, inputs = public.model, question.inputs
+    population = question.prepare(population, model, public.reference)
+    label = question.schema.label
+    if model is not None and question.asks_for_votes:
+        population = observe_primary(population, model, inputs=inputs, label=label, is_public=is_public)
+        if label in population.fields:
+            faults = question.suspects or votes.candidates(population, inputs, label)
+            population = votes.observe(population, model, faults, inputs=inputs, label=label)
+    return cues.observe(population, inputs, question.ranges)
+
+
+def _parts(
+    question: Comparing, public: Public, empty: Population, arms: tuple[str, ...], *, disjoint_by_client: bool
+) -> list[Part]:
+    """What is measured: cues always, votes with a model and labels, moments of images and of rows."""
+    parts: list[Part] = [cues.cues_part(empty, arms, disjoint_by_client=disjoint_by_client)]
+    if votes.FIELD in empty.fields:
+        parts.append(votes.votes_part(empty, arms, disjoint_by_client=disjoint_by_client))
+    chosen = None if question.training else _features(question, public, empty, len(arms))
+    if chosen is not None:
+        label = question.schema.label
+        classes = empty.classes.get(label, ()) if label in empty.fields else ()
+        per_client = 1 if disjoint_by_client else len(arms)
+        parts.append(MomentsPart(chosen, arms, classes or ("all",), label if classes else None, per_client))
+    return parts
+
+
+def _mechanisms(question: Comparing, parts: Sequence[Part], *, with_thresholds: bool) -> dict[str, GaussianMechanism]:
+    """The noise of each part, and of the thresholds, so that everything together costs (epsilon, delta)."""
+    asked = [*([AccuracyCells()] if with_thresholds else []), *parts]
+    given = {**SHARES, **question.shares}
+    shares = {part.name: given[part.name] for part in asked}
+    left = question.epsilon * (1 - question.training.share) if question.training else question.epsilon
+    return measuring.noise_for(asked, epsilon=left, delta=question.delta, shares=shares)
+
+
+def _features(question: Comparing, public: Public, empty: Population, arms: int) -> Features | None:
+    """Features of images, or of rows whose public ranges are given; texts are compared by cues alone."""
+    first = question.inputs[0]
+    shape = empty.fields[first][1]
+    if len(shape) >= 2:
+        classes = len(empty.classes.get(question.schema.label, ())) or 1
+        frequencies = moments.frequencies_for(
+            _usual_noise(question.epsilon, question.delta),
+            clients=question.clients,
+            classes=classes,
+            arms=arms,
+            channels=shape[2] if len(shape) == 3 else 1,
+        )
+        images = None if public.reference is None else public.reference.columns[first][:_ENOUGH]
+        return features.images(shape, frequencies=frequencies, reference=images, field=first)
+    columns = list[Number | Category]()
+    for field in question.inputs:
+        dtype, shape = empty.fields[field]
+        if field in empty.classes:
+            columns.append(Category(field, len(empty.classes[field])))
+        elif field in question.ranges and dtype != TEXT and not shape:
+            low, high = question.ranges[field]
+            columns.append(Number(field, low, high, can_miss=dtype.kind == "f", whole=dtype.kind in "iu"))
+        else:
+            return None
+    return features.rows(columns)
+
+
+@functools.cache
+def _usual_noise(epsilon: float, delta: float) -> float:
+    """The noise multiplier of moments when everything is measured: public, so it may decide what is."""
+    parts = [_Priced(name) for name in SHARES]
+    return measuring.noise_for(parts, epsilon=epsilon, delta=delta, shares=SHARES)["moments"].noise_multiplier
+
+
+@dataclasses.dataclass(frozen=True)
+class _Priced:
+    """Something that takes a share of the precision."""
+
+    name: str
+    coordinates: int = 1
+
+
+# --- thresholds of accuracy
+
+
+@dataclasses.dataclass(frozen=True)
+class AccuracyCells:
+    """The part that quantiles of clients' accuracies are read off: see `mechanisms.quantile`.
+
+    Each client marks the cell of its accuracy in histograms of 2, 4, ..., 2^levels cells; one without examples none.
+    """
+
+    levels: int = 8
+    name: str = THRESHOLDS
+
+    @property
+    def coordinates(self) -> int:
+        """The cells of all histograms."""
+        return 2 ** (self.levels + 1) - 2
+
+    @property
+    def bound(self) -> float:
+        """One cell in each histogram."""
+        return math.sqrt(self.levels)
+
+    def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
+        """The cells of the client's accuracy."""
+        del masks, key
+        accuracy = batch.mean(batch["is_correct"].astype(jnp.float32))
+        finest = jnp.clip(jnp.floor(accuracy * 2**self.levels), 0, 2**self.levels - 1).astype(jnp.int32)
+        rows = [jax.nn.one_hot(finest >> (self.levels - level), 2**level) for level in range(1, self.levels + 1)]
+        return jnp.concatenate(rows) * (jnp.sum(batch.weight) > 0).astype(jnp.float32)
+
+    def read(self, measured: Measured, probability: float) -> QuantileEstimate:
+        """The quantile that the noisy counts say, with its interval."""
+        mechanism = GaussianMechanism(1.0)  # only its estimate is used: the noise has been drawn
+        found = quantile(probability, low=0.0, high=1.0, mechanism=mechanism, levels=self.levels)
+        return found.estimate(np.asarray(measured.sums, np.float64), measured.noise_std)
+
+
+def _quarters(quarters: Quarters, public: Public) -> Arms:
+    released, part = public.released[THRESHOLDS][THRESHOLDS], AccuracyCells()
+    low, high = (part.read(released, probability).value for probability in (quarters.low, quarters.high))
+    return by_accuracy(low, max(low, high))

@@ -1,0 +1,75 @@
+"""Synthetic examples for people to label (T5 of Augenstein et al. 2020), as a question."""
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from blindsight.data.population import Population
+from blindsight.errors import InvalidInput
+from blindsight.inspection.contrast.question import Comparing
+from blindsight.models.primary import Primary, gather
+from blindsight.selection import Arms, everything
+
+__all__ = ["Labelling"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Labelling(Comparing):
+    """At least `samples` examples of all clients, equally many of every class. `population` is the name in headings."""
+
+    samples: int = 500
+    population: str = ""
+
+    task: ClassVar[str] = "labelling"
+    free: ClassVar[str] = "samples"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.samples < 1:
+            raise InvalidInput(f"ask for one sample at least, got {self.samples}")
+        for field in self.inputs:
+            about = self.schema.fields[field]
+            if about.kind in ("text", "truth") or (about.kind in ("number", "whole") and about.range is None):
+                raise InvalidInput(
+                    f"no samples are made of {field!r} of {self.population}: only images, fields with named classes "
+                    f"and numbers with a public range (--range {field}=0:100) can be labelled"
+                )
+
+    @property
+    def title(self) -> str:
+        return f"Examples of {self.population} to label"
+
+    def sentence(self, name: str) -> str:
+        return f"What do the data of {name} look like, so that people can label them?"
+
+    @property
+    def compared(self) -> Arms:
+        return Arms({"everyone": everything()})
+
+    def samples_of(self, classes: int) -> int:
+        return -(-self.samples // max(classes, 1))
+
+    @property
+    def asks_for_votes(self) -> bool:
+        return False
+
+    def prepare(self, population: Population, model: Primary | None, reference: Population | None) -> Population:
+        """The clients with labels: their own, or what the model tells each of them about its own examples."""
+        label = self.schema.label
+        if model is None or label in population.fields:
+            return population
+        predicted, _ = model.predict_by_client(gather(population.columns, self.inputs), population.sizes)
+        labelled = population.replace({**population.columns, label: predicted})
+        labelled.classes[label] = _class_names(self, model, population, reference)
+        return labelled
+
+
+def _class_names(
+    question: Labelling, model: Primary, population: Population, reference: Population | None
+) -> tuple[str, ...]:
+    """The names of the classes that the model tells apart: those of the reference, or numbers."""
+    empty = {name: np.zeros((1, *shape), dtype) for name, (dtype, shape) in population.fields.items()}
+    count = model.scores(gather(empty, question.inputs)).shape[1]  # public: the model's own
+    known = () if reference is None else reference.classes.get(question.schema.label, ())
+    return known if len(known) == count else tuple(map(str, range(count)))

@@ -1,0 +1,116 @@
+"""Models trained on clients as part of a question: one noise multiplier for all, within what is left to spend."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from blindsight import runs
+from blindsight.accounting.accountants import epsilon as epsilon_of
+from blindsight.accounting.composition import Split
+from blindsight.accounting.events import Composed, Event
+from blindsight.accounting.ledger import Ledger, Payers, names_of
+from blindsight.accounting.planning import solve_noise
+from blindsight.algorithms import Algorithm
+from blindsight.backends import Backend
+from blindsight.data.population import Population
+from blindsight.errors import BudgetExceeded
+from blindsight.inspection.question import Question
+from blindsight.keys import Key
+from blindsight.mechanisms import gaussian
+from blindsight.mechanisms.release import marked
+from blindsight.privacy import Privacy
+from blindsight.runs import Run
+from blindsight.training import train as train_model
+
+__all__ = ["Lesson", "together", "train"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Lesson:
+    """One model to train on `clients`: `algorithm` makes it from its privacy, which comes without noise.
+
+    `name` is what reports and messages call it, `folder` its place in the run, `weights` how many numbers it releases
+    each round, and `settings` what it must have begun with to go on. `payers` are the clients in the ledger.
+    """
+
+    name: str
+    folder: str
+    clients: Population
+    privacy: Privacy
+    algorithm: Callable[[Privacy], Algorithm]
+    weights: int
+    settings: Mapping[str, Any]
+    payers: Payers
+    arm: str = ""
+
+    def cost(self, noise_multiplier: float, key: Key) -> Event:
+        """What its training releases."""
+        one = marked(gaussian(noise_multiplier).event_for(self.weights), key)
+        return self.privacy.sampling.event(one, self.privacy.rounds)
+
+
+class Asking(Protocol):
+    """What training reads of an inquiry."""
+
+    question: Question
+    run: Run
+    ledger: Ledger
+    backend: Callable[[Population], Backend]
+    spent: list[Event]
+
+
+def train(
+    asking: Asking, planned: Sequence[Lesson], key: Key, progress: Callable[[int, int], None], split: Split | None
+) -> tuple[list[Event], list[Any]]:
+    """What training every lesson cost, and the models.
+
+    **Guarantee**: what the inquiry has spent and these costs together (of lessons in a `split` the dearest) stay within
+    the question's (epsilon, delta). Rounds are in the ledger before they begin.
+    """
+    noise = _noise(asking, planned, key, split)
+    models = list[Any]()
+    for number, lesson in enumerate(planned):
+        progress(number, len(planned))
+        privacy = dataclasses.replace(lesson.privacy, noise_multiplier=noise)
+        trained = train_model(
+            lesson.algorithm(privacy),
+            asking.backend(lesson.clients),
+            privacy,
+            population=lesson.payers,
+            delta=asking.question.delta,
+            key=key.derive("lesson", number),
+            run=runs.begin(asking.run.path / lesson.folder, "model", dict(lesson.settings)),
+            ledger=asking.ledger,
+            checkpoint_every=max(1, privacy.rounds // 5),
+            before=tuple(asking.spent),  # what the model begins with, or whom it learns from, may have been released
+            split=split,
+            arm=lesson.arm,
+        )
+        if trained.rounds < privacy.rounds:
+            raise BudgetExceeded(
+                f"the budget of {' and '.join(names_of(lesson.payers))!r} ran out after {trained.rounds} of "
+                f"{privacy.rounds} rounds of training ({lesson.name}): raise it with blindsight ledger budget set and "
+                f"run the same command again"
+            )
+        models.append(trained.model)
+    progress(len(planned), len(planned))
+    return [lesson.cost(noise, key) for lesson in planned], models
+
+
+def _noise(asking: Asking, planned: Sequence[Lesson], key: Key, split: Split | None) -> float:
+    """The least noise at which training every lesson, after what is spent, keeps the promise."""
+    question = asking.question
+
+    def event(noise: float) -> Event:
+        costs = [lesson.cost(noise, key) for lesson in planned]
+        return Composed((*asking.spent, *(together(costs, asking.spent, question.delta) if split else costs)))
+
+    return solve_noise(event, epsilon=question.epsilon, delta=question.delta)
+
+
+def together(costs: Sequence[Event], spent: Sequence[Event], delta: float) -> list[Event]:
+    """What lessons about different clients cost anyone: the dearest of them."""
+    different = list(dict.fromkeys(costs))
+    if len(different) == 1:
+        return different
+    return [max(different, key=lambda cost: epsilon_of(Composed((*spent, cost)), delta).epsilon)]

@@ -1,0 +1,181 @@
+"""`Question`: what is asked of every client, as data.
+
+A question is complete and valid before anybody is asked: it says which task, what the fields hold, what it may cost,
+and by digest which public things (model, reference, vocabulary) belong to it. It goes to JSON and back unchanged, so a
+run folder stores it and a site can read it before it answers. `Public` holds the things themselves.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Self
+
+from blindsight.data.population import Population
+from blindsight.data.schema import Schema
+from blindsight.data.text import Vocabulary
+from blindsight.errors import InvalidInput, PrivacyError
+from blindsight.inspection.measuring import Measurement
+from blindsight.models.primary import Primary
+
+__all__ = ["Public", "Question", "check_reference", "complete", "identity_of"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Question:
+    """The part that all tasks share.
+
+    `clients` is how many are asked, which is public. `model` and `reference` identify the primary model and the public
+    data by name and digest; empty without one. `suspects` are the faults to vote on, all that fit if empty.
+    """
+
+    schema: Schema
+    clients: int
+    epsilon: float
+    delta: float
+    model: str = ""
+    reference: str = ""
+    suspects: tuple[str, ...] = ()
+
+    task: ClassVar[str] = ""
+    free: ClassVar[str] = ""
+    """A field that changes only what is made of a release: a run may go on with another."""
+
+    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    """How fields that are neither numbers, words nor lists of these are read from JSON."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon < math.inf:
+            raise InvalidInput(f"epsilon must be positive and finite, got {self.epsilon:g}")
+        if not 0 < self.delta < 1:
+            raise InvalidInput(
+                f"delta must lie between 0 and 1, got {self.delta:g}: a common choice is population^-1.1"
+            )
+        if not self.clients >= 1:
+            raise InvalidInput(f"a question is asked of one client or more, got {self.clients}")
+        for name in self.schema.inputs:
+            if name not in self.schema.fields:
+                raise InvalidInput(
+                    f"there is no field {name!r} to look at: choose one of {', '.join(self.schema.fields)}"
+                )
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The fields that are looked at."""
+        return self.schema.inputs
+
+    @property
+    def label(self) -> str | None:
+        """The field that holds the true class, where clients have one."""
+        return self.schema.label if self.schema.label in self.schema.fields else None
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """The public ranges of numbers."""
+        return self.schema.ranges
+
+    @property
+    def title(self) -> str:
+        """The heading of the report."""
+        return self.task
+
+    def sentence(self, name: str) -> str:
+        """The question in words, asked of the population `name`."""
+        return f"{self.title} ({name})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, from which `from_dict` makes an equal question."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {"task": self.task, **{name: _plain(value) for name, value in values.items()}}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """The question that `to_dict` was called on."""
+        if value.get("task") != cls.task:
+            raise InvalidInput(f"this is a question about {value.get('task')!r}, not about {cls.task!r}")
+        readers: dict[str, Callable[[Any], Any]] = {"schema": Schema.from_dict, **cls.readers}
+        given = {name: item for name, item in value.items() if name != "task"}
+        try:
+            return cls(**{name: readers.get(name, _tuples)(item) for name, item in given.items()})
+        except TypeError as error:
+            raise InvalidInput(f"this is not the JSON of a question, or it is damaged: {error}") from error
+
+    @property
+    def digest(self) -> str:
+        """The same for equal questions only."""
+        words = json.dumps(self.to_dict(), sort_keys=True, allow_nan=False)
+        return hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Public:
+    """What anyone may know beside the question: what it names by digest, and what has been released so far.
+
+    `seed` is the run's own public randomness; `released` has the measurement of every round by its name.
+    """
+
+    model: Primary | None = None
+    reference: Population | None = None
+    vocabulary: Vocabulary | None = None
+    seed: bytes = b""
+    released: Mapping[str, Measurement] = dataclasses.field(default_factory=dict[str, Measurement])
+
+    def after(self, name: str, measured: Measurement) -> "Public":
+        """The same after one more round."""
+        return dataclasses.replace(self, released={**self.released, name: measured})
+
+
+def complete(
+    schema: Schema | None, clients: Population, inputs: tuple[str, ...] = (), also: Iterable[str] = ()
+) -> Schema:
+    """The schema of a question: the fields that it reads, as the population declares them, with the given ranges.
+
+    `inputs` are looked at where the schema names none; `also` are fields that the question needs beside inputs and
+    label. No other field is in it: its classes may have been read off clients' data, and are none of the asker's.
+    """
+    given = schema or Schema()
+    chosen, declared = given.inputs or inputs, Schema.of(clients).fields
+    for name in chosen:
+        if name not in clients.fields:
+            raise InvalidInput(f"{clients.name} has no field {name!r}: choose one of {', '.join(clients.fields)}")
+        if name not in declared:
+            raise InvalidInput(f"images, single numbers and text are looked at, but {name!r} holds vectors")
+    fields = {name: declared[name] for name in dict.fromkeys((*chosen, given.label, *also)) if name in declared}
+    for name, (low, high) in given.ranges.items():
+        if name in fields and fields[name].kind in ("number", "whole"):
+            fields[name] = dataclasses.replace(fields[name], low=low, high=high)
+    return Schema(fields, chosen, given.label)
+
+
+def identity_of(what: Population | Primary | None) -> str:
+    """A public thing by its name and digest."""
+    if what is None:
+        return ""
+    digest = what.fingerprint if isinstance(what, Population) else what.digest or "no digest"
+    return f"{what.name} [{digest}]"
+
+
+def check_reference(clients: Population, reference: Population | None) -> None:
+    """Refuse the clients as their own reference, which is read without noise."""
+    if reference is not None and (reference is clients or reference.fingerprint == clients.fingerprint):
+        raise PrivacyError(
+            f"the reference is the protected population itself and would be read without noise: compare {clients.name} "
+            f"with public data"
+        )

@@ -1,0 +1,129 @@
+"""The client half and the server half: what a simulation sums is what clients answer one by one, bit for bit."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flat import ask, ask_bias, ask_unknowns
+
+from blindsight import data, inspect, keys
+from blindsight.accounting.ledger import Ledger
+from blindsight.algorithms import moments
+from blindsight.backends import Debug
+from blindsight.data import Population, faults
+from blindsight.data.text import Vocabulary
+from blindsight.inspection import Inquiry, answer
+from blindsight.inspection.answering import Round
+from blindsight.mechanisms import GaussianMechanism
+
+KNOWN = Vocabulary(("the", "a", "and", "i", "to", "is", "it", "of", ".", ","))
+
+
+def by_ink(images: np.ndarray) -> np.ndarray:
+    """A model of ten classes, which looks at each image alone."""
+    ink = images.reshape(len(images), -1).astype(np.float32).mean(axis=1) / 64
+    return -np.square(ink[:, None] - np.arange(10, dtype=np.float32)[None] / 4)
+
+
+def writers(seed: int, clients: int = 8) -> Population:
+    return data.embedded("handwriting", clients=clients, seed=seed, examples=(11, 12))
+
+
+def patients(seed: int) -> Population:
+    return data.embedded("tabular", clients=8, seed=seed, examples=(7, 8))
+
+
+def talk(seed: int, clients: int = 8) -> Population:
+    return data.embedded("forum", clients=clients, seed=seed, examples=(12, 13))
+
+
+RANGES = {"age": (0.0, 100.0), "hours": (0.0, 80.0)}
+QUESTIONS: dict[str, Callable[..., Any]] = {
+    "sanity of rows": lambda **about: ask(
+        inspect.sanity, patients(0), inputs=("age", "hours", "sex"), ranges=RANGES, **about
+    ),
+    "mistakes": lambda **about: ask(inspect.mistakes, writers(0), model=by_ink, minimum=1, **about),
+    "slices": lambda **about: ask(
+        inspect.slices, faults.apply(writers(0), "invert:0.4"), model=by_ink, reference=writers(1), **about
+    ),
+    "labelling": lambda **about: ask(
+        inspect.labelling, writers(0), model=by_ink, samples=10, **about | {"epsilon": 100.0}
+    ),
+    "unknowns": lambda **about: ask_unknowns(talk(0), talk(2), vocabulary=KNOWN, **about),
+    "bias of images": lambda **about: ask_bias(writers(0), reference=writers(1, 60), steps=0, **about),
+    "bias of texts": lambda **about: ask_bias(
+        talk(0), reference=talk(1, 60), inputs="text", vocabulary_size=100, **about
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moments, "fit", lambda *a, fit=moments.fit, **k: fit(*a, **k | {"steps": 0}))
+
+
+@dataclasses.dataclass
+class Seen:
+    """The rounds of a question with the clients that were asked, and the sums before noise."""
+
+    rounds: list[tuple[Round, Population]]
+    sums: list[np.ndarray]
+
+
+def spied(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    seen, measure, release = Seen([], []), Inquiry.measure, GaussianMechanism.release
+
+    def measured(self: Inquiry, one: Round) -> Any:
+        seen.rounds.append((one, self.clients))
+        return measure(self, one)
+
+    def released(self: GaussianMechanism, total: Any, **more: Any) -> Any:
+        seen.sums.append(np.asarray(total.value))
+        return release(self, total, **more)
+
+    monkeypatch.setattr(Inquiry, "measure", measured)
+    monkeypatch.setattr(GaussianMechanism, "release", released)
+    return seen
+
+
+def about(folder: Path, **more: Any) -> dict[str, Any]:
+    where = {"out": folder / "run", "ledger": Ledger(folder / "ledger.db"), "key": keys.reproducible(1)}
+    return {"epsilon": 8.0, "delta": 1e-6, **where, **more}
+
+
+def one_by_one(one: Round, clients: Population) -> dict[str, np.ndarray]:
+    """Everybody's own answer, added up in plain Python."""
+    total: dict[str, Any] = {part.name: 0 for part in one.parts}
+    for client in range(clients.size):
+        alone = clients.select(np.arange(clients.size) == client)
+        for name, vector in answer(one, alone).items():
+            assert vector.dtype == np.int32
+            total[name] = total[name] + vector.astype(np.int64)
+    return total
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_simulation_sums_what_clients_answer_one_by_one_bit_for_bit(tmp_path, monkeypatch, name):
+    seen = spied(monkeypatch)
+    QUESTIONS[name](**about(tmp_path))
+    assert seen.rounds
+    expected = [pair for one, clients in seen.rounds for pair in sorted(one_by_one(one, clients).items())]
+    for (part, total), simulated in zip(expected, seen.sums, strict=True):  # parts are released by name
+        np.testing.assert_array_equal(simulated, total, err_msg=part)
+        assert np.any(total) or part == "ratios"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_the_debug_backend_answers_client_by_client_with_the_same_sums(tmp_path, monkeypatch, name):
+    seen = spied(monkeypatch)
+    first = QUESTIONS[name](**about(tmp_path / "one"))
+    simulated = list(seen.sums)
+    seen.sums.clear()
+    second = QUESTIONS[name](**about(tmp_path / "two", backend=Debug))
+    for one, other in zip(simulated, seen.sums, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert [one.effect for one in first.findings] == [one.effect for one in second.findings]
