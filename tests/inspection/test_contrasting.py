@@ -1,7 +1,6 @@
 """Laws of `contrast`: it costs what was asked for, nothing is paid for twice, and it finds what is there."""
 
 import dataclasses
-import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,11 @@ from blindsight import data, keys, selection
 from blindsight.accounting.accountants import epsilon as epsilon_of
 from blindsight.accounting.events import Composed, Gaussian, from_json
 from blindsight.accounting.ledger import Ledger
-from blindsight.algorithms import moments
 from blindsight.backends import Batch
 from blindsight.data import Population, faults
 from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
 from blindsight.inspection import contrasting as module
-from blindsight.inspection import reading, tasks, trained
+from blindsight.inspection import tasks, trained
 from blindsight.inspection.asking import Asked, Training
 from blindsight.inspection.contrasting import Quarters, contrast
 from blindsight.inspection.report import Report
@@ -28,6 +26,7 @@ from blindsight.models.primary import primary
 from blindsight.privacy import Privacy
 
 KEY = keys.reproducible(7)
+pytestmark = pytest.mark.usefixtures("few_steps")
 
 
 def brightness(images: np.ndarray) -> np.ndarray:
@@ -56,12 +55,6 @@ def inspect(tmp_path: Path, people: Population, arms: Any = None, **more: Any) -
     about: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "model": MODEL, "suspects": SUSPECTS, "per_class": 2}
     about |= {"ledger": Ledger(tmp_path / "ledger.db"), "key": KEY, "out": tmp_path / "run"} | more
     return contrast(people, Quarters(0.1, 0.9) if arms is None else arms, **about)
-
-
-@pytest.fixture(autouse=True)
-def _few_steps(monkeypatch):
-    """How good samples look is measured elsewhere: here a generator is fitted in a few steps."""
-    monkeypatch.setattr(reading.moments, "fit", functools.partial(moments.fit, steps=20))
 
 
 def entries(tmp_path: Path, population: str) -> list[Any]:
