@@ -52,7 +52,7 @@ def total(backend, clients, update=features, broadcast=None, **settings):
 
 @settings(max_examples=4)
 @given(
-    st.lists(st.integers(0, 11), min_size=1, max_size=6),
+    st.lists(st.sampled_from([0, 1, 4, 5, 11]), min_size=1, max_size=6),  # every size is compiled for, by the loop
     st.sampled_from([1, 2, 5]),
     st.sampled_from([None, 2.0**-20]),
     st.data(),
@@ -320,7 +320,7 @@ import jax, numpy as np, jax.numpy as jnp
 import test_cohort as laws
 from blindsight.backends import Debug, Simulation
 assert len(jax.devices()) == 3
-sizes = [3, 0, 5, 4, 2, 40, 5, 1]
+sizes = [3, 0, 5, 3, 1, 40, 5, 1]
 for chunk, grid in ((1, None), (2, 2.0**-20)):
     backend = Simulation(laws.ragged(sizes), chunk=chunk)
     for clients in (range(8), [1, 5], []):
