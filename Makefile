@@ -40,7 +40,7 @@ docs: $(READY) ## run every example on the pages of the documentation, the long 
 check: lint test docs ## what a change must pass: style, types, tests and the examples in the docs
 
 .PHONY: test-all
-test-all: $(READY) ## the same with the slow tests, more examples of each law, and code compiled as users have it
+test-all: $(READY) ## every test, the slow ones too, with more examples of each law and code compiled as users have it
 	@JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(PYTEST) --timeout=3600 --hypothesis-profile=thorough
 
 .PHONY: coverage
