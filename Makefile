@@ -32,11 +32,15 @@ demo: $(READY) ## set up, then run the main job on embedded data
 test: $(READY) ## set up, then every test that is not slow
 	@$(PYTEST) -m "not slow"
 
+.PHONY: docs
+docs: $(READY) ## run every example on the pages of the documentation, the long ones too
+	@$(BIN)/python -m pytest -q -n0 tests/test_docs.py
+
 .PHONY: check
-check: lint test ## what a change must pass: style, types and tests
+check: lint test docs ## what a change must pass: style, types, tests and the examples in the docs
 
 .PHONY: test-all
-test-all: $(READY) ## the same with the slow tests, more examples of each law, and code compiled as users have it
+test-all: $(READY) ## every test, the slow ones too, with more examples of each law and code compiled as users have it
 	@JAX_DISABLE_MOST_OPTIMIZATIONS=0 $(PYTEST) --timeout=3600 --hypothesis-profile=thorough
 
 .PHONY: coverage

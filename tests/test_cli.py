@@ -54,6 +54,7 @@ def test_plan_solves_for_the_noise():
     assert "published" not in found
 
 
+@pytest.mark.slow  # the accountants' own tests have these numbers
 def test_plan_with_the_language_models_of_both_papers():
     words = answer(
         *shlex.split("plan --population 342477 --cohort 5000 --rounds 2000 --delta 2.92e-6 --noise-multiplier 1"),

@@ -14,18 +14,30 @@ from blindsight import cli
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 
+# Each of these trains or inspects for seconds on end: `make docs` runs them, which CI and `make check` do.
+LONG = ("bayesian-gans", "bias", "guide", "heterogeneous", "inspection", "labelling", "language", "synthesis")
+
 
 def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
+def with_python() -> list[Any]:
+    pages = [page for page in PAGES if blocks(page, "python")]
+    return [pytest.param(page, id=page.name, marks=[pytest.mark.slow] * (page.stem in LONG)) for page in pages]
+
+
 @pytest.mark.usefixtures("few_steps")
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", with_python())
 def test_python_on_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in blocks(page, "python"):
         exec(compile(block, str(page), "exec"), names)
+
+
+def test_pages_that_are_left_out_of_make_test_exist_and_have_python():
+    assert set(LONG) <= {page.stem for page in PAGES if blocks(page, "python")}
 
 
 COMMANDS = [(page, block) for page in PAGES for block in blocks(page, "console")]

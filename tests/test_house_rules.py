@@ -1,6 +1,7 @@
 """Rules of the house that no linter knows."""
 
 import ast
+import functools
 import re
 import subprocess
 from pathlib import Path
@@ -15,6 +16,7 @@ FOREIGN = re.compile(r"(?<![\w.])/(?:work|root|home|Users)/|" + "|".join(re.esca
 VAGUE = re.compile(r"(^|_)(utils?|common|managers?|handlers?|helpers?|base)(_|$)")
 
 
+@functools.cache
 def text_files() -> dict[str, str]:
     """Every text file that is part of the project or would be with the next commit."""
     git = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -26,6 +28,7 @@ def text_files() -> dict[str, str]:
     return {name: data.decode(errors="replace") for name, data in contents.items() if b"\0" not in data}
 
 
+@functools.cache
 def modules() -> dict[str, ast.Module]:
     paths = sorted((ROOT / "src").rglob("*.py"))
     return {str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in paths}

@@ -29,6 +29,7 @@ def test_the_parameters_are_the_same_bit_for_bit_whatever_sigma_is(trained, sigm
         assert without.tobytes() == with_noise.tobytes()
 
 
+@pytest.mark.slow
 def test_training_did_something(trained):
     start = loss_noise.pair(6, hidden=8, latents=3, key=jax.random.key(0))
     assert not any(np.array_equal(a, b) for a, b in zip(leaves(start), leaves(trained[5.0]), strict=True))

@@ -1,5 +1,6 @@
 """Laws of the moments: what a client may add, what is read from the sum, and what a generator makes of it."""
 
+import functools
 import math
 from typing import Any
 
@@ -60,10 +61,13 @@ def batch_of(data: Population, client: int, *, fill: int = 0) -> Batch:
 
 def part(batch: Batch, arms: Arms = ARMS, masks: Any = None, **settings) -> np.ndarray:
     defaults: Any = {"classes": 3, "label": "label", "arms_per_client": 1 if arms.disjoint_by_client else len(arms)}
-    made = lambda batch: moments_part(  # noqa: E731
-        FEATURES, batch, arms.masks(batch) if masks is None else masks, **{**defaults, **settings}
-    )
-    return np.asarray(jax.jit(made)(batch), np.float64)
+    masks = arms.masks(batch) if masks is None else masks
+    return np.asarray(_part(batch, masks, tuple(sorted({**defaults, **settings}.items()))), np.float64)
+
+
+@functools.partial(jax.jit, static_argnums=2)  # once for every shape, whatever the arms are
+def _part(batch: Batch, masks: jax.Array, settings: tuple[tuple[str, Any], ...]) -> jax.Array:
+    return moments_part(FEATURES, batch, masks, **dict(settings))
 
 
 def measured(data: Population, arms: Arms | None = None, *, epsilon=math.inf, key=KEY, **settings):

@@ -52,7 +52,7 @@ def total(backend, clients, update=features, broadcast=None, **settings):
 
 @settings(max_examples=4)
 @given(
-    st.lists(st.integers(0, 11), min_size=1, max_size=6),
+    st.lists(st.sampled_from([0, 1, 4, 5, 11]), min_size=1, max_size=6),  # every size is compiled for, by the loop
     st.sampled_from([1, 2, 5]),
     st.sampled_from([None, 2.0**-20]),
     st.data(),
@@ -307,7 +307,7 @@ def test_one_compilation_serves_cohorts_of_every_size():
     for clients in (range(3), range(20), [], range(11)):
         cohort = backend.cohort(np.asarray(clients, np.int64), n_expected=10.0, key=KEY)
         cohort.sum(update, jnp.zeros(3), l2_bound=1.0)
-    assert len(traced) <= 2 * len(backend.capacities)  # once for the shapes, once for the loop
+    assert len(traced) == len(backend.capacities)  # for the shapes and the loop together
 
 
 def test_several_devices_share_the_cohort():
@@ -320,7 +320,7 @@ import jax, numpy as np, jax.numpy as jnp
 import test_cohort as laws
 from blindsight.backends import Debug, Simulation
 assert len(jax.devices()) == 3
-sizes = [3, 0, 5, 4, 2, 40, 5, 1]
+sizes = [3, 0, 5, 3, 1, 40, 5, 1]
 for chunk, grid in ((1, None), (2, 2.0**-20)):
     backend = Simulation(laws.ragged(sizes), chunk=chunk)
     for clients in (range(8), [1, 5], []):

@@ -36,6 +36,7 @@ def people() -> Population:
     return Population({"x": np.ones((6, 2), np.float32)}, sizes=[2] * 3, name="few")
 
 
+@pytest.mark.slow  # three processes of their own, about XLA's files and no release
 def test_processes_that_compile_the_same_at_once_agree_and_share_no_file(spawn, tmp_path):
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)

@@ -119,6 +119,7 @@ def test_phishing_keeps_its_addresses():
     assert int(people.columns["label"].sum()) == 24_329
 
 
+@pytest.mark.slow
 def test_stackexchange_has_as_many_sentences_as_published():
     folder("stackexchange")
     people = dataset("stackexchange", unit="sentence")

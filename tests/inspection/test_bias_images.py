@@ -16,7 +16,7 @@ KEY = keys.reproducible(0)
 
 
 @pytest.fixture(scope="module")
-def learnt() -> tuple[Discriminator, MomentsPart]:
+def learnt() -> Discriminator:
     """From moments without noise of clients who write all digits, against public ones who never write a 3."""
     serving = data.embedded("handwriting", clients=300, examples=(12, 12))
     public = data.embedded("handwriting", clients=300, seed=1, examples=(12, 12))
@@ -27,12 +27,12 @@ def learnt() -> tuple[Discriminator, MomentsPart]:
     released = bias_images.public_moments(part, serving, shape, KEY.derive("serving"))
     usual = bias_images.public_moments(part, public.select(np.arange(150)), released, KEY.derive("usual"))
     about: dict[str, Any] = {"steps": 0, "key": KEY, "progress": lambda done, total: None}
-    return bias_images.learn(released, part, usual, public.select(np.arange(150, 300)), **about), part
+    return bias_images.learn(released, part, usual, public.select(np.arange(150, 300)), **about)
 
 
 @pytest.mark.slow
 def test_what_is_missing_in_public_is_what_is_denser_in_serving(learnt):
-    found, _ = learnt
+    found = learnt
     dense = found.kind < KINDS
     assert (found.labels[dense] == 3).mean() > 0.25 > 3 * (found.labels[~dense] == 3).mean()
     described = [found.describe(kind, tuple("0123456789")) for kind in range(KINDS)]
@@ -43,8 +43,9 @@ def test_what_is_missing_in_public_is_what_is_denser_in_serving(learnt):
     assert len(found.shown(best)) == 12
 
 
+@pytest.mark.slow
 def test_real_pictures_are_judged_like_synthetic_ones(learnt):
-    found, _ = learnt
+    found = learnt
     fresh = data.embedded("handwriting", clients=60, seed=2, examples=(12, 12)).columns
     kinds, chance = found.score(fresh["image"])
     assert set(np.unique(kinds)) <= set(range(KINDS + 1))
@@ -53,8 +54,8 @@ def test_real_pictures_are_judged_like_synthetic_ones(learnt):
     assert (kinds[is_three] < KINDS).mean() > 0.4 > 3 * (kinds[~is_three] < KINDS).mean()
 
 
-def test_public_moments_get_noise_like_the_released_ones(learnt):
-    _, part = learnt
+def test_public_moments_get_noise_like_the_released_ones():
+    part = MomentsPart(features.images((28, 28), frequencies=25), ("learning",), tuple("0123456789"))
     released = part.read(np.full(part.coordinates, 50.0), 2.0)
     sums = np.full(part.coordinates, 5.0)
     made = bias_images.like_released(sums, released, KEY)

@@ -1,7 +1,6 @@
 """Laws of `contrast`: it costs what was asked for, nothing is paid for twice, and it finds what is there."""
 
 import dataclasses
-import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,12 @@ from blindsight import inspect as questions
 from blindsight.accounting.accountants import epsilon as epsilon_of
 from blindsight.accounting.events import Composed, Gaussian, from_json
 from blindsight.accounting.ledger import Ledger
-from blindsight.algorithms import moments
 from blindsight.backends import Batch
 from blindsight.data import Population, faults
 from blindsight.data.schema import Schema
 from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
 from blindsight.inspect import Quarters, Training
 from blindsight.inspection import lessons, session
-from blindsight.inspection.contrast import reading
 from blindsight.inspection.contrast import task as module
 from blindsight.inspection.contrast.question import Sanity
 from blindsight.inspection.report import Report
@@ -32,6 +29,7 @@ from blindsight.models.primary import primary
 from blindsight.privacy import Privacy
 
 KEY = keys.reproducible(7)
+pytestmark = pytest.mark.usefixtures("few_steps")
 
 
 def brightness(images: np.ndarray) -> np.ndarray:
@@ -57,15 +55,10 @@ SUSPECTS = ("invert", "flip", "byte_swap")
 
 
 def inspect(tmp_path: Path, people: Population, arms: Any = None, **more: Any) -> Report:
-    about: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "model": MODEL, "suspects": SUSPECTS, "per_class": 2}
+    """With one suspect, because every one makes the program that is compiled longer."""
+    about: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "model": MODEL, "suspects": SUSPECTS[:1], "per_class": 2}
     about |= {"ledger": Ledger(tmp_path / "ledger.db"), "key": KEY, "out": tmp_path / "run"} | more
     return ask(questions.contrast, people, Quarters(0.1, 0.9) if arms is None else arms, **about)
-
-
-@pytest.fixture(autouse=True)
-def _few_steps(monkeypatch):
-    """How good samples look is measured elsewhere: here a generator is fitted in a few steps."""
-    monkeypatch.setattr(reading.moments, "fit", functools.partial(moments.fit, steps=20))
 
 
 def entries(tmp_path: Path, population: str) -> list[Any]:
@@ -86,7 +79,8 @@ def test_it_names_the_fault_and_how_many_it_hits(tmp_path, fault):
 
 
 def test_where_nothing_is_wrong_nothing_is_named(tmp_path):
-    report = inspect(tmp_path, halves(), {"all": selection.everything()}, reference=halves(seed=5))
+    arms = {"all": selection.everything()}
+    report = inspect(tmp_path, halves(), arms, reference=halves(seed=5), suspects=SUSPECTS)
     assert {found.fault for found in report.diagnoses} == {"none"}
     assert not [found for found in report.findings if found.verdict == "found"]
 

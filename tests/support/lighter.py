@@ -24,9 +24,9 @@ def optimised() -> Generator[None]:
 
 @contextlib.contextmanager
 def few_steps() -> Generator[None]:
-    """Fit generators in a few steps: how good their samples look is measured in experiments."""
+    """Leave generators at the closed form that they start from: how good their samples look is measured elsewhere."""
     from blindsight.algorithms import moments
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moments, "fit", functools.partial(moments.fit, steps=50))
+        patch.setattr(moments, "fit", functools.partial(moments.fit, steps=0))
         yield

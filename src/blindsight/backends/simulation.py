@@ -212,10 +212,9 @@ def _sum_chunks(
         stacked = jax.vmap(functools.partial(on_client, capacity))(chunk)
         return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), stacked)
 
-    total = jax.tree.map(
-        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-        jax.eval_shape(functools.partial(on_chunk, capacities[0]), jax.ShapeDtypeStruct((), jnp.int32)),
-    )
+    # with a number of the loop's own type, which includes the mesh: for another one it would be traced again
+    shapes = jax.eval_shape(functools.partial(on_chunk, capacities[0]), edges[0])
+    total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     if settings.trips is not None:
         # an accelerator's host waits at every turn of a loop whose length it does not know
         edges = (0, settings.trips)
