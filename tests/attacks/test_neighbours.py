@@ -50,7 +50,8 @@ def leaves(here: Path, entry: str, kind: Kind, *, odd: bool) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
         write_public(here)
-        neighbours(here, kind, odd=odd)
+        neighbours(here, kind, odd=odd, by_example=ENTRIES[entry].by_example)
+        ENTRIES[entry].store()
         found = everything_that_leaves(here, ENTRIES[entry].run)
     shutil.rmtree(here)
     return found
@@ -105,7 +106,7 @@ def test_no_kind_of_client_is_told_from_another(kind, usual):
 
 
 @pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.others])
-@pytest.mark.parametrize("entry", ["moments in Python", "parties in Python"])
+@pytest.mark.parametrize("entry", ["moments in Python", "parties in Python", "unknowns in Python"])
 def test_whether_anybody_has_anything_is_not_told_of_data_in_memory(entry, kind, usual):
     attack(entry, KINDS[kind], usual)
 

@@ -21,7 +21,7 @@ from blindsight import checkpoints, keys, runs
 from blindsight.accounting import accountants
 from blindsight.accounting.events import Composed, Event, Gaussian, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, certify
-from blindsight.accounting.ledger import Ledger, known_as, names_of
+from blindsight.accounting.ledger import Ledger, known_apart, names_of
 from blindsight.accounting.planning import solve_noise
 from blindsight.accounting.so_far import spent_so_far
 from blindsight.algorithms.vocabulary import discover_words, own_words
@@ -115,7 +115,7 @@ def unknowns(
     settings = {"task": "unknowns", "before": before.name, "after": after.name, "epsilon": epsilon, "delta": delta}
     settings |= {"field": field, "case": case, "most": most, "suspects": list(map(str, faults))}
     settings |= {"vocabulary": _digest(vocabulary), "train": dataclasses.asdict(training) if training else None}
-    names: dict[str, str] = {side: known_as(one, population) for side, one in zip(SIDES, (before, after), strict=True)}
+    names: dict[str, str] = dict(zip(SIDES, known_apart((before, after), population), strict=True))
     ledger = ledger or Ledger()
     ledger.check_names(list(names.values()))
     settings |= {"discover": discover, "population": names_of(list(names.values()))}
