@@ -16,7 +16,7 @@ from blindsight.data import faults
 from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import TEXT, Population
 from blindsight.data.reading import as_classes
-from blindsight.data.schema import Field
+from blindsight.data.schema import Field, Schema
 from blindsight.data.sources import check_public, same_clients, source
 from blindsight.errors import InvalidInput
 from blindsight.inspection import tasks
@@ -65,7 +65,7 @@ def run_inspection(
     known = said.ranges | dict(read_range(words) for words in ranges or ())
     names = header(data, client, said, public)
     if names is not None and not inputs:
-        inputs = [_input_of(public, label)] if public is not None else _which(names, label)
+        inputs = [_input_of(public, label) if public is not None else _described_input(said, names, label)]
     needed: dict[str, Field | None] = {field: part_of(field, known, model is not None) for field in inputs or ()}
     needed[label] = Field("text" if model is None else "whole")
     if (by := settings.get("by")) not in (None, "accuracy"):
@@ -208,6 +208,12 @@ def _input_of(population: Population, label: str) -> str:
     """The image of a population; else the model's inputs have to be named."""
     images = [field for field, (_, shape) in population.fields.items() if len(shape) >= 2]
     return images[0] if len(images) == 1 else _which(list(population.fields), label)
+
+
+def _described_input(schema: Schema, names: Sequence[str], label: str) -> str:
+    """The image that the asker describes; else the model's inputs have to be named."""
+    images = [name for name, field in schema.fields.items() if field.kind == "image" and name in names]
+    return images[0] if len(images) == 1 else _which(names, label)
 
 
 def _which(names: Sequence[str], label: str) -> Any:
