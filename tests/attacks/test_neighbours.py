@@ -87,7 +87,7 @@ def unlisted(value: Any) -> Iterator[str]:
 
 
 def attack(entry: str, kind: Kind, usual: dict[Any, Any]) -> None:
-    known = (entry, kind.usual, kind.others)
+    known = (entry, kind.usual, kind.others, len(kind.odd) if ENTRIES[entry].by_example else None)
     if known not in usual:
         usual[known] = leaves(usual["place"], entry, kind, odd=False)
     assert kind.others or not failures(usual[known]["returned"])

@@ -26,7 +26,8 @@ def leaf(own: str) -> str:
 
 def tff(own: str) -> str:
     Path("t.sqlite").unlink(missing_ok=True)
-    tff_database("t.sqlite", [("train", "a", proto(age=[3], text=["x"])), ("train", "odd", proto(**{own: [4]}))])
+    odd: dict[str, Any] = {own: [4]}
+    tff_database("t.sqlite", [("train", "a", proto(age=[3], text=["x"])), ("train", "odd", proto(**odd))])
     return "t.sqlite"
 
 

@@ -79,12 +79,12 @@ def write_tff(path: Path, people: dict[str, Any]) -> Path:
     examples: list[tuple[str, str, bytes]] = []
     for client, fields in people.items():
         for row in itertools.zip_longest(*fields.values()):
-            held = {
-                field: np.ravel(value).tolist() for field, value in zip(fields, row, strict=True) if value is not None
+            held = {field: value for field, value in zip(fields, row, strict=True) if value is not None}
+            features: dict[str, Any] = {
+                field: [value.encode(errors="surrogatepass")] if isinstance(value, str) else np.ravel(value).tolist()
+                for field, value in held.items()
             }
-            texts = {field: [str(values[0]).encode(errors="surrogatepass")] for field, values in held.items()}
-            is_text = {field: isinstance(values[0], str) for field, values in held.items()}
-            examples.append(("train", client, proto(**{f: texts[f] if is_text[f] else held[f] for f in held})))
+            examples.append(("train", client, proto(**features)))
     tff_database(path, examples, [(client, "train", 2) for client in people])
     return path
 
@@ -280,7 +280,12 @@ def test_a_file_that_is_none_is_refused_without_a_word_about_what_it_holds(tmp_p
 
 
 @pytest.mark.parametrize(
-    "odd", ["a word", *(pytest.param(odd, marks=pytest.mark.slow) for odd in ("a fraction", "nothing"))]
+    "odd",
+    [
+        "a word",
+        "a letter that cannot be written",
+        *(pytest.param(odd, marks=pytest.mark.slow) for odd in ("a fraction", "nothing")),
+    ],
 )
 def test_an_inspection_says_the_same_whatever_one_client_holds(tmp_path, monkeypatch, odd):
     """The number of coordinates, the names and the exit code; numbers are noise."""

@@ -604,6 +604,7 @@ REFUSALS = {
     "leaf: other JSON": (lambda: written("t.json", b'{"a": 1}'), "t.json is not LEAF JSON.*'users'"),
     "leaf: a list": (lambda: written("t.json", b"[1]"), "t.json is not LEAF JSON"),
     "leaf: lists as objects": (lambda: leaf({"a": {"x": [1]}}, user_data=[1]), "t.json is not LEAF JSON"),
+    "leaf: no text": (lambda: leaf({"a": {"x": ["\ud800"]}}), "client 'a', field 'x' holds text that is not UTF-8"),
     "leaf: no clients": (lambda: leaf({}), "t.json holds no clients"),
     "leaf: unequal lists": (lambda: leaf({"a": {"x": [1]}}, num_samples=[]), "lists 1 users but 0 num_samples"),
     "leaf: unknown client": (lambda: leaf({"a": {"x": [1]}}, users=["b"]), "client 'a' is in only one of"),

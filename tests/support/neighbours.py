@@ -85,10 +85,14 @@ def neighbours(folder: Path, kind: Kind, *, odd: bool, by_example: bool = False)
         others = [kind.others.replace(ODD, row.split(",")[0], 1) for row in others]
     own = kind.odd if odd else kind.usual
     if by_example:
-        places = [sum("," in row for row in one) for one in (kind.odd, kind.usual)]
-        own = (*own, *[USELESS] * (max(places) - places[not odd]))
+        own = (*own, *[USELESS] * max(0, _places(kind.usual if odd else kind.odd) - _places(own)))
     write(folder / "people.csv", [*others[:20], *own, *others[20:]])
     return folder / "people.csv"
+
+
+def _places(rows: tuple[str, ...]) -> int:
+    """How many of the lines are rows, be they broken: one without a comma goes on where the last one ended."""
+    return sum("," in row for row in rows)
 
 
 def write_public(folder: Path) -> None:

@@ -61,7 +61,7 @@ def _array(values: list[Any], of_bytes: bool = False) -> np.ndarray:
 def npz() -> None:
     """One array for each column."""
     rows = _rows()
-    columns = {name: _array([row[name] for _, row in rows]) for name in CELLS}
+    columns: dict[str, Any] = {name: _array([row[name] for _, row in rows]) for name in CELLS}
     np.savez("people.npz", who=np.array([who for who, _ in rows]), **columns)
 
 
@@ -88,7 +88,9 @@ def tff() -> None:
     examples: list[tuple[str, str, bytes]] = []
     for who, row in _rows():
         held = {name: value for name, value in row.items() if value is not None}
-        features = {name: [_bytes(value) if isinstance(value, str) else value] for name, value in held.items()}
+        features: dict[str, Any] = {
+            name: [_bytes(value) if isinstance(value, str) else value] for name, value in held.items()
+        }
         examples.append(("train", who, proto(**features)))
     clients = [(who, "train", len(rows)) for who, rows in _by_client().items()]
     tff_database("people.sqlite", examples, clients)

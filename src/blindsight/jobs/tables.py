@@ -20,7 +20,7 @@ from blindsight.data.population import Population
 from blindsight.data.private import column_names, is_table, private_table
 from blindsight.data.schema import Field, Schema
 from blindsight.data.sources import source
-from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.errors import InvalidInput
 
 __all__ = ["content_of_clients", "header", "is_private_table", "kinds_of", "read_clients", "read_others", "schema_of"]
 
@@ -91,7 +91,7 @@ def read_others(data: str, options: Mapping[str, Any]) -> Population:
     loader_for(data, options)  # refuses by the file's format and the options alone
     try:
         return source(data, **options)
-    except BlindsightError:
+    except Exception:  # what is damaged raises almost anything, and quotes it
         raise InvalidInput(
             f"{data} cannot be read as it is: see what is wrong with blindsight data check {data}, where the data "
             f"may be looked at"
@@ -117,7 +117,7 @@ def content_of_clients(data: str, options: Mapping[str, Any], people: Population
     given = {option: options[option] for option in about if options.get(option)}
     try:
         return source(data, **given).content
-    except BlindsightError:  # rows that do not fit: the same table is then known by what it says as text
+    except Exception:  # rows that do not fit, in whatever way: the table is then known by what it says as text
         if is_by_client(data):
             return digest_of(data)
         names = column_names(data, **given)
