@@ -21,7 +21,7 @@ import pytest
 import typer
 from entries import ENTRIES, WITHOUT_CLIENTS
 from leaving import blind, everything_that_leaves
-from neighbours import KINDS, TOGETHER, Kind, neighbours, write_public
+from neighbours import KINDS, TOGETHER, Kind, neighbours, places, write_public
 
 from blindsight import algorithms, cli, inspection
 from blindsight.accounting import assumptions
@@ -87,7 +87,7 @@ def unlisted(value: Any) -> Iterator[str]:
 
 
 def attack(entry: str, kind: Kind, usual: dict[Any, Any]) -> None:
-    known = (entry, kind.usual, kind.others, len(kind.odd) if ENTRIES[entry].by_example else None)
+    known = (entry, kind.usual, kind.others, places(kind.odd) if ENTRIES[entry].by_example else None)
     if known not in usual:
         usual[known] = leaves(usual["place"], entry, kind, odd=False)
     assert kind.others or not failures(usual[known]["returned"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["KINDS", "ODD", "TOGETHER", "USUAL", "Kind", "neighbours", "rows", "write", "write_public"]
+__all__ = ["KINDS", "ODD", "TOGETHER", "USUAL", "Kind", "neighbours", "places", "rows", "write", "write_public"]
 
 ODD = "c7"
 """The client that differs."""
@@ -85,12 +85,12 @@ def neighbours(folder: Path, kind: Kind, *, odd: bool, by_example: bool = False)
         others = [kind.others.replace(ODD, row.split(",")[0], 1) for row in others]
     own = kind.odd if odd else kind.usual
     if by_example:
-        own = (*own, *[USELESS] * max(0, _places(kind.usual if odd else kind.odd) - _places(own)))
+        own = (*own, *[USELESS] * max(0, places(kind.usual if odd else kind.odd) - places(own)))
     write(folder / "people.csv", [*others[:20], *own, *others[20:]])
     return folder / "people.csv"
 
 
-def _places(rows: tuple[str, ...]) -> int:
+def places(rows: tuple[str, ...]) -> int:
     """How many of the lines are rows, be they broken: one without a comma goes on where the last one ended."""
     return sum("," in row for row in rows)
 
