@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from blindsight import runs
-from blindsight.accounting.ledger import known_as
+from blindsight.accounting.ledger import known_apart
 from blindsight.data.population import TEXT, Population
 from blindsight.data.schema import Field, Schema
 from blindsight.data.text import Case, Vocabulary
@@ -296,7 +296,7 @@ def unknowns(
         discover=discover,
         training=training,
     )
-    payers = {side: known_as(one, session.population) for side, one in zip(SIDES, (before, after), strict=True)}
+    payers = dict(zip(SIDES, known_apart((before, after), session.population), strict=True))
     conduct = functools.partial(find_unknowns, question, payers)
     return session.ask(question, clients, Public(vocabulary=vocabulary), conduct, payers=list(payers.values()))
 

@@ -21,7 +21,7 @@ import pytest
 import typer
 from entries import ENTRIES, WITHOUT_CLIENTS
 from leaving import blind, everything_that_leaves
-from neighbours import KINDS, TOGETHER, Kind, neighbours, write_public
+from neighbours import KINDS, TOGETHER, Kind, neighbours, places, write_public
 
 from blindsight import algorithms, cli
 from blindsight import inspect as questions
@@ -51,7 +51,8 @@ def leaves(here: Path, entry: str, kind: Kind, *, odd: bool) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
         write_public(here)
-        neighbours(here, kind, odd=odd)
+        neighbours(here, kind, odd=odd, by_example=ENTRIES[entry].by_example)
+        ENTRIES[entry].store()
         found = everything_that_leaves(here, ENTRIES[entry].run)
     shutil.rmtree(here)
     return found
@@ -87,7 +88,7 @@ def unlisted(value: Any) -> Iterator[str]:
 
 
 def attack(entry: str, kind: Kind, usual: dict[Any, Any]) -> None:
-    known = (entry, kind.usual, kind.others)
+    known = (entry, kind.usual, kind.others, places(kind.odd) if ENTRIES[entry].by_example else None)
     if known not in usual:
         usual[known] = leaves(usual["place"], entry, kind, odd=False)
     assert kind.others or not failures(usual[known]["returned"])
@@ -106,7 +107,7 @@ def test_no_kind_of_client_is_told_from_another(kind, usual):
 
 
 @pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.others])
-@pytest.mark.parametrize("entry", ["moments in Python", "parties in Python"])
+@pytest.mark.parametrize("entry", ["moments in Python", "parties in Python", "unknowns in Python"])
 def test_whether_anybody_has_anything_is_not_told_of_data_in_memory(entry, kind, usual):
     attack(entry, KINDS[kind], usual)
 

@@ -5,9 +5,7 @@ import gzip
 import json
 import lzma
 import sqlite3
-import struct
 import sys
-import zlib
 from pathlib import Path
 
 import h5py
@@ -19,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from wire_files import fedjax_database, part, picture, proto, tff_database, varint
 
 from blindsight import data
 from blindsight.data import wire
@@ -202,49 +201,6 @@ def test_tff_hdf5():
     assert listed(data.load("words.hdf5")) == {"1": {"tokens": ["hello wörld", ""], "s": ["ab", "c"]}}
 
 
-def varint(number):
-    number &= (1 << 64) - 1
-    out = b""
-    while number > 127:
-        out, number = out + bytes([number & 127 | 128]), number >> 7
-    return out + bytes([number])
-
-
-def part(number, content):
-    return varint(number << 3 | 2) + varint(len(content)) + content
-
-
-def proto(*, packed=True, **features):
-    """A serialised tf.train.Example, as the specification of the wire format has it."""
-    entries = b""
-    for name, values in features.items():
-        if isinstance(values[0], bytes | str):
-            kind, content = 1, b"".join(part(1, v.encode() if isinstance(v, str) else v) for v in values)
-        elif isinstance(values[0], float):
-            raw = [struct.pack("<f", value) for value in values]
-            kind, content = 2, part(1, b"".join(raw)) if packed else b"".join(b"\x0d" + value for value in raw)
-        else:
-            raw = [varint(value) for value in values]
-            kind, content = 3, part(1, b"".join(raw)) if packed else b"".join(b"\x08" + value for value in raw)
-        entries += part(1, part(1, name.encode()) + part(2, part(kind, content)))
-    return part(1, entries)
-
-
-def tff_database(path, examples, clients=None):
-    """`examples` lists (split, client, message); `clients` lists (client, split, count)."""
-    counted = {}
-    for split, client, _ in examples:
-        counted[client, split] = counted.get((client, split), 0) + 1
-    with sqlite3.connect(path) as database:
-        database.execute("PRAGMA synchronous = OFF")
-        database.execute("CREATE TABLE examples (split_name TEXT, client_id TEXT, serialized_example_proto BLOB)")
-        database.execute("CREATE TABLE client_metadata (client_id TEXT, split_name TEXT, num_examples INTEGER)")
-        database.executemany("INSERT INTO examples VALUES (?, ?, ?)", examples)
-        rows = clients if clients is not None else [(*pair, count) for pair, count in counted.items()]
-        database.executemany("INSERT INTO client_metadata VALUES (?, ?, ?)", rows)
-    database.close()
-
-
 @pytest.mark.parametrize("packed", [True, False])
 def test_tff_sqlite(packed):
     numbers = [0, 1, -1, 300, 2**63 - 1, -(2**63)]
@@ -313,39 +269,6 @@ def test_damaged_messages_are_refused_or_read_never_crashed_upon(tmp_path_factor
         assert data.tff_sqlite(path).size == 1
 
 
-def packed_length(length, small, large):
-    return bytes([small, length]) if length < 256 else bytes([large]) + struct.pack(">I", length)
-
-
-def packed_text(text):
-    return bytes([0xA0 + len(text)]) + text.encode() if len(text) < 32 else bytes([0xD9, len(text)]) + text.encode()
-
-
-def packed_number(number):
-    return bytes([number]) if number < 128 else b"\xce" + struct.pack(">I", number)
-
-
-def packed_array(array):
-    """A FedJAX array: an extension that holds (shape, dtype, bytes), or (shape, list of bytes)."""
-    shape = bytes([0x90 + array.ndim]) + b"".join(map(packed_number, array.shape))
-    if array.dtype == object:
-        texts = [packed_length(len(t), 0xC4, 0xC6) + t for t in array.ravel()]
-        code, content = 4, b"\x92" + shape + b"\xdc" + struct.pack(">H", len(texts)) + b"".join(texts)
-    else:
-        raw = array.tobytes()
-        code, content = 1, b"\x93" + shape + packed_text(array.dtype.name) + packed_length(len(raw), 0xC4, 0xC6) + raw
-    return packed_length(len(content), 0xC7, 0xC9) + bytes([code]) + content
-
-
-def fedjax_database(path, clients):
-    with sqlite3.connect(path) as database:
-        database.execute("CREATE TABLE federated_data (client_id BLOB PRIMARY KEY, data BLOB, num_examples INTEGER)")
-        for client, fields, count in clients:
-            packed = bytes([0x80 + len(fields)]) + b"".join(packed_text(f) + packed_array(a) for f, a in fields.items())
-            database.execute("INSERT INTO federated_data VALUES (?, ?, ?)", (client, zlib.compress(packed), count))
-    database.close()
-
-
 def test_fedjax_sqlite():
     images = np.random.default_rng(1).random((300, 4, 4)).astype(np.float32)
     words = np.array(["wörd".encode(), b"", b"x" * 300], object)
@@ -358,11 +281,6 @@ def test_fedjax_sqlite():
     assert population.ids.tolist() == ["0001", "0002"]
     assert np.array_equal(population.columns["x"], images)
     assert population["0002"]["t"].tolist() == ["wörd", "", "x" * 300]
-
-
-def picture(path, size=(4, 3), mode="L", colour: int | tuple[int, int, int] = 0):
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Image.new(mode, size, colour).save(path)
 
 
 def test_image_folders_with_and_without_labels():
@@ -686,6 +604,7 @@ REFUSALS = {
     "leaf: other JSON": (lambda: written("t.json", b'{"a": 1}'), "t.json is not LEAF JSON.*'users'"),
     "leaf: a list": (lambda: written("t.json", b"[1]"), "t.json is not LEAF JSON"),
     "leaf: lists as objects": (lambda: leaf({"a": {"x": [1]}}, user_data=[1]), "t.json is not LEAF JSON"),
+    "leaf: no text": (lambda: leaf({"a": {"x": ["\ud800"]}}), "client 'a', field 'x' holds text that is not UTF-8"),
     "leaf: no clients": (lambda: leaf({}), "t.json holds no clients"),
     "leaf: unequal lists": (lambda: leaf({"a": {"x": [1]}}, num_samples=[]), "lists 1 users but 0 num_samples"),
     "leaf: unknown client": (lambda: leaf({"a": {"x": [1]}}, users=["b"]), "client 'a' is in only one of"),

@@ -1,7 +1,7 @@
 """Every way into a computation about private clients, in its smallest form: what the attacks in tests/attacks run.
 
-An entry is run in a folder with `people.csv`, which is private, and `public.csv` and `words.txt`, which are not. It
-returns what a caller gets; what it prints and writes is seen to by `leaving`.
+An entry is run in a folder with `people.csv`, which is private, and `public.csv`, `words.txt` and `schema.json`, which
+are not. It returns what a caller gets; what it prints and writes is seen to by `leaving`.
 """
 
 import dataclasses
@@ -10,27 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx2 as httpx
-import numpy as np
+import pytest
+import python_entries
+import stored
 from leaving import command
-from neighbours import ODD
 
-from blindsight import inspect, keys
-from blindsight.accounting.events import Gaussian
-from blindsight.accounting.ledger import Ledger
-from blindsight.algorithms.draw_and_discard import Budget, Task
-from blindsight.algorithms.moments import measure
-from blindsight.algorithms.parties import GivenGenerator, Party, PrivateLinear
-from blindsight.algorithms.synthesis import synthesise
-from blindsight.algorithms.synthetic_votes import aggregate
-from blindsight.algorithms.vocabulary import count_words, discover_words, own_words
-from blindsight.codings import specs as spec
-from blindsight.codings.coding import Number
-from blindsight.codings.features import images, rows
-from blindsight.codings.specs import Features, Response
-from blindsight.data.population import TEXT, Population
-from blindsight.selection import Arms, coded, everything, where
-from blindsight.service import Client
+from blindsight.inspection.bias import task as bias_task
+from blindsight.inspection.labelling import task as labelling_task
+from blindsight.inspection.unknowns import task as unknown_task
 
 __all__ = ["ENTRIES", "WITHOUT_CLIENTS", "Entry"]
 
@@ -53,6 +40,10 @@ class Entry:
     through: tuple[str, ...]
     run: Callable[[], Any]
     slow: bool = False
+    store: Callable[[], None] = lambda: None
+    """Keeps the clients in another format too, before anything is run."""
+    by_example: bool = False
+    """Whether examples are protected one by one: then every row has its place, in both neighbours."""
 
 
 def _commands(*lines: str) -> Callable[[], Any]:
@@ -67,6 +58,7 @@ def _inspect(task: str, options: str, *more: str, **about: Any) -> Entry:
 _NUMBERS = "--input age --input income --range age=0:100 --range income=0:5000"
 _PUBLIC = "--reference public.csv"
 _REGION = "--by region --value north --value south"
+_COMPARED = f"--input age --range age=0:100 {_PUBLIC} {_REGION}"
 _SIDES = "--side version --value old --value new --vocabulary words.txt"
 _LEDGER = (
     "ledger show --ledger ledger.db --entries",
@@ -94,8 +86,12 @@ def _toml(**tables: Any) -> str:
 
 _DATA = {"population": "people.csv", "options": {"client": "who"}, "held_out": 0}
 _PRIVACY = {"noise_multiplier": 1.0, "delta": 1e-3, "cohort": 10, "rounds": 2}
+_EXAMPLES = _PRIVACY | {"unit": "example"}
 _ROWS = {"kind": "logistic", "inputs": ["age", "income"], "classes": ["yes", "no"]}
 _WORDS = {"kind": "word_lm", "embedding": 3, "cells": 3}
+_KINDS = {"region": "category:north,south", "label": "category:no,yes"}
+_PICTURES = {"image": "image:12x12", "label": "category:north,south"}
+_GAN = {"channels": [2, 2, 2], "latents": 2, "fakes": 2, "generator_batch_size": 2, "samples": 4}
 _TEXT = {"vocabulary": "words.txt", "sentences": 3, "length": 6}
 
 
@@ -110,6 +106,36 @@ def _train(through: tuple[str, ...], *more: str, slow: bool = False, **tables: A
     return Entry(("train run", *through), run, slow=slow)
 
 
+def _stored(format: str, task: str, options: str, **about: Any) -> Entry:
+    """A question about clients who are kept in another format."""
+    store, file = stored.FORMATS[format]
+    asked = f"inspect {task} {file} --client who {options} --out run --ledger ledger.db"
+    return Entry((f"inspect {task}",), _commands(asked), store=store, **about)
+
+
+def _train_stored(format: str, **tables: Any) -> Entry:
+    """Training on clients who are kept in another format, which names no column of clients."""
+    store, file = stored.FORMATS[format]
+    data = tables.pop("data", {}) | {"population": file, "held_out": 0}
+    return dataclasses.replace(_train((), data=data, slow=True, **tables), store=store)
+
+
+def _small(entry: Entry) -> Entry:
+    """The entry with models that are trained for an inspection in their smallest form."""
+    words = {"rounds": 1, "cohort": 5, "embedding": 2, "cells": 2, "letter_embedding": 2, "letter_cells": 2}
+
+    def run() -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            for task in (unknown_task, bias_task):
+                small = functools.partial(task.WordTraining, **words, samples=20)
+                patch.setattr(task, "WordTraining", small)
+            small = functools.partial(labelling_task.Training, rounds=1, cohort=9, batch_size=2, generator_steps=1)
+            patch.setattr(labelling_task, "Training", small)
+            return entry.run()
+
+    return dataclasses.replace(entry, run=run)
+
+
 def _tuned() -> Any:
     """Settings tuned on public rows, with noise that follows from the number of clients."""
     privacy = {name: item for name, item in _PRIVACY.items() if name != "noise_multiplier"}
@@ -119,145 +145,6 @@ def _tuned() -> Any:
     table = Path("public.csv").read_text(encoding="utf-8")
     Path("tuning.csv").write_text(table.replace("who,", "client,", 1), encoding="utf-8")
     return command("train", "RUN.toml", "--tune-on", "tuning.csv")
-
-
-# --- Python's own entries, which get whatever floating point can hold
-
-
-def people(path: str = "people.csv") -> Population:
-    """A table as a program may hold it in memory: what is no number is NaN, and a row without its cells is empty."""
-    rows: dict[str, list[list[str]]] = {}
-    for line in Path(path).read_bytes().decode("utf-8", "replace").splitlines()[1:]:
-        who, *cells = line.split(",")
-        kept = rows.setdefault(who, [])
-        kept += [cells[:6]] if len(cells) >= 6 and any(cells) else []
-    columns = list(zip(*(row for own in rows.values() for row in own), strict=True)) or [()] * 6
-    numbers = {
-        name: np.array([_number(cell) for cell in columns[at]], np.float32) for at, name in enumerate(_CELLS[:2])
-    }
-    texts = {name: np.array(columns[at], TEXT) for at, name in enumerate(_CELLS) if at >= 2}
-    sizes = [len(own) for own in rows.values()]
-    return Population(numbers | texts, sizes=sizes, ids=list(rows), name=Path(path).stem)
-
-
-_CELLS = ("age", "income", "region", "label", "version", "text")
-
-
-def _number(cell: str) -> float:
-    try:
-        with np.errstate(over="ignore"):
-            return float(np.float32(float(cell)))
-    except ValueError:
-        return float("nan")
-
-
-_ASKED: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "out": "run"}
-_READ: dict[str, Any] = {"inputs": ["age", "income"], "ranges": {"age": (0, 100), "income": (0, 5000)}}
-
-
-def _contrast() -> Any:
-    sides = Arms({name: where("version", name) for name in ("old", "new")})
-    clients = coded(coded(people(), "version", ("old", "new")), "region", ("north", "south"))
-    return inspect.contrast(clients, sides, ledger=Ledger("ledger.db"), **_ASKED, **_READ, label="region")
-
-
-def pictures(path: str = "people.csv") -> Population:
-    """People as pictures: as bright as they are old, in a corner for each region."""
-    held = coded(people(path), "region", ("north", "south"))
-    age, region = np.clip(np.nan_to_num(held.columns["age"], nan=200), 0, 200), held.columns["region"]
-    image = np.random.default_rng(0).integers(0, 40, (len(age), 12, 12)).astype(np.uint8)
-    image[:, :6, :6] += np.where(region == 1, age, 0).astype(np.uint8)[:, None, None]
-    image[:, 6:, 6:] += np.where(region == 0, age, 0).astype(np.uint8)[:, None, None]
-    columns = {"image": image, "label": np.minimum(region, 1).astype(np.int32)}
-    about: dict[str, Any] = {"ids": held.ids, "classes": {"label": ("north", "south")}}
-    return Population(columns, sizes=held.sizes, name=Path(path).stem, **about)
-
-
-def _pictures() -> Any:
-    return inspect.sanity(pictures(), reference=pictures("public.csv"), ledger=Ledger("ledger.db"), **_ASKED)
-
-
-def _bias_of_pictures() -> Any:
-    return inspect.bias(pictures(), reference=pictures("public.csv"), steps=0, ledger=Ledger("ledger.db"), **_ASKED)
-
-
-def _synthesis() -> Any:
-    asked: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "key": keys.root(), "ledger": Ledger("ledger.db")}
-    found = synthesise(pictures(), images((12, 12), frequencies=4), size=6, **asked)
-    return found.guarantee, found.blurred(2, key=keys.root())
-
-
-def _count_words() -> Any:
-    words = own_words(people(), known=None)
-    asked: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "key": keys.root(), "ledger": Ledger("ledger.db")}
-    return count_words(words, ["cat", "dog"], **asked), discover_words(words, length=2, **asked)
-
-
-def _moments() -> Any:
-    features = rows([Number("age", 0, 100), Number("income", 0, 5000)], bins=2)
-    asked: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "key": keys.root(), "ledger": Ledger("ledger.db")}
-    found = measure(people(), features, Arms({"all": everything()}), label=None, **asked)
-    return found.guarantee
-
-
-def _aggregate() -> Any:
-    """Two parties, of which one holds the odd client's rows among its examples."""
-
-    def examples(path: str) -> tuple[np.ndarray, np.ndarray]:
-        held = people(path).columns
-        wide = np.stack([held["age"], held["income"]], axis=1)[:100]
-        labels = np.array([("yes", "no").index(one) if one in ("yes", "no") else 7 for one in held["label"]], int)[:100]
-        return wide, labels
-
-    def drawn(count: int, key: Any) -> tuple[np.ndarray, np.ndarray]:
-        dice = np.random.default_rng(list(key.secret))
-        return dice.normal(40, 10, (count, 2)).astype(np.float32), np.arange(count) % 2
-
-    about: dict[str, Any] = {"generator": GivenGenerator(draw=drawn, event=Gaussian(2.0)), "examples": 100}
-    about |= {"classes": ("yes", "no"), "shape": (2,), "voter": PrivateLinear(noise_multiplier=1.0, steps=2)}
-    both = [
-        Party(name=name, data=functools.partial(examples, f"{name}.csv"), ledger=f"{name}.db", **about)
-        for name in ("people", "public")
-    ]
-    asked: dict[str, Any] = {"samples": 10, "delta": 1e-5, "key": keys.root(), "processes": False, "margin": 0}
-    found = aggregate(
-        both, classes=("yes", "no"), shape=(2,), train=lambda x, y: lambda z: np.zeros(len(z), int), **asked
-    )
-    return {name: getattr(found, name) for name in ("guarantee", "inputs", "labels", "made", "parties", "failures")}
-
-
-def _draw_and_discard() -> Any:
-    """What the odd client itself sends, less the noised weights: to whom, how often, how much, at which price."""
-    task = Task(
-        model="pay",
-        family="logistic",
-        features=Features((spec.Number("age", 0, 100), spec.Category("region", ("north", "south")))),
-        response=Response(spec.Boolean("label")),
-        unit="model",
-        epsilon=1.0,
-    )
-    sent: list[Any] = []
-
-    def service(request: httpx.Request) -> httpx.Response:
-        sent.append((request.method, request.url.path, sorted(request.headers), len(request.content)))
-        if request.url.path.endswith("task"):
-            return httpx.Response(200, json=task.to_dict())
-        headers = {"Blindsight-Ticket": "1", "Blindsight-Version": task.version}
-        is_drawn = request.url.path.endswith("draw")
-        return (
-            httpx.Response(200, content=bytes(4 * task.weights), headers=headers) if is_drawn else httpx.Response(202)
-        )
-
-    own = [line.split(",") for line in Path("people.csv").read_bytes().decode("utf-8", "replace").splitlines()]
-    mine = [dict(zip(("who", *_CELLS), cells, strict=False)) for cells in own if cells[0] == ODD]
-    read = [
-        {**row, "age": _number(row["age"]), "label": {"yes": True, "no": False}.get(row.get("label", ""))}
-        for row in mine
-    ]
-    budget = Budget("budget.sqlite", epsilon=5.0)
-    with Client("http://service", "pay", "token", budget=budget, transport=httpx.MockTransport(service)) as client:
-        weights = client.train({name: [row.get(name) for row in read] for name in ("age", "region", "label")})
-    return {"sent": sent, "shape": weights.shape, "spent": budget.spent}
 
 
 # --- the table
@@ -277,7 +164,7 @@ ENTRIES: dict[str, Entry] = {
         "train student run --labels own --model logistic --steps 1 --out student",
         through=("label", "train student"),
     ),
-    "bias": _inspect("bias", f"--input age --range age=0:100 {_PUBLIC} {_REGION}"),
+    "bias": _inspect("bias", _COMPARED),
     "asked twice": _inspect(  # who had a value that did not fit has it in the second time
         "sanity",
         "--input age --type age=whole:0:100",
@@ -287,11 +174,18 @@ ENTRIES: dict[str, Entry] = {
     "train words": _train((), model=_WORDS, text=_TEXT),
     "tune": Entry((), _tuned),
     "audit": _train(("audit",), "audit run --references 10", model=_ROWS, audit={"one_run": 4, "directions": 4}),
-    "contrast in Python": Entry(("contrast",), _contrast),
-    "words in Python": Entry(("count_words", "discover_words"), _count_words),
-    "moments in Python": Entry(("measure",), _moments),
-    "parties in Python": Entry(("aggregate",), _aggregate),
-    "draw and discard": Entry(("serve",), _draw_and_discard),
+    "contrast in Python": Entry(("contrast",), python_entries.contrast),
+    "unknowns in Python": Entry(("unknowns",), python_entries.unknowns),
+    "words in Python": Entry(("count_words", "discover_words"), python_entries.words),
+    "moments in Python": Entry(("measure",), python_entries.moments),
+    "parties in Python": Entry(("aggregate",), python_entries.parties),
+    "draw and discard": Entry(("serve",), python_entries.draw_and_discard),
+    "train examples": dataclasses.replace(_train((), model=_ROWS, privacy=_EXAMPLES), by_example=True),
+    "clients in npz": _stored("npz", "bias", _COMPARED),
+    "clients in parquet": _stored("parquet", "bias", _COMPARED),
+    "clients in LEAF": _stored("LEAF", "bias", _COMPARED),
+    "clients in TFF's SQLite": _stored("TensorFlow Federated", "bias", _COMPARED),
+    "clients in FedJAX's SQLite": _stored("FedJAX", "bias", _COMPARED),
     # variants of the same, with other questions, other participation and other data
     "sanity as JSON": _inspect("sanity", f"{_NUMBERS} --type age=whole --json", slow=True),
     "sanity by its ranges": _inspect("sanity", _NUMBERS, slow=True),
@@ -318,7 +212,45 @@ ENTRIES: dict[str, Entry] = {
         model=_ROWS,
         slow=True,
     ),
-    "pictures in Python": Entry(("sanity",), _pictures, slow=True),
-    "bias of pictures": Entry(("bias",), _bias_of_pictures, slow=True),
-    "synthesis": Entry(("synthesise",), _synthesis, slow=True),
+    "train by kinds": _train(
+        (),
+        model={"kind": "logistic", "inputs": ["age", "income", "region"]},
+        data=_DATA | {"types": _KINDS},
+        slow=True,
+    ),
+    "train by a schema": _train(
+        (),
+        model={"kind": "logistic", "inputs": ["age", "income", "region"], "classes": ["no", "yes"]},
+        data=_DATA | {"schema": "schema.json", "held_out": 0.1},
+        slow=True,
+    ),
+    "train words with held-out clients": _train(
+        (), model=_WORDS, text=_TEXT, data=_DATA | {"held_out": 0.1}, slow=True
+    ),
+    "train examples by kinds": dataclasses.replace(
+        _train(
+            (),
+            model={"kind": "logistic", "inputs": ["age", "income", "region"]},
+            data=_DATA | {"types": _KINDS},
+            privacy=_EXAMPLES,
+            slow=True,
+        ),
+        by_example=True,
+    ),
+    "train on npz": _train_stored("npz", model=_ROWS, data={"options": {"client": "who"}}),
+    "train on parquet": _train_stored("parquet", model=_ROWS, data={"options": {"client": "who"}}),
+    "train on LEAF": _train_stored("LEAF", model=_ROWS),
+    "train on TFF's SQLite": _train_stored("TensorFlow Federated", model=_ROWS),
+    "train on FedJAX's SQLite": _train_stored("FedJAX", model=_ROWS),
+    "train a GAN": _train_stored("pictures", model={"kind": "gan"}, gan=_GAN, data={"types": _PICTURES}),
+    "train a CNN": _train_stored("pictures", model={"kind": "cnn"}, data={"types": _PICTURES}),
+    "pictures in folders": _stored(
+        "pictures", "sanity", "--type image=image:12x12 --type label=category:north,south", slow=True
+    ),
+    "unknowns with models": _small(_inspect("unknowns", f"{_SIDES} --train", slow=True)),
+    "bias with a model": _small(_inspect("bias", f"--input text {_PUBLIC} --train", slow=True)),
+    "labelling with a GAN": _small(_inspect("labelling", f"{_NUMBERS} {_PUBLIC} --samples 4 --train", slow=True)),
+    "pictures in Python": Entry(("sanity",), python_entries.pictures_checked, slow=True),
+    "bias of pictures": Entry(("bias",), python_entries.pictures_compared, slow=True),
+    "synthesis": Entry(("synthesise",), python_entries.synthesis, slow=True),
 }

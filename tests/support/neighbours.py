@@ -4,11 +4,12 @@ How many clients there are is public, so every client of one neighbour is in the
 """
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
 
-__all__ = ["KINDS", "ODD", "TOGETHER", "USUAL", "Kind", "neighbours", "rows", "write", "write_public"]
+__all__ = ["KINDS", "ODD", "TOGETHER", "USUAL", "Kind", "neighbours", "places", "rows", "write", "write_public"]
 
 ODD = "c7"
 """The client that differs."""
@@ -21,6 +22,7 @@ ONE_WORD = USUAL.replace("we have a cat here", "cat")
 WORDS = ("we", "have", "a", "cat", "and", "the", "dog", "is", "here", "now")
 KNOWN = WORDS[:8]
 CLIENTS = 28
+SCHEMA = {"fields": {"age": {"kind": "whole"}, "region": {"kind": "category", "values": ["north", "south"]}}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +59,10 @@ KINDS: dict[str, Kind] = {
     "strange letters": Kind(_instead(("a cat here", "ein \udcff ßtrange ' word"))),
     "a client in both arms": Kind(_instead(("north", "south"), ("old", "new"), ("yes", "no"))),
     "a broken line": Kind((USUAL, "c7,31")),
+    "an open quotation mark": Kind(_instead(("north", '"north'))),
+    "a quotation mark before all": Kind((USUAL, f'"{USUAL}')),
+    "a quotation mark after all": Kind((USUAL, f'{USUAL} and "more')),
+    "an open quotation mark, and a second line": Kind((*_instead(("we", '"we')), "have it")),
     "too many cells": Kind((USUAL, f"{USUAL},more,and more")),
     "an empty client": Kind((USELESS,)),
     "the only one with anything": Kind((USELESS,), others=USELESS),
@@ -69,19 +75,30 @@ TOGETHER = Kind(tuple(dict.fromkeys(row for kind in KINDS.values() for row in ki
 """One client with all of it."""
 
 
-def neighbours(folder: Path, kind: Kind, *, odd: bool) -> Path:
-    """The table `people.csv` in `folder`: one of two neighbours, beside what is public."""
+def neighbours(folder: Path, kind: Kind, *, odd: bool, by_example: bool = False) -> Path:
+    """The table `people.csv` in `folder`: one of two neighbours, beside what is public.
+
+    By example, the client has equally many rows in both, some of them of no use: how many there are is public then.
+    """
     others = [row for row in rows(0, "c", CLIENTS) if not row.startswith(f"{ODD},")]
     if kind.others is not None:
         others = [kind.others.replace(ODD, row.split(",")[0], 1) for row in others]
     own = kind.odd if odd else kind.usual
+    if by_example:
+        own = (*own, *[USELESS] * max(0, places(kind.usual if odd else kind.odd) - places(own)))
     write(folder / "people.csv", [*others[:20], *own, *others[20:]])
     return folder / "people.csv"
+
+
+def places(rows: tuple[str, ...]) -> int:
+    """How many of the lines are rows, be they broken: one without a comma goes on where the last one ended."""
+    return sum("," in row for row in rows)
 
 
 def write_public(folder: Path) -> None:
     """What anybody may know: other people's rows, a schema, and a list of words."""
     write(folder / "public.csv", rows(2, "p", 40))
+    (folder / "schema.json").write_text(json.dumps(SCHEMA), encoding="utf-8")
     (folder / "words.txt").write_text("\n".join([*KNOWN, ""]), encoding="utf-8")
 
 

@@ -30,11 +30,23 @@ from blindsight.accounting.chain import Entry, Verification, verify_export
 from blindsight.accounting.composition import Share, Split
 from blindsight.accounting.events import Event, NonPrivate, Relation, Unit, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, round_up
-from blindsight.accounting.names import Known, Payers, Seal, data_of, known_as, names_of
+from blindsight.accounting.names import Known, Payers, Seal, data_of, known_apart, known_as, names_of
 from blindsight.accounting.spending import Spending, kind_of
 from blindsight.errors import BudgetExceeded, InvalidInput, LedgerCorrupted, LedgerTampered, PrivacyError
 
-__all__ = ["Balance", "Budget", "Entry", "Known", "Ledger", "Payers", "Split", "Verification", "known_as", "names_of"]
+__all__ = [
+    "Balance",
+    "Budget",
+    "Entry",
+    "Known",
+    "Ledger",
+    "Payers",
+    "Split",
+    "Verification",
+    "known_apart",
+    "known_as",
+    "names_of",
+]
 __all__ += ["verify_export"]
 
 _DEFAULT_PATH = ".blindsight/ledger.db"

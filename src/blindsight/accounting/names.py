@@ -22,7 +22,7 @@ from typing import Protocol, Self
 
 from blindsight.errors import InvalidInput, LedgerError
 
-__all__ = ["Known", "Payers", "Seal", "data_of", "known_as", "names_of", "text"]
+__all__ = ["Known", "Payers", "Seal", "data_of", "known_apart", "known_as", "names_of", "text"]
 
 
 class Known(str):
@@ -59,6 +59,21 @@ def known_as(population: _Population, name: str | None = None) -> Known:
     """
     given = name.data if isinstance(name, Known) else ()
     return Known(name or population.name, *(given or (population.content,)))
+
+
+def known_apart(populations: Sequence[_Population], name: str | None = None) -> list[Known]:
+    """Each as `known_as` has it, and each with a fingerprint of its own, be their data the same.
+
+    Two sides of a question that hold nothing would share one: how many the ledger keeps would tell that they do.
+    """
+    found: list[Known] = []
+    for one in populations:
+        known = known_as(one, name)
+        is_twin = any(other == known and other.data == known.data for other in found)
+        if is_twin and not (isinstance(name, Known) and name.data):
+            known = Known(known, *(f"{data} again" for data in known.data))
+        found.append(known)
+    return found
 
 
 def names_of(population: Payers) -> tuple[str, ...]:

@@ -167,7 +167,12 @@ def _json_column(values: list[Any], where: str, field: str) -> np.ndarray:
             return column
     loose = np.array(values, dtype=object)
     if loose.size and all(type(value) is str for value in loose.ravel()):
-        return loose.astype(TEXT)
+        try:
+            return loose.astype(TEXT)
+        except UnicodeEncodeError as error:
+            raise InvalidInput(
+                f"{where}, field {field!r} holds text that is not UTF-8 ({error}): correct it"
+            ) from error
     shapes = [_json_shape(value) for value in values]
     for row, (value, shape) in enumerate(zip(values, shapes, strict=True)):
         place = f"{where}, example {row + 1}, field {field!r}"

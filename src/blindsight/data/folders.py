@@ -13,11 +13,11 @@ from blindsight.data.population import Columns, Population
 from blindsight.data.reading import Rows, as_classes, existing, need, one_split, wanted_columns
 from blindsight.errors import InvalidInput
 
-__all__ = ["IMAGE_SUFFIXES", "hugging_face", "image_folder"]
+__all__ = ["IMAGE_SUFFIXES", "MODES", "hugging_face", "image_folder"]
 
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
-_MODES = ("1", "L", "LA", "RGB", "RGBA", "I;16", "I", "F")  # a palette's numbers are not colours
+MODES = ("1", "L", "LA", "RGB", "RGBA", "I;16", "I", "F")  # a palette's numbers are not colours
 
 
 def image_folder(path: str | Path, *, name: str | None = None) -> Population:
@@ -121,7 +121,7 @@ def _stack(sources: Sequence[tuple[str, Any]]) -> np.ndarray:
                 pixels = np.asarray(image)
         except Exception as error:  # a damaged image makes Pillow raise almost anything
             raise InvalidInput(f"{where} is not an image, or it is damaged ({error}): replace it") from error
-        if found[0] not in _MODES:
+        if found[0] not in MODES:
             raise InvalidInput(f"{where} has mode {found[0]}: convert it to grey (L) or colour (RGB)")
         if stacked is None:
             first = (where, found)

@@ -81,10 +81,12 @@ def _of_folder(folder: Path) -> Loader | None:
         return open_population
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
         return hugging_face
-    if next(folder.rglob("*.parquet"), None):
+    if next(folder.glob("*.parquet"), None):
         return parquet
     if next(folder.glob("*.json"), None):
         return leaf
     if any(file.suffix.lower() in IMAGE_SUFFIXES for file in folder.glob("*/**/*")):
-        return image_folder
-    return None
+        return image_folder  # whatever else a client has put into its folder
+    if next(folder.rglob("*.parquet"), None):
+        return parquet
+    return image_folder if any(inner.is_dir() for inner in folder.glob("[!.]*")) else None

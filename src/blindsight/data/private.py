@@ -2,8 +2,8 @@
 
 `tables` reads for who may look: it guesses types and names the row at fault. Here kinds come from a public `Schema`. A
 row that does not fit it is left out as its own client would leave it out, and nothing says so; a client stays, be it
-without examples. What is refused hangs on the question, the header and the file as a whole: that it is CSV, Parquet,
-a NumPy archive, LEAF or HDF5.
+without examples. What is refused hangs on the question, the header and the file as a whole: that it is CSV, Parquet
+or a NumPy archive, or one of the formats in `by_client`, which have no header: there the schema names the fields too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,23 +30,18 @@ _LARGEST = 3.4e38  # of 32-bit floating point
 
 
 def is_table(path: str | Path) -> bool:
-    """Whether there is a table at `path`, or arrays that each belong to a client."""
+    """Whether there is a table at `path`, or examples that are kept by client."""
     return Path(path).exists() and (loader_of(path) in (csv, parquet, npz) or is_by_client(path))
 
 
 def every_column(path: str | Path, client: str = "client", separator: str = ",") -> list[str]:
-    """The names of all columns, of LEAF and HDF5 all fields."""
-    if is_by_client(path):
-        return _fields_of(read_by_client(path))
-    return list(read_columns(path, client=client, separator=separator))
+    """The names of all columns of a table; none where there is no header to say them."""
+    return [] if is_by_client(path) else list(read_columns(path, client=client, separator=separator))
 
 
 def column_names(path: str | Path, client: str = "client", separator: str = ",") -> list[str]:
-    """The names of a table's columns, less the client's."""
-    names = every_column(path, client, separator)
-    if is_by_client(path):
-        return names
-    return wanted_columns(names, client, None, (), path)
+    """The names of a table's columns, less the client's; none where there is no header to say them."""
+    return [] if is_by_client(path) else wanted_columns(every_column(path, client, separator), client, None, (), path)
 
 
 def private_table(
@@ -55,16 +50,17 @@ def private_table(
     fields: Mapping[str, Field],
     client: str = "client",
     separator: str = ",",
+    split: str | None = None,
     name: str | None = None,
     mark_misfits: bool = False,
 ) -> Population:
-    """The population in the table at `path` with these fields, as far as it has them.
+    """The population in the table at `path` with these fields, as far as its header has them.
 
     **Non-interference**: whatever the rows of one client hold, the fields, their types and the other clients' examples
     are the same. With `mark_misfits` rows that do not fit stay, with a field `FITS` that says which do: where every
     example is protected by itself, one that is left out leaves a place, see `fitting`.
     """
-    read = _from_clients(path, fields) if is_by_client(path) else _from_rows(path, fields, client, separator)
+    read = _from_clients(path, fields, split) if is_by_client(path) else _from_rows(path, fields, client, separator)
     columns, owners, ids, fits = read
     if not columns:
         raise InvalidInput(f"{path} has none of the fields {', '.join(fields)}: check their names")
@@ -100,21 +96,16 @@ def _from_rows(path: str | Path, fields: Mapping[str, Field], client: str, separ
     return columns, owners, distinct, fits
 
 
-def _from_clients(path: str | Path, fields: Mapping[str, Field]) -> _Read:
-    people = read_by_client(path)
-    wanted = [field for field in _fields_of(people) if field in fields]
-    counts = [max((len(own.get(field, ())) for field in wanted), default=0) for own in people.values()]
+def _from_clients(path: str | Path, fields: Mapping[str, Field], split: str | None) -> _Read:
+    people = read_by_client(path, fields, split=split)
+    counts = [max(map(len, own.values()), default=0) for own in people.values()]
     owners = np.repeat(np.arange(len(people)), counts)
     columns: Columns = {}
     fits = np.ones(len(owners), bool)
-    for field in wanted:
-        columns[field], fine = _of_field(people, counts, field, fields[field])
+    for name, field in fields.items():
+        columns[name], fine = _of_field(people, counts, name, field)
         fits &= fine
     return columns, owners, np.array(list(people), object), fits
-
-
-def _fields_of(people: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(field for own in people.values() for field in own))
 
 
 def _of_field(
@@ -136,14 +127,15 @@ def fitting(population: Population) -> Population:
     return kept.replace({field: column for field, column in kept.columns.items() if field != FITS})
 
 
-def misfits(path: str | Path, *, fields: Mapping[str, Field], client: str = "client") -> dict[str, list[int]]:
+def misfits(
+    path: str | Path, *, fields: Mapping[str, Field], client: str = "client", split: str | None = None
+) -> dict[str, list[int]]:
     """The rows, counting from 1, that do not fit, by field: for the data's owner alone."""
     if is_by_client(path):
-        people = read_by_client(path)
+        people = read_by_client(path, fields, split=split)
         counts = [max(map(len, own.values()), default=0) for own in people.values()]
-        known = [field for field in _fields_of(people) if field in fields]
-        rows = {field: np.flatnonzero(~_of_field(people, counts, field, fields[field])[1]) + 1 for field in known}
-        return {field: found.tolist() for field, found in rows.items() if len(found)}
+        rows = {name: np.flatnonzero(~_of_field(people, counts, name, fields[name])[1]) + 1 for name in fields}
+        return {name: found.tolist() for name, found in rows.items() if len(found)}
     table = read_columns(path, client=client)
     found = {client: np.flatnonzero(~_ids(table[client])[1]) + 1}
     for field in (field for field in fields if field in table and field != client):

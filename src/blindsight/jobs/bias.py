@@ -56,12 +56,13 @@ def run_bias(
     public = _reference(data, reference, {"client": client} if client else {})
     said = schema_of(schema, types)
     known = said.ranges | dict(read_range(words) for words in ranges or ())
-    if header(data, client) is not None and not inputs:
+    if header(data, client, said, public) is not None and not inputs:
         inputs = [_input_of(public, label)]
     needed: dict[str, Field | None] = {field: part_of(field, known, model is not None) for field in inputs or ()}
     needed |= {field: Field("text") for field in (label, settings.get("by")) if field}
-    people = read_clients(data, client=client, clients=clients, needed=needed, schema=said, public=public)
-    content = content_of_clients(data, client, people)  # a fault that is planted makes nobody else of them
+    about: dict[str, Any] = {"optional": (label,), "schema": said, "public": public}
+    people = read_clients(data, client=client, clients=clients, needed=needed, **about)
+    content = content_of_clients(data, {"client": client}, people)  # a fault that is planted makes nobody else of them
     people = people if fault is None else faults.apply(people, fault)
     settings["population"] = Known(settings.get("population") or people.name, content)
     fields = list(inputs or [_input_of(people, label)])

@@ -62,15 +62,19 @@ def run_inspection(
         public = source(data, **PUBLIC) if data in POPULATIONS and data != "digits" else None
     said = schema_of(schema, types)
     known = said.ranges | dict(read_range(words) for words in ranges or ())
-    names = header(data, client)
+    names = header(data, client, said, public)
     if names is not None and not inputs:
-        inputs = [_input_of(public, label)] if public is not None else _which(names, label)
+        inputs = [_input_of(public, label) if public is not None else _described_input(said, names, label)]
     needed: dict[str, Field | None] = {field: part_of(field, known, model is not None) for field in inputs or ()}
     needed[label] = Field("text" if model is None else "whole")
     if (by := settings.get("by")) not in (None, "accuracy"):
         needed[str(by)] = Field("text")
-    people = read_clients(data, client=client, clients=clients, needed=needed, schema=said, public=public)
-    content = content_of_clients(data, client, people)  # what is planted or left out makes nobody else of them
+    has_both = (settings.get("low") is None) == (settings.get("high") is None)  # else the task itself refuses
+    is_judged = task == "mistakes" or (task == "slices" and has_both and settings.get("by") in (None, "accuracy"))
+    about: dict[str, Any] = {"optional": () if is_judged else (label,), "schema": said, "public": public}
+    people = read_clients(data, client=client, clients=clients, needed=needed, **about)
+    # what is planted or left out makes nobody else of them
+    content = content_of_clients(data, {"client": client}, people)
     people = people if fault is None else faults.apply(people, fault)
     if reference is not None and public is not None:
         people, public = _in_public_classes(people, public, label)
@@ -79,8 +83,7 @@ def run_inspection(
     if judge is None and public is not None and label in public.fields:
         progress("training a model on the public reference", 0, 1)
         judge = public_model(public, read, label)
-    has_both = (settings.get("low") is None) == (settings.get("high") is None)  # else the task itself refuses
-    if task == "mistakes" or (task == "slices" and has_both and settings.get("by") in (None, "accuracy")):
+    if is_judged:
         _check_judged(people, judge, label, task)
     folder = Path(out) if out is not None else Path("runs") / f"{task}-{runs.file_name(people.name)}"
     session = Session(
@@ -216,9 +219,16 @@ def _input_of(population: Population, label: str) -> str:
     return images[0] if len(images) == 1 else _which(list(population.fields), label)
 
 
+def _described_input(schema: Schema, names: Sequence[str], label: str) -> str:
+    """The image that the asker describes; else the model's inputs have to be named."""
+    images = [name for name, field in schema.fields.items() if field.kind == "image" and name in names]
+    return images[0] if len(images) == 1 else _which(names, label)
+
+
 def _which(names: Sequence[str], label: str) -> Any:
     known = ", ".join(field for field in names if field != label)
-    raise InvalidInput(f"say which of {known} the model reads: --input FIELD, once for each")
+    of = f"of {known}" if known else "fields"
+    raise InvalidInput(f"say which {of} the model reads: --input FIELD, once for each")
 
 
 def part_of(field: str, ranges: Mapping[str, tuple[float, float]], has_model: bool) -> Field | None:

@@ -3,9 +3,12 @@
 A field's kind is what `--type` or `--schema` says; else what the public reference holds; else what its part in the
 question says: a number that has a `--range` or that a model reads, a whole number as the class that a model names, a
 text that is compared by its values. A field of which nobody knows anything is refused, or not read if nothing needs it.
+
+Which fields there are, a table says in its header. LEAF, HDF5, SQLite and folders of images have none: they hold what
+`--type` or `--schema` names, else what the reference has, and whatever else the question names.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from blindsight.data.population import Population
 from blindsight.data.private import column_names, is_table, private_table
 from blindsight.data.schema import Field, Schema
 from blindsight.data.sources import source
-from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.errors import InvalidInput
 
 __all__ = ["content_of_clients", "header", "is_private_table", "kinds_of", "read_clients", "read_others", "schema_of"]
 
@@ -27,11 +30,11 @@ def schema_of(path: str | Path | None, types: Sequence[str] | None) -> Schema:
     return (Schema({}) if path is None else Schema.load(path)).updated(types or ())
 
 
-def header(data: str, client: str | None) -> list[str] | None:
-    """The names of the columns in a table of a file; None for any other population."""
+def header(data: str, client: str | None, schema: Schema, public: Population | None = None) -> list[str] | None:
+    """The names of the fields in a file, as far as they are public; None for any other population."""
     if not is_private_table(data):
         return None
-    return column_names(data, client or "client")
+    return _described(schema, public) if is_by_client(data) else column_names(data, client or "client")
 
 
 def read_clients(
@@ -40,13 +43,16 @@ def read_clients(
     client: str | None = None,
     clients: int | None = None,
     needed: Mapping[str, Field | None],
+    optional: Collection[str] = (),
     schema: Schema,
     public: Population | None = None,
 ) -> Population:
     """The clients of `data`; of a table the `needed` fields alone, each with the kind that its part there has.
 
-    **Non-interference**: what is refused here depends on the question, on public data and on a table's header. Other
-    files than tables are read whole, and one that cannot be is refused without a word about what it holds.
+    Fields that are `optional` are read if the header has them, or, where there is none, if they are described.
+
+    **Non-interference**: what is refused here depends on the question, on public data and on a table's header. What is
+    no table is read whole, and refused without a word about what it holds if it cannot be.
     """
     options: dict[str, Any] = {"clients": clients} if clients else {}
     options |= {"client": client} if client else {}
@@ -54,12 +60,23 @@ def read_clients(
         return read_others(data, options)
     if clients:
         raise InvalidInput(f"--clients is for embedded populations, and {data} is a file: leave it out")
-    names = column_names(data, client or "client")
+    if is_by_client(data):
+        described = _described(schema, public)
+        names = [name for name in needed if name not in optional or name in described]
+        needed = {name: needed[name] for name in names}
+    else:
+        names = column_names(data, client or "client")
     if not any(name in names for name in needed):
-        raise InvalidInput(f"there is no {next(iter(needed))!r} in {data}, which has {', '.join(names)}: name another")
+        has = f", which has {', '.join(names)}: name another" if names else ": name a field, --input FIELD"
+        raise InvalidInput(f"there is no {next(iter(needed), 'field')!r} in {data}{has}")
     said = Schema({**({} if public is None else Schema.of(public).fields), **schema.fields})
     fields = kinds_of(data, names, needed, said, say="--type {}=number, or whole, text, image:28x28")
     return private_table(data, client=client or "client", fields=fields)
+
+
+def _described(schema: Schema, public: Population | None) -> list[str]:
+    """The fields that the asker says there are; if nothing is said, those of public data."""
+    return list(schema.fields or ({} if public is None else public.fields))
 
 
 def is_private_table(data: str) -> bool:
@@ -74,7 +91,7 @@ def read_others(data: str, options: Mapping[str, Any]) -> Population:
     loader_for(data, options)  # refuses by the file's format and the options alone
     try:
         return source(data, **options)
-    except BlindsightError:
+    except Exception:  # what is damaged raises almost anything, and quotes it
         raise InvalidInput(
             f"{data} cannot be read as it is: see what is wrong with blindsight data check {data}, where the data "
             f"may be looked at"
@@ -92,16 +109,16 @@ def kinds_of(
     return {name: field for name, field in fields.items() if field is not None}
 
 
-def content_of_clients(data: str, client: str | None, people: Population, separator: str = ",") -> str:
-    """What a ledger knows the clients by: the whole table in a file, whichever of its fields a question reads."""
+def content_of_clients(data: str, options: Mapping[str, Any], people: Population) -> str:
+    """What a ledger knows the clients by: all of a file, whichever of its fields a question reads."""
     if not is_private_table(data):
         return people.content
-    options: dict[str, Any] = {"client": client} if client else {}
-    options |= {"separator": separator} if separator != "," else {}
+    about = ("split", "shapes") if is_by_client(data) else ("client", "separator")
+    given = {option: options[option] for option in about if options.get(option)}
     try:
-        return source(data, **options).content
-    except BlindsightError:  # rows that do not fit: the same table is then known by what it says as text
+        return source(data, **given).content
+    except Exception:  # rows that do not fit, in whatever way: the table is then known by what it says as text
         if is_by_client(data):
             return digest_of(data)
-        names = column_names(data, client or "client", separator)
-        return private_table(data, **options, fields=dict.fromkeys(names, Field("text"))).content
+        names = column_names(data, **given)
+        return private_table(data, **given, fields=dict.fromkeys(names, Field("text"))).content

@@ -13,7 +13,7 @@ from blindsight.backends import use_cores
 from blindsight.data import faults, text
 from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import TEXT, Population
-from blindsight.data.schema import Field
+from blindsight.data.schema import Field, Schema
 from blindsight.data.sources import check_public, source
 from blindsight.data.text import Case, Vocabulary
 from blindsight.errors import InvalidInput
@@ -57,9 +57,10 @@ def run_unknowns(
     use_cores()
     if case not in get_args(Case):
         raise InvalidInput(f"case is lower or keep, got {case!r}")
-    chosen = _named(data, client, inputs)
+    said = schema_of(schema, types)
+    chosen = _named(data, client, inputs, said)
     needed: dict[str, Field | None] = {field: Field("text") for field in (*(chosen or ()), side) if field}
-    read = functools.partial(read_clients, client=client, needed=needed, schema=schema_of(schema, types))
+    read = functools.partial(read_clients, client=client, needed=needed, schema=said)
     people = read(data, clients=clients)
     field = _field(people, chosen)
     sides = _sides(
@@ -69,7 +70,7 @@ def run_unknowns(
     known = _vocabulary(asked, vocabulary, vocabulary_size, reference, field, cast(Case, case))
     folder = Path(out) if out is not None else Path("runs") / f"unknowns-{runs.file_name(sides[1].name)}"
     one = population or (None if before is not None else people.name)  # two collections pay under two names
-    one = one and Known(one, content_of_clients(data, client, people))
+    one = one and Known(one, content_of_clients(data, {"client": client}, people))
     about: dict[str, Any] = {"vocabulary": known, "field": field, "case": case}
     session = Session(out=folder, progress=progress, population=one, ledger=settings.pop("ledger", None))
     training = WordTraining() if settings.pop("train", False) else None
@@ -77,13 +78,14 @@ def run_unknowns(
     return unknowns(*sides, **about, suspects=suspects, training=training, session=session, **settings), folder
 
 
-def _named(data: str, client: str | None, inputs: Sequence[str] | None) -> Sequence[str] | None:
+def _named(data: str, client: str | None, inputs: Sequence[str] | None, schema: Schema) -> Sequence[str] | None:
     """The text that is named, or in a table the column called text, which nobody has to look into."""
-    names = header(data, client)
+    names = header(data, client, schema)
     if names is None or inputs:
         return inputs
     if "text" not in names:
-        raise InvalidInput(f"say which text of {data} is read, --input FIELD: {', '.join(names)}")
+        listed = f": {', '.join(names)}" if names else ""
+        raise InvalidInput(f"say which text of {data} is read, --input FIELD{listed}")
     return ["text"]
 
 
