@@ -124,6 +124,11 @@ class Examples:
         rows = self.start + places
         return Batch({field: jnp.take(column, rows, axis=0) for field, column in self.columns.items()}, weight)
 
+    def whole(self) -> Batch:
+        """All of the client's examples as one batch, in their own order."""
+        size = max(self.capacity, 1)
+        return self.batch(self.order(size, key=None), 0, size)
+
 
 ClientUpdate = Callable[[Tree, Examples, jax.Array], Tree]
 """What happens on a client: (broadcast, its examples, its key) to the update that it would send."""

@@ -14,17 +14,22 @@ from typing import Any, Literal
 from blindsight.config.run import Config
 from blindsight.errors import InvalidInput
 
-__all__ = ["as_toml", "load", "parse", "said"]
+__all__ = ["as_toml", "load", "parse", "read_toml", "said"]
+
+
+def read_toml(path: str | Path, what: str) -> dict[str, Any]:
+    """The table in a TOML file; `what` says in a refusal which kind of file to name."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path} ({error.strerror}): name {what}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} is not TOML: {error}") from error
 
 
 def load(path: str | Path) -> Config:
     """The configuration in the file `path`."""
-    try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput(f"cannot read {path} ({error.strerror}): name a configuration such as RUN.toml") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} is not TOML: {error}") from error
+    table = read_toml(path, "a configuration such as RUN.toml")
     try:
         return parse(table)
     except InvalidInput as error:
