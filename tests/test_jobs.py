@@ -314,7 +314,7 @@ def test_a_model_of_listed_classes_answers_in_the_order_in_which_it_is_asked(tmp
     own = np.asarray(trained.model(x))
     np.testing.assert_allclose(load_model(tmp_path / "run").scores(x), own, rtol=1e-6)
     np.testing.assert_allclose(load_model(tmp_path / "run", ("b", "c")).scores(x), own[:, [2, 0]], rtol=1e-6)
-    with pytest.raises(InvalidInput, match="has a model of c, a, b, and 'd' is to be told apart too"):
+    with pytest.raises(InvalidInput, match="knows the classes c, a, b, and the data have 'd'"):
         load_model(tmp_path / "run", ("a", "d"))
 
 
@@ -480,7 +480,7 @@ def test_a_run_from_a_table_in_a_file_and_again(tmp_path, ledger_path):
     assert shown.stdout.startswith("tiny: 3 rounds, finished\n")
     assert "held-out accuracy" in shown.stdout
     assert f"This holds if {READ_OFF}.\n" in shown.stdout  # the table's labels are numbers, and nobody listed them
-    assert "Everything is in runs/tiny." in shown.stdout
+    assert "Run folder: runs/tiny" in shown.stdout
 
 
 def without(place: str, value: Any) -> dict[str, Any]:
