@@ -273,7 +273,7 @@ def test_a_list_that_cannot_be_meant_is_refused_by_what_is_public_alone():
     with pytest.raises(InvalidInput, match=r"\[model\] classes lists 'zero', and digits has 0, 1, 2"):
         assumed_classes(zero, embedded("digits"))
     for named in (lettered("a", "b"), lettered("a", "b", names=("a", "b"))):
-        with pytest.raises(InvalidInput, match="is for labels that are numbers, and those in 'label' of letters"):
+        with pytest.raises(InvalidInput, match="is for labels that are numbers, and the classes of 'label' in letters"):
             numbered(config.ModelSettings(classes=2), named)
     with pytest.raises(InvalidInput, match="one whole number"):
         numbered(config.ModelSettings(classes=2, label="x"), lettered("a"))
@@ -502,10 +502,10 @@ BAD_DATA = [
     ("data.options", {"client": "who", "colour": "red"}, "no option 'colour'"),
     ("data.options", {"client": 3}, "client"),
     ("model.inputs", ["age", "weight"], "[model] names the field 'weight'"),
-    ("model.kind", "cnn", "say what 'age' of people.csv holds: [data] types = { age = \"number\" }"),
+    ("model.kind", "cnn", "give the type of 'age' in people.csv: [data] types = { age = \"number\" }"),
     ("data.options", {"client": "who", "text": ["age"]}, "[model] names 'age', which is text"),
-    ("data.options", {"client": "who", "classes": ["age"]}, "say what 'age' of people.csv holds"),
-    ("data.options", {"client": "who", "classes": "age"}, "classes of people.csv is a list of columns, got 'age'"),
+    ("data.options", {"client": "who", "classes": ["age"]}, "give the type of 'age' in people.csv"),
+    ("data.options", {"client": "who", "classes": "age"}, "classes of people.csv must be a list of columns, got 'age'"),
     ("data.types", {"age": "colour"}, "the kind of a field is one of number, whole"),
     ("data.types", {"age": 3}, "[data] types age must be text in quotes, got 3"),
     ("data.types", {"age": "text"}, "[model] names 'age', which is text"),

@@ -194,7 +194,7 @@ def test_the_critic_is_trained_by_the_optimiser_that_server_names(digits, monkey
         ({"privacy": {"adaptive_clip": 0.5}}, "adaptive_clip is not for a gan"),
         ({"audit": {"one_run": 10}}, "audited from Python"),
         ({"client": {"epochs": 2}}, "epochs must be 1"),
-        ({"gan": {"channels": []}}, "one size at least"),
+        ({"gan": {"channels": []}}, "at least one size"),
         ({"gan": {"average": 1.0}}, r"average must be in \[0, 1\)"),
         ({"bayesian": {"pairs": 1}}, "pairs must be at least 2"),
         ({"privacy": {"participation": "fixed"}}, r"\[bayesian\] needs poisson"),

@@ -1,8 +1,8 @@
-"""The clients of a run as [data] names them: of a table, what a field holds is known before a value is read.
+"""The clients of a run as [data] names them. The type of a table's field is known before a value is read.
 
-As in inspections (`jobs.tables`): a field's kind is what [data] schema or types says, else what its part in the run is.
-A model reads numbers, whole numbers are classes unless [model] classes lists names, and a language model reads text. A
-row that does not fit is left out by its own client, and nothing says so.
+As in inspections (`jobs.tables`), a field has the type that [data] schema or types gives, else the one that its role in
+the run implies: a model reads numbers, labels are whole numbers unless [model] classes lists names, and a language
+model reads text. A row that does not fit is silently left out by its own client.
 """
 
 import dataclasses
@@ -31,30 +31,30 @@ def with_listed_classes(config: Config) -> Config:
 
 
 def read_run(config: Config) -> Population:
-    """The clients that [data] names; where examples are protected one by one, those that do not fit are marked.
+    """The clients that [data] names; under example-level privacy, examples that do not fit are marked.
 
-    **Non-interference**: of a table, what is refused depends on the run's settings and on the header alone.
+    **Non-interference**: for a table, refusals depend only on the run's settings and on the header.
     """
     data, schema = config.data, _schema(config)
     if is_private_table(data.population):
         return _read_table(config, data.population, data.options)
     if schema.fields:
-        raise InvalidInput(f"[data] schema and types are for tables, and {data.population} is none: leave them out")
+        raise InvalidInput(f"[data] schema and types are for tables, and {data.population} is not one: leave them out")
     return read_others(data.population, data.options)
 
 
 def read_like_run(config: Config, name: str, options: Mapping[str, Any]) -> Population:
-    """Other data with the fields of the run's own, and in a table with the same columns for clients, if it has them."""
+    """Other data, read like the run's own; of a table with the same columns, where it has them."""
     if not is_private_table(name):
         return read_others(name, options)
-    there, said = every_column(name), config.data.options
-    same = {"client": said["client"]} if said.get("client") in there else {}
-    same |= {option: [field for field in said.get(option, ()) if field in there] for option in ("classes", "text")}
+    columns, own = every_column(name), config.data.options
+    same = {"client": own["client"]} if own.get("client") in columns else {}
+    same |= {option: [field for field in own.get(option, ()) if field in columns] for option in ("classes", "text")}
     return _read_table(config, name, {option: value for option, value in {**same, **options}.items() if value})
 
 
 def name_in_ledger(config: Config, population: Population) -> Known:
-    """What the ledger calls the clients, and all of their table to know it by, whichever fields the run reads."""
+    """The clients' name in the ledger, with a digest of their whole table, whichever fields the run reads."""
     data = config.data
     separator = data.options.get("separator", ",")
     content = content_of_clients(data.population, data.options.get("client"), population, separator)
@@ -66,22 +66,28 @@ def _schema(config: Config) -> Schema:
 
 
 def _read_table(config: Config, file: str, options: Mapping[str, Any]) -> Population:
-    said = _Options.of(file, options)
-    every = column_names(file, said.client, said.separator)
-    for field in (*(said.fields or ()), *said.classes, *said.text):
-        need_column(field, [said.client, *every], file)
-    names = every if said.fields is None else [name for name in every if name in said.fields]
-    needed = _needed(config, said)
+    reading = _Options.of(file, options)
+    columns = column_names(file, reading.client, reading.separator)
+    for field in (*(reading.fields or ()), *reading.classes, *reading.text):
+        need_column(field, [reading.client, *columns], file)
+    names = columns if reading.fields is None else [name for name in columns if name in reading.fields]
+    needed = _needed(config, reading)
     for field in needed:
         if field not in names:
             table = "text" if config.model.is_language else "model"
             raise InvalidInput(f"[{table}] names the field {field!r}, but {file} has {', '.join(names)}")
     fields = kinds_of(file, names, needed, _schema(config), say='[data] types = {{ {} = "number" }}, or image:28x28')
-    about: dict[str, Any] = {"client": said.client, "separator": said.separator, "name": said.name}
-    people = private_table(file, fields=fields, mark_misfits=config.privacy.unit == "example", **about)
+    clients = private_table(
+        file,
+        fields=fields,
+        mark_misfits=config.privacy.unit == "example",
+        client=reading.client,
+        separator=reading.separator,
+        name=reading.name,
+    )
     label = config.model.label
-    are_read_off = label in needed and label in said.classes and not config.model.classes
-    return _as_they_occur(label, people) if are_read_off and fields[label].kind == "text" else people
+    are_read_off = label in needed and label in reading.classes and not config.model.classes
+    return _as_they_occur(label, clients) if are_read_off and fields[label].kind == "text" else clients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,42 +103,42 @@ class _Options:
 
     @classmethod
     def of(cls, file: str, options: Mapping[str, Any]) -> "_Options":
-        """The options, refused if a loader of tables has not all of them or they are of the wrong type."""
+        """The options, refused if a loader of tables lacks one of them or its type is wrong."""
         loader_for(file, options)
         for option, value in options.items():
             is_list = option in ("fields", "classes", "text")
             parts: list[Any] = list(value) if is_list and isinstance(value, list | tuple) else [value]
             if isinstance(value, list | tuple) != is_list or not all(isinstance(part, str) for part in parts):
-                what = "a list of columns" if is_list else "a text"
-                raise InvalidInput(f"[data] options: {option} of {file} is {what}, got {value!r}")
+                what = "a list of columns" if is_list else "text in quotes"
+                raise InvalidInput(f"[data] options: {option} of {file} must be {what}, got {value!r}")
         return cls(**options)
 
 
-def _needed(config: Config, said: _Options) -> dict[str, Field | None]:
-    """The fields that a run reads, each with the kind that its part there has; None where it has to be said."""
+def _needed(config: Config, reading: _Options) -> dict[str, Field | None]:
+    """The fields that a run reads, each with the type that its role implies; None if it implies none."""
     model = config.model
     if model.is_language:
         return {config.text.field: Field("text")}
 
-    def part_of(field: str) -> Field | None:
-        if field in said.text:
+    def implied(field: str) -> Field | None:
+        if field in reading.text:
             return Field("text")
-        return None if model.kind in ("cnn", "gan") or field in said.classes else Field("number")
+        return None if model.kind in ("cnn", "gan") or field in reading.classes else Field("number")
 
-    needed = {field: part_of(field) for field in model.inputs}
+    needed = {field: implied(field) for field in model.inputs}
     if reads_label(config):
-        has_names = isinstance(model.classes, tuple) or model.label in (*said.classes, *said.text)
+        has_names = isinstance(model.classes, tuple) or model.label in (*reading.classes, *reading.text)
         needed[model.label] = Field("text" if has_names else "whole")
     return needed
 
 
-def _as_they_occur(label: str, people: Population) -> Population:
-    """The label as numbers of the names that occur, of which the guarantee then says that they have to be public."""
-    column = people.columns[label]
-    fits = people.columns.get(FITS, np.ones(len(column), bool))
-    codes, names = as_classes(column[fits], f"field {label!r} of {people.name}")
+def _as_they_occur(label: str, clients: Population) -> Population:
+    """The label as numbers of the names that occur; the guarantee then assumes that these names are public."""
+    column = clients.columns[label]
+    fits = clients.columns.get(FITS, np.ones(len(column), bool))
+    codes, names = as_classes(column[fits], f"field {label!r} of {clients.name}")
     numbers = np.zeros(len(column), np.int32)
     numbers[fits] = codes
-    found = people.replace({**people.columns, label: numbers})
-    found.classes[label] = names
-    return found
+    coded = clients.replace({**clients.columns, label: numbers})
+    coded.classes[label] = names
+    return coded

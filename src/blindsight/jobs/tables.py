@@ -1,8 +1,8 @@
-"""Clients' tables as a question needs them: which fields, and of which kind, is known before a value is read.
+"""Clients' tables as a question needs them. The type of every field is known before a value is read.
 
-A field's kind is what `--type` or `--schema` says; else what the public reference holds; else what its part in the
-question says: a number that has a `--range` or that a model reads, a whole number as the class that a model names, a
-text that is compared by its values. A field of which nobody knows anything is refused, or not read if nothing needs it.
+A field has the type that `--type` or `--schema` gives; else the one it has in the public reference; else the one that
+its role implies: an input with a `--range`, or of a model, is a number; the label of a model is a whole number; a field
+that is compared by its values is text. A needed field of unknown type is refused; other fields are not read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,12 +23,12 @@ __all__ = ["content_of_clients", "header", "is_private_table", "kinds_of", "read
 
 
 def schema_of(path: str | Path | None, types: Sequence[str] | None) -> Schema:
-    """What the asker says about fields: a file in JSON, and `age=whole:0:120` for single ones."""
+    """The types of fields as given: a JSON file, and `age=whole:0:120` for single fields."""
     return (Schema({}) if path is None else Schema.load(path)).updated(types or ())
 
 
 def header(data: str, client: str | None) -> list[str] | None:
-    """The names of the columns in a table of a file; None for any other population."""
+    """The column names of a table in a file; None for any other population."""
     if not is_private_table(data):
         return None
     return column_names(data, client or "client")
@@ -43,10 +43,10 @@ def read_clients(
     schema: Schema,
     public: Population | None = None,
 ) -> Population:
-    """The clients of `data`; of a table the `needed` fields alone, each with the kind that its part there has.
+    """The clients of `data`; of a table only the `needed` fields, each with the type that its role implies.
 
-    **Non-interference**: what is refused here depends on the question, on public data and on a table's header. Other
-    files than tables are read whole, and one that cannot be is refused without a word about what it holds.
+    **Non-interference**: refusals depend on the question, on public data and on a table's header. Files other than
+    tables are read whole, and a refusal says nothing about their content.
     """
     options: dict[str, Any] = {"clients": clients} if clients else {}
     options |= {"client": client} if client else {}
@@ -56,51 +56,52 @@ def read_clients(
         raise InvalidInput(f"--clients is for embedded populations, and {data} is a file: leave it out")
     names = column_names(data, client or "client")
     if not any(name in names for name in needed):
-        raise InvalidInput(f"there is no {next(iter(needed))!r} in {data}, which has {', '.join(names)}: name another")
-    said = Schema({**({} if public is None else Schema.of(public).fields), **schema.fields})
-    fields = kinds_of(data, names, needed, said, say="--type {}=number, or whole, text, image:28x28")
+        raise InvalidInput(
+            f"there is no {next(iter(needed))!r} in {data}, which has {', '.join(names)}: name one of these"
+        )
+    merged = Schema({**({} if public is None else Schema.of(public).fields), **schema.fields})
+    fields = kinds_of(data, names, needed, merged, say="--type {}=number, or whole, text, image:28x28")
     return private_table(data, client=client or "client", fields=fields)
 
 
 def is_private_table(data: str) -> bool:
-    """Whether `data` names a table in a file, which says nothing about its own types."""
+    """Whether `data` is a table in a file, whose types must come from elsewhere."""
     return data not in POPULATIONS and data not in DATASETS and is_table(data)
 
 
 def read_others(data: str, options: Mapping[str, Any]) -> Population:
-    """The clients of anything but a table; a file that cannot be read is refused without a word about what it holds."""
+    """The clients of anything but a table; the refusal of an unreadable file says nothing about its content."""
     if data in POPULATIONS or data in DATASETS or not Path(data).exists():
         return source(data, **options)
-    loader_for(data, options)  # refuses by the file's format and the options alone
+    loader_for(data, options)  # refuses only because of the file's format or the options
     try:
         return source(data, **options)
     except BlindsightError:
         raise InvalidInput(
-            f"{data} cannot be read as it is: see what is wrong with blindsight data check {data}, where the data "
-            f"may be looked at"
+            f"{data} cannot be read: run blindsight data check {data} to see why, where the data may be looked at"
         ) from None
 
 
 def kinds_of(
     data: str, names: Sequence[str], needed: Mapping[str, Field | None], schema: Schema, *, say: str
 ) -> dict[str, Field]:
-    """What each needed field holds: as the schema says, else as its part is; `say` is how a person would say it."""
-    fields = {name: schema.fields.get(name) or part for name, part in needed.items()}
+    """The type of each needed field: as in the schema, else as implied; `say` shows in a refusal how to give one."""
+    fields = {name: schema.fields.get(name) or implied for name, implied in needed.items()}
     for name, field in fields.items():
         if name in names and field is None:
-            raise InvalidInput(f"say what {name!r} of {data} holds: {say.format(name)}")
+            raise InvalidInput(f"give the type of {name!r} in {data}: {say.format(name)}")
     return {name: field for name, field in fields.items() if field is not None}
 
 
-def content_of_clients(data: str, client: str | None, people: Population, separator: str = ",") -> str:
-    """What a ledger knows the clients by: the whole table in a file, whichever of its fields a question reads."""
+def content_of_clients(data: str, client: str | None, clients: Population, separator: str = ",") -> str:
+    """The digest by which a ledger knows the clients: of the whole table, whichever of its fields a question reads."""
     if not is_private_table(data):
-        return people.content
+        return clients.content
     options: dict[str, Any] = {"client": client} if client else {}
     options |= {"separator": separator} if separator != "," else {}
     try:
         return source(data, **options).content
-    except BlindsightError:  # rows that do not fit: the same table is then known by what it says as text
+    except BlindsightError:  # rows that do not fit: the table is then known by its text
         if is_by_client(data):
             return digest_of(data)
         names = column_names(data, client or "client", separator)
