@@ -44,7 +44,7 @@ from blindsight.backends.paired import Paired, bayesian_config
 from blindsight.codings.oriented import oriented_gradients
 from blindsight.data import Population, dataset, faults
 from blindsight.jobs.pairs import PairLog
-from blindsight.jobs.train import one_example_each
+from blindsight.jobs.tasks import one_example_each
 from blindsight.models import CNN, MLP, cross_entropy
 from blindsight.models.primary import fit, primary
 from blindsight.models.selu_gan import selu_gan

@@ -12,10 +12,11 @@ from command import run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blindsight import __version__, cli
+from blindsight import __version__
 from blindsight.accounting import tables
 from blindsight.accounting.events import Gaussian, Repeated
 from blindsight.accounting.ledger import Ledger
+from blindsight.cli.plan import delta_value, whole_number
 
 
 def elsewhere(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -116,7 +117,7 @@ def test_no_noise_is_said_to_be_no_privacy():
         (["ledger", "verify", "--export", "nowhere.jsonl"], "there is no file"),
         (["ledger", "show", "--ledger", "."], "is a folder"),
         (["data", "describe", "nothing"], "neither a file nor a population"),
-        (["data", "describe", "digits", "--client", "x"], "has its clients already"),
+        (["data", "describe", "digits", "--client", "x"], "already has client ids"),
         (["data", "get", "mnits"], "did you mean 'mnist'"),
         (["data", "get", "mnist", "--from", "ftp://mirror", "--to", "nowhere"], "https://"),
         (["data", "get", "mnist", "--to", __file__], "cannot create"),
@@ -147,7 +148,7 @@ def test_a_file_that_is_no_export_is_refused(tmp_path):
     strange.write_bytes(b"\xff\xfe")
     done = run("ledger", "verify", "--export", str(strange))
     assert (done.returncode, done.stdout) == (2, "")
-    assert "is no text" in done.stderr
+    assert "is not text" in done.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
@@ -162,7 +163,7 @@ def test_output_that_cannot_be_written_is_one_sentence():
             check=False,
         )
     assert done.returncode == 2
-    assert done.stderr.startswith("error: cannot go on (No space left on device)")
+    assert done.stderr.startswith("error: I/O error (No space left on device): check path, permissions and free space")
     assert done.stderr.count("\n") == 1
 
 
@@ -180,7 +181,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on(monkeypatch, tmp_path):
     config = Path(__file__).parent.parent / "examples" / "quick.toml"
     done = run("train", str(config), "--out", str(tmp_path / "run"))
     assert (done.returncode, done.stdout) == (130, "")
-    assert "goes on where it was" in done.stderr
+    assert "Run the same command again to resume" in done.stderr
 
 
 def test_the_ledger_from_the_outside(ledger_path):
@@ -292,12 +293,12 @@ def test_tables_for_machines_and_pages(monkeypatch):
 @given(st.integers(1, 10**9))
 def test_whole_numbers_are_read_as_people_write_them(value):
     for text in (str(value), f"{value:,}", f"{value:_}", f"{value:.15e}"):
-        assert cli.whole_number(text) == value
-    assert cli.whole_number(f"{value}k") == 1000 * value
-    assert cli.whole_number(f"{value}M") == 10**6 * value
+        assert whole_number(text) == value
+    assert whole_number(f"{value}k") == 1000 * value
+    assert whole_number(f"{value}M") == 10**6 * value
 
 
 def test_delta_in_terms_of_the_population():
-    assert cli.delta_value("1e-6", 10) == 1e-6
-    assert cli.delta_value("1/N", 1000) == 1e-3
-    assert cli.delta_value("N^-1.1", 1000) == pytest.approx(1000**-1.1)
+    assert delta_value("1e-6", 10) == 1e-6
+    assert delta_value("1/N", 1000) == 1e-3
+    assert delta_value("N^-1.1", 1000) == pytest.approx(1000**-1.1)

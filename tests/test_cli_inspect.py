@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+import typer
+from command import run as blindsight
 
 from blindsight import cli, jobs
 from blindsight.accounting.ledger import Ledger
@@ -16,9 +18,8 @@ from blindsight.errors import InvalidInput
 
 def run(*arguments: str) -> tuple[int, str, str]:
     """Exit code, what was printed, and the refusal, if there was one."""
-    done = CliRunner().invoke(cli.app, list(arguments))
-    refusal = str(done.exception) if isinstance(done.exception, InvalidInput) else ""
-    return (2 if refusal else done.exit_code), done.stdout, refusal or done.stderr
+    done = blindsight(*arguments)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.slow  # it trains a network first; test_demo.py asks the same of the library
@@ -60,18 +61,18 @@ BAD = {
     "no such field": (["sanity", "digits", "--input", "photo"], "photo"),
     "no such field of a model": (["sanity", "handwriting", "--input", "photo"], "has no field 'photo'"),
     "no such label": (["sanity", "digits", "--label", "weather"], "no field 'weather' to be its label"),
-    "which field": (["sanity", "forum", "--reference", "digits"], "say which of"),
+    "which field": (["sanity", "forum", "--reference", "digits"], "choose the fields to inspect from"),
     "votes for nobody": (["sanity", "digits", "--suspect", "invert"], "without a primary model"),
-    "mistakes of nobody": (["mistakes", "digits"], "needs labels and a primary model: name one with --model"),
-    "no such class": (["mistakes", "digits", "--label", "foo"], "name one of image, label with --label FIELD"),
-    "slices of no class": (["slices", "digits", "--label", "foo"], "name one of image, label with --label FIELD"),
+    "mistakes of nobody": (["mistakes", "digits"], "needs a primary model: name one with --model"),
+    "no such class": (["mistakes", "digits", "--label", "foo"], "choose one of image, label with --label FIELD"),
+    "slices of no class": (["slices", "digits", "--label", "foo"], "choose one of image, label with --label FIELD"),
     "whose rows": (["sanity", "plain.csv"], "name the one that does, of 'age', 'label', as --client NAME"),
-    "which column": (["sanity", "odd.csv", "--client", "label"], "say which of age the model reads"),
+    "which column": (["sanity", "odd.csv", "--client", "label"], "choose the fields to inspect from age"),
     "unknown kind": (["sanity", "odd.csv", "--client", "label", "--input", "age"], "--type age=number"),
     "no such kind": (["sanity", "odd.csv", "--client", "label", "--type", "age=colour"], "one of number, whole"),
     "no such schema": (["sanity", "odd.csv", "--client", "label", "--schema", "no.json"], "is no schema in JSON"),
     "another task's option": (["sanity", "digits", "--minimum", "3"], "--minimum is for blindsight inspect mistakes"),
-    "no such forming": (["sanity", "digits", "--forming", "magic"], "zero_fill or eligible"),
+    "no such forming": (["slices", "digits", "--forming", "magic"], "not one of 'zero_fill', 'eligible'"),
     "no privacy": (["sanity", "digits", "--epsilon", "0"], "epsilon"),
 }
 
@@ -116,8 +117,64 @@ def test_a_table_beside_a_reference_with_classes_in_words(tmp_path: Path):
         assert "only-here" not in told  # a class that only clients have is theirs
 
 
-def test_help_shows_an_example():
-    assert "Example:" in run("inspect", "--help")[1]
+TASKS: dict[str, Any] = typer.main.get_command(cli.app).commands["inspect"].commands  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("task", ["", *TASKS])
+def test_help_shows_an_example_and_only_the_tasks_own_options(task):
+    code, printed, _ = run("inspect", *([task] if task else []), "--help")
+    assert (code, "Example:" in printed) == (0, True)
+    assert ("--vocabulary-size" in printed) == (task in ("unknowns", "bias"))
+    assert ("--minimum" in printed) == (task == "mistakes")
+    assert ("--model" in printed) == (task not in ("", "unknowns"))
+
+
+def test_every_task_of_the_library_is_a_command():
+    from blindsight import inspect as questions
+
+    assert {*TASKS, "contrast"} == {name for name in questions.__all__ if name.islower()}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--epsilon", "2", "--json", "sanity", "digits", "--population", "sanity"],
+        ["--population", "sanity", "--json", "sanity", "--epsilon", "2", "digits"],
+        ["sanity", "--json", "digits", "--epsilon=2", "--population", "sanity"],
+    ],
+    ids=["before", "a value that is a task's name", "after"],
+)
+def test_options_may_come_before_or_after_the_task(arguments, monkeypatch):
+    def remember(request: jobs.ModelRequest, **_: Any) -> None:
+        raise InvalidInput(f"{request.data} {request.epsilon:g} {request.population}")
+
+    monkeypatch.setattr("blindsight.jobs.inspect.run_sanity", remember)
+    assert run("inspect", *arguments)[2] == "error: digits 2 sanity\n"
+
+
+SIDES = ["--value", "old", "--value", "new"]
+OWN = {
+    "mistakes": ["--minimum", "1"],
+    "slices": ["--by", "version", *SIDES],
+    "unknowns": ["--side", "version", *SIDES, "--vocabulary", "words.txt"],
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_request_beyond_the_budget_has_exit_code_3_and_leaves_no_run_behind(task, tmp_path, ledger_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("private", "public"):
+        rows = [
+            f"{name}{row % 60},{('old', 'new')[row % 4 // 2]},{row % 7},i have a cat,{row % 3}" for row in range(240)
+        ]
+        Path(f"{name}.csv").write_text("\n".join(["phone,version,age,text,label", *rows]) + "\n", encoding="utf-8")
+    Path("words.txt").write_text("i\nhave\n", encoding="utf-8")
+    Ledger(ledger_path).set_budget("private", epsilon=0.5, delta=1e-6)
+    inputs = ["--input", "text"] if task == "unknowns" else ["--input", "age", "--range", "age=0:7"]
+    ask = ["inspect", task, "private.csv", "--client", "phone", "--reference", "public.csv", *inputs, "--out", "run"]
+    code, _, refusal = run(*ask, *OWN.get(task, []))
+    assert (code, "budget" in refusal) == (3, True), refusal
+    assert not Path("run/run.json").exists()
 
 
 def test_unknown_words_of_two_files_are_compared_and_paid_for(tmp_path: Path):
@@ -154,18 +211,21 @@ def test_unknown_words_of_two_files_are_compared_and_paid_for(tmp_path: Path):
 
 
 BAD_UNKNOWNS = {
-    "no change": ([], "say what was before the change"),
+    "no change": ([], "what was before the change"),
     "two changes": (["--fault", "case", "--side", "topic"], "in one way"),
-    "no such side": (["--side", "weather"], "with two values"),
+    "no such side": (["--side", "weather"], "needs a field of forum with two values"),
     "many sides": (["--side", "topic"], "with two values"),
     "no such vocabulary": (["--fault", "case", "--vocabulary", "nowhere.txt"], "cannot read the vocabulary"),
     "empty vocabulary": (["--fault", "case", "--vocabulary", "empty.txt"], "the vocabulary has no words"),
     "wrong encoding": (["--fault", "case", "--vocabulary", "latin.txt"], "not UTF-8"),
-    "one side": (["--side", "topic", "--value", "a"], "has two values"),
-    "no such text": (["--fault", "case", "--input", "topic"], "say which text"),
-    "no such case": (["--fault", "case", "--case", "upper"], "case is lower or keep"),
+    "one side": (["--side", "topic", "--value", "a"], "needs two values"),
+    "no such text": (["--fault", "case", "--input", "topic"], "choose the text field"),
+    "no such case": (["--fault", "case", "--case", "upper"], "not one of 'lower', 'keep'"),
     "an image's fault": (["--fault", "case", "--suspect", "invert"], "does not happen to words"),
-    "a model's option": (["--fault", "case", "--model", "m.onnx"], "leave it out of blindsight inspect unknowns"),
+    "a model's option": (
+        ["--fault", "case", "--model", "m.onnx"],
+        "--model is for blindsight inspect sanity",
+    ),
     "another task's option": (["--fault", "case", "--low", "0.5"], "--low is for blindsight inspect slices"),
 }
 
@@ -188,4 +248,4 @@ def test_unknown_words_need_a_vocabulary_that_is_public(tmp_path: Path, monkeypa
     (tmp_path / "notes.csv").write_text("client,text\na,i have a cat\nb,here it is\n", encoding="utf-8")
     code, _, refusal = run("inspect", "unknowns", "notes.csv", "--client", "client", "--fault", "case")
     assert code == 2
-    assert "say which words are known" in refusal
+    assert "name the known words" in refusal

@@ -81,10 +81,13 @@ def test_bad_requests_are_one_sentence(make_set, tmp_path):
         (["label", folder, "--classes", "cat,dog"], "labels are proposed for owl"),
         (["label", folder, "--rater", " "], "a rater's name"),
         (["label", folder, "--rater", ""], "a rater's name"),
-        (["label", folder, "--agreement", "--import", "x.json"], "one thing at a time"),
+        (["label", folder, "--agreement", "--import", "x.json"], "choose one of --agreement"),
         (["label", folder, "--import", "nowhere.json"], "cannot read nowhere.json"),
         (["train", "student", str(tmp_path)], "is not a synthetic set"),
-        (["inspect", "labelling", "handwriting", "--suspect", "invert"], "--suspect is for questions about faults"),
+        (
+            ["inspect", "labelling", "handwriting", "--suspect", "invert"],
+            "--suspect is for blindsight inspect sanity",
+        ),
         (["inspect", "sanity", "digits", "--samples", "3"], "--samples is for blindsight inspect labelling"),
     ]:
         code, _, refusal = run(*arguments)

@@ -16,7 +16,7 @@ import numpy as np
 import optax
 import pytest
 
-from blindsight import cli, config
+from blindsight import cli, config, runs
 from blindsight.accounting.events import Unit
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import AdaptiveClip, dp_fedavg
@@ -25,7 +25,10 @@ from blindsight.data.population import TEXT, Population
 from blindsight.errors import InvalidInput
 from blindsight.jobs import load_model
 from blindsight.jobs import train as jobs
+from blindsight.jobs.algorithm import make_algorithm, make_privacy
 from blindsight.jobs.classes import READ_OFF, assumed_classes, class_names, number_of_classes, numbered
+from blindsight.jobs.optimizer import make_server_optimizer
+from blindsight.jobs.tasks import make_model, one_example_each, split_clients
 from blindsight.models import CNN, MLP, Logistic
 
 PRIVACY: dict[str, Any] = {"cohort": 5, "rounds": 2, "noise_multiplier": 1.0, "delta": 1e-3}
@@ -50,7 +53,7 @@ def people(clients: int = 20, **columns: Any) -> Population:
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.95])
 def test_held_out_clients_are_a_share_disjoint_from_the_rest_and_always_the_same(share):
     population = people(200)
-    training, held_out = jobs.split_clients(population, share)
+    training, held_out = split_clients(population, share)
     assert held_out is not None
     assert abs(held_out.size - 200 * share) < 4 * np.sqrt(200 * share * (1 - share))
     assert sorted([*training.ids.tolist(), *held_out.ids.tolist()]) == sorted(population.ids.tolist())
@@ -58,13 +61,13 @@ def test_held_out_clients_are_a_share_disjoint_from_the_rest_and_always_the_same
     for part in (training, held_out):  # everyone keeps its own examples
         for client in range(part.size):
             assert set(part[client]["who"].tolist()) <= {int(str(part.ids[client]))}
-    again = jobs.split_clients(people(200), share)
+    again = split_clients(people(200), share)
     assert [part.ids.tolist() for part in again if part] == [training.ids.tolist(), held_out.ids.tolist()]
 
 
 def test_held_out_clients_are_not_the_first_ones():
     """A share of 1/2 taken at random: as many from the first half as from the second, within five deviations."""
-    _, held_out = jobs.split_clients(people(400), 0.5)
+    _, held_out = split_clients(people(400), 0.5)
     assert held_out is not None
     assert 50 < np.sum(held_out.ids.astype(int) < 200) < 150
 
@@ -74,9 +77,7 @@ def test_one_client_less_moves_nobody_else_in_or_out_of_training(gone):
     """The guarantee is for one client: a split by place would move dozens of others."""
     population = people(200)
     kept = np.delete(np.arange(200), gone)
-    for whole, rest in zip(
-        jobs.split_clients(population, 0.25), jobs.split_clients(population.select(kept), 0.25), strict=True
-    ):
+    for whole, rest in zip(split_clients(population, 0.25), split_clients(population.select(kept), 0.25), strict=True):
         assert whole is not None
         assert rest is not None
         assert set(whole.ids.tolist()) - {str(gone)} == set(rest.ids.tolist())
@@ -85,14 +86,14 @@ def test_one_client_less_moves_nobody_else_in_or_out_of_training(gone):
 def test_nobody_is_held_out_where_none_was_asked_for_or_none_falls_in_the_share():
     population = people(9)
     for share in (0.0, 1e-9):
-        assert jobs.split_clients(population, share) == (population, None)
+        assert split_clients(population, share) == (population, None)
     with pytest.raises(InvalidInput, match=r"\[data\] held_out 0.9999 of 9 clients leaves nobody to train on"):
-        jobs.split_clients(population, 0.9999)
+        split_clients(population, 0.9999)
 
 
 def test_every_example_becomes_a_client_of_its_own():
     population = people(30)
-    alone = jobs.one_example_each(population)
+    alone = one_example_each(population)
     assert (alone.size, alone.n_examples) == (population.n_examples, population.n_examples)
     assert set(alone.sizes.tolist()) == {1}
     for field, column in population.columns.items():
@@ -104,7 +105,7 @@ def test_every_example_becomes_a_client_of_its_own():
 
 
 def made(population: Population, **model: Any) -> Any:
-    return jax.eval_shape(lambda: jobs.make_model(settings(model=model).model, population))
+    return jax.eval_shape(lambda: make_model(settings(model=model).model, population))
 
 
 IMAGES = {"image": np.zeros((40, 9, 8), np.uint8), "colour": np.zeros((40, 6, 6, 3), np.float32)}
@@ -135,7 +136,7 @@ def test_models_are_what_was_asked_for_and_fit_their_fields(model, kind, inputs)
 
 def test_the_seed_decides_the_initial_weights_and_nothing_else_does():
     weights = [
-        jobs.make_model(settings(model={"kind": "logistic", "inputs": "x", "seed": seed}).model, people()).output.weight
+        make_model(settings(model={"kind": "logistic", "inputs": "x", "seed": seed}).model, people()).output.weight
         for seed in (0, 0, 1)
     ]
     assert np.array_equal(weights[0], weights[1])
@@ -165,9 +166,9 @@ BAD_FIELDS = [
     ({"inputs": "x", "label": "image"}, "[model] label 'image' must be one whole number"),
     ({"inputs": "x", "label": "negative"}, "[model] label 'negative' has negative values"),
     ({"inputs": "x", "label": "time"}, "[model] label 'time' goes up to 1,700,000,000"),
-    ({"inputs": "x", "kind": "cnn"}, "[model] a cnn reads images, and x has the shape []"),
-    ({"inputs": ["x", "who"], "kind": "cnn"}, "[model] a cnn reads images, and x, who has the shape [2]"),
-    ({"inputs": ["image", "x"], "kind": "mlp"}, "[model] inputs puts 'image' beside others"),
+    ({"inputs": "x", "kind": "cnn"}, "[model] a cnn reads images, and x has shape []"),
+    ({"inputs": ["x", "who"], "kind": "cnn"}, "[model] a cnn reads images, and x, who has shape [2]"),
+    ({"inputs": ["image", "x"], "kind": "mlp"}, "[model] inputs combines 'image', of shape [9, 8], with other fields"),
 ]
 
 
@@ -235,13 +236,13 @@ LISTED: dict[str, Any] = {"model": {"kind": "logistic", "inputs": "x", "classes"
 def test_classes_that_nobody_listed_are_an_assumption_of_the_guarantee_from_the_first_write_on(tmp_path, monkeypatch):
     unlisted = settings({**PRIVACY, "sampler": "float"}, **LISTED | {"model": {"kind": "logistic", "inputs": "x"}})
     promised = list[Any]()
-    write = jobs.runs.Run.write
+    write = runs.Run.write
 
     def watched(run: Any, file: str, value: Any) -> Path:
         promised.extend([value["assumptions"]] if file == "guarantee.json" else [])
         return write(run, file, value)
 
-    monkeypatch.setattr(jobs.runs.Run, "write", watched)
+    monkeypatch.setattr(runs.Run, "write", watched)
     trained = jobs.run_training(unlisted, out=tmp_path / "run", population=people(40))
     assert READ_OFF in trained.guarantee.assumptions
     assert READ_OFF in trained.guarantee.explain()
@@ -272,7 +273,7 @@ def test_a_list_that_cannot_be_meant_is_refused_by_what_is_public_alone():
     with pytest.raises(InvalidInput, match=r"\[model\] classes lists 'zero', and digits has 0, 1, 2"):
         assumed_classes(zero, embedded("digits"))
     for named in (lettered("a", "b"), lettered("a", "b", names=("a", "b"))):
-        with pytest.raises(InvalidInput, match="is for labels that are numbers, and those in 'label' of letters"):
+        with pytest.raises(InvalidInput, match="is for labels that are numbers, and the classes of 'label' in letters"):
             numbered(config.ModelSettings(classes=2), named)
     with pytest.raises(InvalidInput, match="one whole number"):
         numbered(config.ModelSettings(classes=2, label="x"), lettered("a"))
@@ -294,7 +295,9 @@ def test_a_run_whose_clients_have_changed_says_so_and_not_that_settings_have(tmp
         lambda: jobs.run_training(asked, out=tmp_path / "run", population=people(60)),
         lambda: jobs.load_trained(tmp_path / "run", population=people(60)),
     ):
-        with pytest.raises(InvalidInput, match=r"begun with 3\d to train on, and now there are 5\d: .*anew in") as said:
+        with pytest.raises(
+            InvalidInput, match=r"began with 3\d clients to train on, and now there are 5\d: .*new run in"
+        ) as said:
             go_on()
         assert "settings" not in str(said.value)
 
@@ -311,7 +314,7 @@ def test_a_model_of_listed_classes_answers_in_the_order_in_which_it_is_asked(tmp
     own = np.asarray(trained.model(x))
     np.testing.assert_allclose(load_model(tmp_path / "run").scores(x), own, rtol=1e-6)
     np.testing.assert_allclose(load_model(tmp_path / "run", ("b", "c")).scores(x), own[:, [2, 0]], rtol=1e-6)
-    with pytest.raises(InvalidInput, match="has a model of c, a, b, and 'd' is to be told apart too"):
+    with pytest.raises(InvalidInput, match="knows the classes c, a, b, and the data have 'd'"):
         load_model(tmp_path / "run", ("a", "d"))
 
 
@@ -332,10 +335,10 @@ def test_noise_for_an_epsilon_keeps_it_with_what_is_really_released(privacy):
     """The algorithm's own event, grid and count included, is what the ledger will be charged with."""
     asked = settings({"cohort": 60, "rounds": 2, "epsilon": 2.0, "delta": 1e-4, **privacy})
     model = jax.tree.map(jnp.zeros_like, Logistic((6,), 3, key=jax.random.key(0)))
-    found = jobs.make_privacy(asked, 200, 21)
+    found = make_privacy(asked, 200, 21)
     assert found.noise_multiplier is not None
     assert (found.population, found.unit) == (200, Unit(privacy.get("unit", "client")))
-    algorithm = jobs.make_algorithm(asked, model, found)
+    algorithm = make_algorithm(asked, model, found)
     promise = found.guarantee(delta=1e-4, release=algorithm.event)
     assert promise.epsilon <= 2.0
     assert promise.epsilon > 1.98  # and wastes nothing
@@ -343,14 +346,14 @@ def test_noise_for_an_epsilon_keeps_it_with_what_is_really_released(privacy):
 
 def test_settings_of_privacy_arrive_as_they_were_given():
     for participation in ("poisson", "fixed", "full", "unproven"):
-        found = jobs.make_privacy(settings({**PRIVACY, "clip": 0.3, "participation": participation}), 50, 10)
+        found = make_privacy(settings({**PRIVACY, "clip": 0.3, "participation": participation}), 50, 10)
         assert (found.participation, found.clip, found.noise_multiplier, found.rounds) == (participation, 0.3, 1.0, 2)
         assert found.cohort == 5
-    none = jobs.make_privacy(settings({"cohort": 5, "rounds": 2, "none": True, "unit": "example"}), 50, 10)
+    none = make_privacy(settings({"cohort": 5, "rounds": 2, "none": True, "unit": "example"}), 50, 10)
     assert (none.noise_multiplier, none.unit) == (0, Unit.EXAMPLE)
     assert none.clip > 1e15
     assert none.guarantee(delta=1e-3).epsilon == float("inf")
-    few = jobs.make_privacy(
+    few = make_privacy(
         settings({"cohort": 5, "rounds": 9, "none": True, "participation": "unproven", "max_participations": 2}), 50, 10
     )
     assert few.max_participations == 2
@@ -358,18 +361,20 @@ def test_settings_of_privacy_arrive_as_they_were_given():
 
 def test_a_cohort_larger_than_the_population_is_one_sentence():
     with pytest.raises(InvalidInput, match=r"^\[privacy\] the cohort must be positive and at most the population of 4"):
-        jobs.make_privacy(settings(), 4, 10)
+        make_privacy(settings(), 4, 10)
 
 
 def test_the_algorithm_is_dp_fedavg_with_these_settings(monkeypatch):
     seen: dict[str, Any] = {}
-    monkeypatch.setattr(jobs, "dp_fedavg", lambda *given, **named: seen.update(named) or dp_fedavg(*given, **named))
+    monkeypatch.setattr(
+        "blindsight.jobs.algorithm.dp_fedavg", lambda *given, **named: seen.update(named) or dp_fedavg(*given, **named)
+    )
     asked = settings(
         {**PRIVACY, "adaptive_clip": 0.3, "noise_multiplier": 0.1, "sampler": "float"},
         client={"learning_rate": 0.5, "batch_size": 4, "epochs": 3},
     )
     model = jax.tree.map(jnp.zeros_like, Logistic((6,), 3, key=jax.random.key(0)))
-    algorithm = jobs.make_algorithm(asked, model, jobs.make_privacy(asked, 50, 21))
+    algorithm = make_algorithm(asked, model, make_privacy(asked, 50, 21))
     assert {name: seen[name] for name in ("batch_size", "epochs", "sampler")} == {
         "batch_size": 4,
         "epochs": 3,
@@ -392,7 +397,7 @@ def test_the_algorithm_is_dp_fedavg_with_these_settings(monkeypatch):
     ids=["sgd", "sgd without momentum", "nesterov", "adam"],
 )
 def test_server_optimisers_step_as_optaxs_do(server, twin):
-    made: Any = jobs.make_server_optimizer(settings(server=server).server)
+    made: Any = make_server_optimizer(settings(server=server).server)
     gradients, parameters = [np.float32(0.3), np.float32(-0.1), np.float32(0.2)], np.float32(0)
     with jax.numpy_dtype_promotion("standard"):  # Optax counts its steps in whole numbers
         states = [optimizer.init(parameters) for optimizer in (made, twin)]
@@ -475,7 +480,7 @@ def test_a_run_from_a_table_in_a_file_and_again(tmp_path, ledger_path):
     assert shown.stdout.startswith("tiny: 3 rounds, finished\n")
     assert "held-out accuracy" in shown.stdout
     assert f"This holds if {READ_OFF}.\n" in shown.stdout  # the table's labels are numbers, and nobody listed them
-    assert "Everything is in runs/tiny." in shown.stdout
+    assert "Run folder: runs/tiny" in shown.stdout
 
 
 def without(place: str, value: Any) -> dict[str, Any]:
@@ -497,10 +502,10 @@ BAD_DATA = [
     ("data.options", {"client": "who", "colour": "red"}, "no option 'colour'"),
     ("data.options", {"client": 3}, "client"),
     ("model.inputs", ["age", "weight"], "[model] names the field 'weight'"),
-    ("model.kind", "cnn", "say what 'age' of people.csv holds: [data] types = { age = \"number\" }"),
+    ("model.kind", "cnn", "give the type of 'age' in people.csv: [data] types = { age = \"number\" }"),
     ("data.options", {"client": "who", "text": ["age"]}, "[model] names 'age', which is text"),
-    ("data.options", {"client": "who", "classes": ["age"]}, "say what 'age' of people.csv holds"),
-    ("data.options", {"client": "who", "classes": "age"}, "classes of people.csv is a list of columns, got 'age'"),
+    ("data.options", {"client": "who", "classes": ["age"]}, "give the type of 'age' in people.csv"),
+    ("data.options", {"client": "who", "classes": "age"}, "classes of people.csv must be a list of columns, got 'age'"),
     ("data.types", {"age": "colour"}, "the kind of a field is one of number, whole"),
     ("data.types", {"age": 3}, "[data] types age must be text in quotes, got 3"),
     ("data.types", {"age": "text"}, "[model] names 'age', which is text"),
@@ -545,7 +550,7 @@ def test_held_out_clients_without_examples_are_not_told_from_others(tmp_path):
 def test_a_run_that_is_at_work_elsewhere_is_one_sentence(tmp_path):
     (tmp_path / "people.csv").write_text(table(), encoding="utf-8")
     asked = config.parse(RUN)
-    run = jobs.runs.begin(tmp_path / "runs" / "tiny", "tiny", jobs.run_settings(asked))
+    run = runs.begin(tmp_path / "runs" / "tiny", "tiny", jobs.run_settings(asked))
     with run.alone():
         done = train(tmp_path, RUN)
     assert done.returncode == 2
@@ -567,3 +572,28 @@ def test_no_round_within_the_budget_is_refused_with_exit_code_3(tmp_path, ledger
     assert done.returncode == 3
     assert "not one round fits the budget of population 'people'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("participation", ["poisson", "unproven"])
+@pytest.mark.parametrize("audit", [None, {"one_run": 4}], ids=["plain", "audited"])
+def test_a_run_refused_by_a_spent_budget_leaves_its_folder_to_the_corrected_one(
+    tmp_path, ledger_path, participation, audit
+):
+    (tmp_path / "people.csv").write_text(table(), encoding="utf-8")
+    Ledger(ledger_path).set_budget("people", epsilon=0.01, delta=1e-6)
+    run = {**RUN, "privacy": {**RUN["privacy"], "participation": participation}} | ({"audit": audit} if audit else {})
+    assert train(tmp_path, run).returncode == 3
+    assert [path.name for path in (tmp_path / "runs" / "tiny").glob("*.json")] == []
+    Ledger(ledger_path).set_budget("people", epsilon=1000.0, delta=1e-6)
+    corrected = {**run, "privacy": {**run["privacy"], "clip": 0.25}} | ({"audit": {"one_run": 6}} if audit else {})
+    assert train(tmp_path, corrected).returncode == 0
+    if audit:
+        assert len(runs.open_run(tmp_path / "runs" / "tiny").read("planted.json")["clients"]) == 6
+
+
+def test_a_run_that_has_released_something_keeps_its_settings_when_it_is_refused(tmp_path, ledger_path):
+    (tmp_path / "people.csv").write_text(table(), encoding="utf-8")
+    assert train(tmp_path, RUN).returncode == 0
+    before = (tmp_path / "runs" / "tiny" / "run.json").read_bytes()
+    assert train(tmp_path, RUN, "--ledger", str(tmp_path / "another.db")).returncode == 3  # it lacks this run's rounds
+    assert (tmp_path / "runs" / "tiny" / "run.json").read_bytes() == before

@@ -7,6 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,8 +19,10 @@ from blindsight.codings.coding import Images
 from blindsight.data import embedded
 from blindsight.errors import InvalidInput
 from blindsight.jobs import train as jobs
+from blindsight.jobs.algorithm import given_privacy, make_algorithm, make_privacy
 from blindsight.jobs.classes import READ_OFF, assumed_classes
-from blindsight.jobs.gan import gan_metrics, save_made
+from blindsight.jobs.gan import gan_algorithm, gan_metrics, make_gan, save_samples
+from blindsight.jobs.tasks import classification_task
 from blindsight.models.gan import GAN
 from blindsight.samples.synthetic_set import read_set
 from blindsight.training import Trained
@@ -74,14 +77,14 @@ def test_both_accountants_stand_side_by_side_and_a_run_that_goes_on_is_accounted
     more = jobs.run_training(longer, out=out, population=digits)
     rows = run.rows("bayesian.jsonl")
     assert [row["round"] for row in rows] == [1, 2, 3, 4]
-    fresh = BayesianAccountant(bayesian_config(jobs.asked_privacy(longer, digits.n_examples)))
+    fresh = BayesianAccountant(bayesian_config(given_privacy(longer, digits.n_examples)))
     for row in rows:
         fresh.record(row["simulation_only"]["distances"])
     assert more.bayesian == fresh.report(delta=1e-10, classical=more.guarantee)
 
     whole = (out / "bayesian.jsonl").read_text().splitlines(keepends=True)
     (out / "bayesian.jsonl").write_text("".join(whole[1:]))
-    with pytest.raises(InvalidInput, match="has no pairs of some of the 4 rounds"):
+    with pytest.raises(InvalidInput, match="lacks the pairs of some of the 4 rounds"):
         jobs.run_training(longer, out=out, population=digits)
 
 
@@ -101,9 +104,9 @@ class Grey(eqx.Module):
 
 def test_samples_are_of_every_class_in_turn_and_under_the_runs_guarantee(digits, tmp_path):
     gan = GAN(Grey(), Bright(), Images(8, 8), 2, 10)
-    guarantee = jobs.asked_privacy(changed(), 1797).guarantee(delta=1e-5)
+    guarantee = given_privacy(changed(), 1797).guarantee(delta=1e-5)
     trained = Trained(gan, guarantee, 3, "finished", {}, tmp_path)
-    save_made(changed(gan={"samples": 20}), trained, digits.classes["label"])
+    save_samples(changed(gan={"samples": 20}), trained, digits.classes["label"])
     assert read_set(tmp_path / "samples").guarantee == guarantee
     assert pq.read_table(tmp_path / "samples" / "samples.parquet")["class"].to_pylist() == [*range(10)] * 2
     assert (tmp_path / "samples.png").stat().st_size > 100
@@ -133,31 +136,56 @@ def test_samples_carry_no_name_of_a_class_that_the_guarantee_is_silent_about(dig
 def test_a_generator_that_is_told_no_class_says_nothing_about_classes(digits):
     nameless = changed(data={"population": "scans"}, gan={"classes": False})
     assert assumed_classes(nameless, digits) == ()
-    task = jobs.classification_task(changed(model={"classes": ["0", "1"]}), digits, digits, None)
+    task = classification_task(changed(model={"classes": ["0", "1"]}), digits, digits, None)
     assert task.clients.size == digits.n_examples  # how many there are is public: who is of no class keeps a place
     assert 0 < task.clients.n_examples < digits.n_examples
 
 
 def test_samples_that_people_have_labelled_are_not_overwritten(digits, tmp_path):
     """A run that goes on would leave labels without their examples."""
-    guarantee = jobs.asked_privacy(changed(), 1797).guarantee(delta=1e-5)
+    guarantee = given_privacy(changed(), 1797).guarantee(delta=1e-5)
     trained = Trained(GAN(Grey(), Bright(), Images(8, 8), 2, 10), guarantee, 3, "finished", {}, tmp_path)
-    save_made(changed(gan={"samples": 20}), trained, digits.classes["label"])
+    save_samples(changed(gan={"samples": 20}), trained, digits.classes["label"])
     (tmp_path / "samples" / "labels.jsonl").touch()
-    save_made(changed(gan={"samples": 30}), trained, digits.classes["label"])
+    save_samples(changed(gan={"samples": 30}), trained, digits.classes["label"])
     assert len(read_set(tmp_path).samples) == 20
 
 
 def test_noise_is_solved_for_the_critic_alone_and_the_pair_is_as_asked(digits):
     asked = changed(gan={"network": "selu", "channels": [2, 3, 4], "hidden": 5, "classes": False})
-    gan = jobs.make_gan(asked, digits)
+    gan = make_gan(asked, digits)
     assert (gan.classes, gan.latents, gan.coding.shape) == (0, 2, (8, 8, 1))
     assert gan.critic.dense.weight.shape == (4, 5)
-    assert jobs.make_gan(changed(), digits).classes == 10
-    task = jobs.classification_task(changed(), digits, digits, None)
-    privacy = jobs.make_privacy(changed(), task.clients.size, 1)
-    event: Any = jobs.make_algorithm(changed(), task.model, privacy).event
+    assert make_gan(changed(), digits).classes == 10
+    task = classification_task(changed(), digits, digits, None)
+    privacy = make_privacy(changed(), task.clients.size, 1)
+    event: Any = make_algorithm(changed(), task.model, privacy).event
     assert event.kl_slack == pytest.approx(trees.size(task.model.critic) / (320 * 2.0**96))
+
+
+@pytest.mark.parametrize(
+    ("server", "twin"),
+    [
+        ({"optimizer": "nesterov", "learning_rate": 0.5}, optax.sgd(0.5, momentum=0.9, nesterov=True)),
+        ({"optimizer": "sgd", "learning_rate": 0.5}, optax.sgd(0.5)),
+        ({"optimizer": "adam", "learning_rate": 0.5}, optax.adam(0.5)),  # as in the paper
+    ],
+    ids=["nesterov", "sgd", "adam"],
+)
+def test_the_critic_is_trained_by_the_optimiser_that_server_names(digits, monkeypatch, server, twin):
+    """Nesterov's momentum is not plain momentum, for GANs either."""
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr("blindsight.jobs.gan.bayesian_gan", lambda *_, **named: seen.update(named))
+    gan_algorithm(changed(server=server), make_gan(changed(), digits), given_privacy(changed(), 1797))
+    critic, parameters = seen["critic_optimizer"], jnp.float32(0)
+    with jax.numpy_dtype_promotion("standard"):  # Optax counts its steps in whole numbers
+        states = [optimizer.init(parameters) for optimizer in (critic, twin)]
+        for gradient in (jnp.float32(0.3), jnp.float32(-0.1), jnp.float32(0.2)):
+            (step, first), (expected, second) = (
+                optimizer.update(gradient, state) for optimizer, state in zip((critic, twin), states, strict=True)
+            )
+            states = [first, second]
+            assert float(step) == float(expected)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +194,7 @@ def test_noise_is_solved_for_the_critic_alone_and_the_pair_is_as_asked(digits):
         ({"privacy": {"adaptive_clip": 0.5}}, "adaptive_clip is not for a gan"),
         ({"audit": {"one_run": 10}}, "audited from Python"),
         ({"client": {"epochs": 2}}, "epochs must be 1"),
-        ({"gan": {"channels": []}}, "one size at least"),
+        ({"gan": {"channels": []}}, "at least one size"),
         ({"gan": {"average": 1.0}}, r"average must be in \[0, 1\)"),
         ({"bayesian": {"pairs": 1}}, "pairs must be at least 2"),
         ({"privacy": {"participation": "fixed"}}, r"\[bayesian\] needs poisson"),
@@ -180,9 +208,9 @@ def test_settings_that_do_not_fit_are_refused(tables, words):
 def test_data_that_do_not_fit_are_refused(digits):
     rows = embedded("tabular", clients=3)
     with pytest.raises(InvalidInput, match="names the field 'image'"):
-        jobs.make_gan(changed(), rows)
+        make_gan(changed(), rows)
     with pytest.raises(InvalidInput, match="a gan makes images"):
-        jobs.make_gan(changed(model={"inputs": ["label"]}), digits)
+        make_gan(changed(model={"inputs": ["label"]}), digits)
     nameless = dataclasses.replace(changed(), model=config.ModelSettings(kind="gan", label="image"))
-    with pytest.raises(InvalidInput, match="classes with names"):
-        jobs.make_gan(nameless, digits)
+    with pytest.raises(InvalidInput, match="needs named classes"):
+        make_gan(nameless, digits)

@@ -13,7 +13,7 @@ from blindsight.accounting.ledger import Ledger
 from blindsight.data.population import TEXT, Population
 from blindsight.data.text import END, UNKNOWN, Vocabulary
 from blindsight.errors import InvalidInput, LedgerTampered, PrivacyError
-from blindsight.jobs import inspect, language
+from blindsight.jobs import language, models
 from blindsight.jobs import train as jobs
 from blindsight.privacy import Privacy
 
@@ -105,9 +105,9 @@ def test_a_run_comes_back_with_its_model_its_vocabulary_and_its_clients(tmp_path
     assert found.clients.columns["tokens"].shape == (96, 7)  # two sentences and one more of every client
     np.testing.assert_array_equal(found.model.embedding.table, trained.model.embedding.table)
     assert found.model.vocabulary == 9
-    monkeypatch.setattr(inspect, "load_trained", lambda folder: found)
+    monkeypatch.setattr(models, "load_trained", lambda folder: found)
     with pytest.raises(InvalidInput, match="holds a language model"):
-        inspect.load_model(tmp_path / "run")
+        models.load_model(tmp_path / "run")
 
 
 def test_a_char_model_learns_from_unknown_words_alone(tmp_path, ledger):
@@ -135,7 +135,7 @@ def test_nobody_keeps_more_sentences_than_asked():
     ("population", "vocabulary", "says"),
     [
         (people().replace({"words": people().columns["text"]}), ("a",), "names the field 'text', but people has words"),
-        (people().replace({"text": np.arange(80)}), ("a",), "which is no text in people"),
+        (people().replace({"text": np.arange(80)}), ("a",), "which is not text in people"),
     ],
 )
 def test_text_that_cannot_be_learned_from_is_one_sentence(tmp_path, ledger, population, vocabulary, says):

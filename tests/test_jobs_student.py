@@ -126,13 +126,13 @@ def test_bad_requests_are_one_sentence(digits, make_set, tmp_path):
         (tmp_path / "nowhere", {}, "there is no folder"),
         (text.folder, {}, "is text"),
         (few.folder, {}, "fewer than two classes"),
-        (bare.folder, {}, "nothing was proposed"),
+        (bare.folder, {}, "have no proposed labels"),
         (bare.folder, {"labels": "raters"}, "name them with --classes"),
         (digits.folder, {"labels": "raters"}, "nobody has labelled"),
         (rows.folder, {"model": "cnn"}, "a cnn reads images"),
-        (rows.folder, {"test": "digits"}, "has no 'age'"),
+        (rows.folder, {"test": "digits"}, "has no field 'age'"),
         (digits.folder, {"test": "no such data"}, "neither a file nor a population"),
-        (rows.folder, {"test": str(tmp_path / "people.parquet")}, "more classes than the student knows"),
+        (rows.folder, {"test": str(tmp_path / "people.parquet")}, "more than the 3 classes of the student"),
     ]
     for folder, settings, words in asked:
         with pytest.raises(InvalidInput, match=words) as refusal:

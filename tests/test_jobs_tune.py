@@ -12,9 +12,11 @@ import pytest
 from blindsight import config
 from blindsight.data.population import GeneratedPopulation, Population
 from blindsight.errors import InvalidInput, PrivacyError
-from blindsight.jobs import language, tables, tune
+from blindsight.jobs import public as public_data
+from blindsight.jobs import tables, tune
+from blindsight.jobs.algorithm import make_privacy
 from blindsight.jobs.run_data import with_listed_classes
-from blindsight.jobs.train import Task, make_privacy
+from blindsight.jobs.tasks import Task
 from blindsight.privacy import Privacy
 
 RUN: dict[str, Any] = {
@@ -53,7 +55,7 @@ def quick_compilation():
 @pytest.fixture(autouse=True)
 def unread(monkeypatch, tmp_path):
     """Private clients that cannot be read, and a ledger that must not come to be."""
-    for module in (tables, language):
+    for module in (tables, public_data):
         monkeypatch.setattr(module, "source", private)
     monkeypatch.setenv("BLINDSIGHT_LEDGER", str(tmp_path / "ledger.db"))
     monkeypatch.chdir(tmp_path)

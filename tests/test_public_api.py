@@ -24,7 +24,7 @@ PINNED = {
     "blindsight.backends": "Backend Batch ClientUpdate Cohort Debug Examples Simulation use_cores",
     "blindsight.backends.paired": "Paired bayesian_config",
     "blindsight.config": "AuditSettings BayesianSettings ClientSettings Config DataSettings GanSettings ModelSettings "
-    "PrivacySettings ServerSettings TextSettings TrainingSettings TuneSettings as_toml load parse said",
+    "PrivacySettings ServerSettings TextSettings TrainingSettings TuneSettings as_toml load parse read_toml said",
     "blindsight.data": "Population by_column csv dataset dirichlet embedded fedjax_sqlite hugging_face iid "
     "image_folder leaf load npz open_population parquet pathological source tff_hdf5 tff_sqlite",
     "blindsight.data.text": "Case END END_OF_WORD PAD START START_OF_WORD UNKNOWN Vocabulary sentences split_sentences "
@@ -35,8 +35,8 @@ PINNED = {
     "blindsight.inspect": "Diagnosis Finding Quarters Report Training WordTraining bias contrast labelling mistakes "
     "sanity slices unknowns",
     "blindsight.inspection": "Diagnosis Finding Quarters Report Training WordTraining",
-    "blindsight.jobs": "load_model load_student load_trained run_audit run_bias run_inspection run_student "
-    "run_training run_tuning run_unknowns",
+    "blindsight.jobs": "ModelRequest Request load_model load_student load_trained run_audit run_bias run_labelling "
+    "run_mistakes run_sanity run_slices run_student run_training run_tuning run_unknowns",
     "blindsight.keys": "Key Stream digest_of lots reproducible root",
     "blindsight.mechanisms": "GaussianMechanism LaplaceMechanism Mechanism NoisyArgmax Quantile QuantileEstimate "
     "Release Tally Votes WithoutNoise gaussian laplace noisy_argmax publish quantile votes without_noise",

@@ -18,6 +18,7 @@ import pytest
 from blindsight import checkpoints, keys, runs, training
 from blindsight.accounting import filter as filters
 from blindsight.accounting.events import Gaussian, from_json
+from blindsight.accounting.guarantee import Guarantee
 from blindsight.accounting.ledger import Ledger
 from blindsight.backends import Simulation
 from blindsight.errors import BudgetExceeded, InvalidInput, LedgerTampered, PrivacyError
@@ -120,6 +121,32 @@ def test_one_reproducible_key_draws_other_noise_for_other_data_and_other_setting
     ]
     every = [one, *(keys_of(tmp_path / str(number), **other) for number, other in enumerate(others))]
     assert len({key for drawn in every for key in drawn}) == 2 * len(every)
+
+
+def test_training_by_hand_needs_no_run_key_or_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BLINDSIGHT_LEDGER", str(tmp_path / "ledger.db"))
+    chosen = child.privacy(3)
+    first, second = (
+        train(child.algorithm(chosen), Simulation(child.population()), chosen, population="people", delta=1e-5)
+        for _ in range(2)
+    )
+    assert first.path != second.path
+    assert not np.array_equal(first.model, second.model)  # the key is secret, and so is its noise
+    assert paid_rounds(Ledger()) == 6
+    assert Guarantee.from_dict(runs.open_run(first.path).read("guarantee.json")) == first.guarantee
+
+
+def test_a_reproducible_key_is_refused_without_the_settings_that_bind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Two runs without settings, alike but for a learning rate, would draw the same noise: it would cancel out."""
+    monkeypatch.chdir(tmp_path)
+    chosen, ledger = child.privacy(3), Ledger(tmp_path / "ledger.db")
+    asked: dict[str, Any] = {"population": "people", "delta": 1e-5, "key": keys.reproducible(7), "ledger": ledger}
+    with pytest.raises(InvalidInput, match="could share their noise"):
+        train(child.algorithm(chosen), Simulation(child.population()), chosen, **asked)
+    assert not list(tmp_path.iterdir())  # no run, no payment
 
 
 def test_a_secret_run_never_repeats(tmp_path: Path):

@@ -1,20 +1,20 @@
-"""Everything Blindsight raises on purpose.
+"""The errors that Blindsight raises on purpose.
 
 ::
 
-    BlindsightError                  exit code 2: the request cannot be carried out as asked
-    ├── InvalidInput                 a value, file or option that makes no sense (also a ValueError)
+    BlindsightError                  exit code 2: the request cannot be carried out
+    ├── InvalidInput                 an invalid value, file or option (also a ValueError)
     ├── LedgerError                  the ledger cannot be read or written
     │   ├── LedgerFromTheFuture      written by a newer Blindsight
     │   ├── LedgerCorrupted          not a ledger, or damaged
     │   └── LedgerTampered           an entry was edited, removed or reordered (exit code 3)
     └── PrivacyError                 exit code 3: the claim would be false
         ├── UnknownEvent             no accountant can bound this event
-        ├── RelationMismatch         sampling, mechanism and neighbouring relation do not fit together
-        ├── BudgetExceeded           the release would spend more than the population's budget
-        └── UnboundedContribution    a value without a finite bound, or not a finite number
+        ├── RelationMismatch         sampling, mechanism and neighbouring relation are incompatible
+        ├── BudgetExceeded           the release would exceed the population's budget
+        └── UnboundedContribution    a value that is unbounded or not finite
 
-A message is one sentence that says what happened and what to do.
+A message is one sentence: what happened, and what to do.
 """
 
 __all__ = [
@@ -33,13 +33,13 @@ __all__ = [
 
 
 class BlindsightError(Exception):
-    """The root of the tree; `exit_code` is what the command line returns."""
+    """The base class; `exit_code` is what the command line returns."""
 
     exit_code = 2
 
 
 class InvalidInput(BlindsightError, ValueError):
-    """A value, file or option that makes no sense."""
+    """An invalid value, file or option."""
 
 
 class LedgerError(BlindsightError):
@@ -51,7 +51,7 @@ class LedgerFromTheFuture(LedgerError):
 
 
 class LedgerCorrupted(LedgerError):
-    """The file is not a ledger, or it is damaged."""
+    """The file is not a ledger, or is damaged."""
 
 
 class LedgerTampered(LedgerError):
@@ -61,7 +61,7 @@ class LedgerTampered(LedgerError):
 
 
 class PrivacyError(BlindsightError):
-    """A claim that would be false is refused, never warned about."""
+    """A false privacy claim, which is refused, not warned about."""
 
     exit_code = 3
 
@@ -71,12 +71,12 @@ class UnknownEvent(PrivacyError):
 
 
 class RelationMismatch(PrivacyError):
-    """The sampling, the mechanism and the neighbouring relation do not fit together."""
+    """The sampling, the mechanism and the neighbouring relation are incompatible."""
 
 
 class BudgetExceeded(PrivacyError):
-    """The release would spend more than the population's budget allows."""
+    """The release would exceed the population's budget."""
 
 
 class UnboundedContribution(PrivacyError):
-    """A client's contribution has no finite bound, or is not a finite number."""
+    """A client's contribution is unbounded or not finite."""

@@ -336,13 +336,14 @@ def bias(
     """
     common = _common(clients, epsilon, delta, model, reference, schema, (), (by,))
     question = Bias(
-        **common.fields | {"schema": _in_public_classes(common.fields["schema"], reference)},
+        **common.fields,
         by=by,
         values=tuple(values),
         classes=tuple(classes),
         language=language or Language(),
         steps=steps,
     )
+    question = dataclasses.replace(question, schema=_in_public_classes(question.schema, reference))
     conduct = functools.partial(find_bias, question)
     return (session or Session()).ask(question, clients, common.public, conduct)
 

@@ -16,7 +16,7 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,13 +112,17 @@ class Run:
             yield
 
     @contextlib.contextmanager
-    def taken_back_if_refused(self, has_released: Callable[[], bool]) -> Generator[None]:
-        """A run that is refused before anything is released was never begun: what is asked there next may differ."""
+    def taken_back_if_refused(self, has_released: Callable[[], bool], *, also: Sequence[str] = ()) -> Generator[None]:
+        """Remove `run.json`, and `also` these files, if the block is refused before anything is released.
+
+        The run then never began: the next request for this folder may have other settings.
+        """
         try:
             yield
         except BlindsightError:
             if not has_released():
-                (self.path / "run.json").unlink(missing_ok=True)
+                for file in ("run.json", *also):
+                    (self.path / file).unlink(missing_ok=True)
             raise
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from blindsight import __version__, checkpoints
+from blindsight import __version__, checkpoints, keys, runs
 from blindsight.accounting.assumptions import KEPT_SECRET
 from blindsight.accounting.bayesian import BayesianDiagnostic
 from blindsight.accounting.composition import Split
@@ -74,9 +74,9 @@ def train(
     *,
     population: Payers,
     delta: float,
-    key: Key,
-    run: Run,
-    ledger: Ledger,
+    key: Key | None = None,
+    run: Run | None = None,
+    ledger: Ledger | None = None,
     evaluate: Evaluate | None = None,
     evaluate_every: int = 0,
     checkpoint_every: int = 50,
@@ -88,6 +88,9 @@ def train(
     progress: bool = False,
 ) -> Trained:
     """Train for `privacy.rounds` rounds, or until the budget of `population` in the ledger is spent; resumes `run`.
+
+    By default the key is secret, the ledger is the usual one, and a new run is created under `runs/`; its folder is
+    `Trained.path`. A reproducible key needs a run that states its settings.
 
     **Guarantee**: `Trained.guarantee` holds for the model, for `metrics.jsonl` less what is marked `simulation_only`,
     and for every checkpoint, provided that the run was not repeated with another ledger. Nothing in the run's folder
@@ -102,6 +105,7 @@ def train(
     """
     if checkpoint_every < 1:
         raise InvalidInput(f"checkpoint_every must be at least 1 round, got {checkpoint_every}")
+    key, ledger, run = key or keys.root(), ledger or Ledger(), run or _new_run(key)
     where = {"split": split, "arm": arm}
     loop = _Loop(
         algorithm, backend, privacy, population, delta, key, run, ledger, where, tuple(before), tuple(assumptions)
@@ -130,6 +134,16 @@ def train(
     measured = loop.measured or (evaluate(model) if evaluate else {})
     run.write("result.json", {"rounds": rounds, "stopped": stopped, "simulation_only": measured})
     return Trained(model, guarantee, rounds, stopped, measured, run.path)
+
+
+def _new_run(key: Key | None) -> Run:
+    """A new run without settings. Under a reproducible key two such runs could share their noise."""
+    if key is not None and key.is_reproducible:
+        raise InvalidInput(
+            "a reproducible key needs a run with the settings that training depends on, or two runs could share their "
+            "noise: pass run=runs.begin(folder, name, settings)"
+        )
+    return runs.create("train", {})
 
 
 def machine() -> str:
@@ -269,7 +283,7 @@ class _Loop:
     def guarantee(self) -> Guarantee:
         """What the rounds so far promise."""
         if self.round == 0:
-            raise PrivacyError(
+            raise BudgetExceeded(
                 f"not one round fits the budget of population {self.population!r}: raise it, or use more noise"
             )
         return self.promise(dataclasses.replace(self.privacy, rounds=self.round))

@@ -23,8 +23,9 @@ from blindsight.codings.coding import coding_of
 from blindsight.data import embedded
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput, PrivacyError
+from blindsight.jobs.algorithm import make_privacy
 from blindsight.jobs.planting import plant
-from blindsight.jobs.train import make_privacy, one_example_each
+from blindsight.jobs.tasks import one_example_each
 from blindsight.models.gan import compact_gan
 from blindsight.privacy import Privacy
 

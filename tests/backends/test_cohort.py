@@ -193,6 +193,15 @@ def test_clients_see_nobody_elses_examples():
     assert set(np.asarray(found.value).tolist()) <= {0.0, 1.0, 2.0}
 
 
+@pytest.mark.parametrize(("start", "count"), [(0, 3), (3, 7), (9, 0)])
+def test_the_whole_client_is_one_batch_of_its_own_examples_in_order(start, count):
+    columns = {"x": jnp.arange(10.0)}
+    batch = Examples(columns, jnp.int32(start), jnp.int32(count), None, 8).whole()
+    own = np.arange(start, start + count)
+    assert np.asarray(batch["x"])[np.asarray(batch.weight) > 0].tolist() == own.tolist()
+    assert set(np.asarray(batch["x"]).tolist()) <= {*own.tolist(), float(start)}  # nobody else's, not even weightless
+
+
 def test_a_shuffle_is_a_permutation_of_the_clients_own_examples():
     examples = Examples({"x": jnp.arange(50.0)}, jnp.int32(10), jnp.int32(7), None, 30)
     orders = [examples.order(4, key=jax.random.key(seed)) for seed in range(20)]

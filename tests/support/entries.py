@@ -15,9 +15,9 @@ import python_entries
 import stored
 from leaving import command
 
-from blindsight.inspection.bias import task as bias_task
-from blindsight.inspection.labelling import task as labelling_task
-from blindsight.inspection.unknowns import task as unknown_task
+from blindsight.inspect import Training, WordTraining
+from blindsight.jobs import inspect as jobs_inspect
+from blindsight.jobs import unknowns as jobs_unknowns
 
 __all__ = ["ENTRIES", "WITHOUT_CLIENTS", "Entry"]
 
@@ -126,11 +126,10 @@ def _small(entry: Entry) -> Entry:
 
     def run() -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            for task in (unknown_task, bias_task):
-                small = functools.partial(task.WordTraining, **words, samples=20)
-                patch.setattr(task, "WordTraining", small)
-            small = functools.partial(labelling_task.Training, rounds=1, cohort=9, batch_size=2, generator_steps=1)
-            patch.setattr(labelling_task, "Training", small)
+            for job in (jobs_inspect, jobs_unknowns):
+                patch.setattr(job, "WordTraining", functools.partial(WordTraining, **words, samples=20))
+            small = functools.partial(Training, rounds=1, cohort=9, batch_size=2, generator_steps=1)
+            patch.setattr(jobs_inspect, "Training", small)
             return entry.run()
 
     return dataclasses.replace(entry, run=run)

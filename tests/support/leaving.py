@@ -68,8 +68,8 @@ def blind() -> Generator[None]:
             patch.setattr(mechanism, "release", _noise_alone)
         patch.setattr(SimulatedCohort, "sum", _noted("sum", SimulatedCohort.sum))
         patch.setattr(training, "_progress", _shown)
-        for module in (cli.inspect, cli.audit):
-            patch.setattr(sys.modules[module.__module__], "steps_bar", _steps_bar)
+        for module in ("inspect", "audit"):
+            patch.setattr(importlib.import_module(f"blindsight.cli.{module}"), "steps_bar", _steps_bar)
         yield
 
 

@@ -132,8 +132,7 @@ def chosen_first(
     """The client's examples in random order, those that meet the criterion first; and how many do."""
     if criterion is None:
         return examples.order(batch_size, key=key), examples.count
-    capacity = max(examples.capacity, 1)
-    everything = examples.batch(examples.order(capacity, key=None), 0, capacity)
+    everything, capacity = examples.whole(), max(examples.capacity, 1)
     chosen = (criterion.mask(everything) * everything.weight) > 0
     bits = jnp.where(chosen, jax.random.bits(key, (capacity,), jnp.uint32) >> 1, jnp.uint32(1 << 31))
     filled = -(-capacity // batch_size) * batch_size  # the last batch is filled up, by examples that do not count

@@ -204,8 +204,7 @@ def release(
 
     def client_update(broadcast: Any, examples: Examples, key: jax.Array) -> jax.Array:
         del broadcast
-        size = max(examples.capacity, 1)
-        batch = examples.batch(examples.order(size, key=None), 0, size)
+        batch = examples.whole()
         return part.client_part(batch, arms.masks(batch), key)
 
     participation, everyone = full(population.size), np.arange(population.size)

@@ -112,11 +112,6 @@ class Examples:
         bits = jnp.where(places < self.count, jax.random.bits(key, places.shape, jnp.uint32) >> 1, jnp.uint32(1 << 31))
         return jnp.argsort(bits).astype(jnp.int32)
 
-    def whole(self) -> Batch:
-        """All examples of the client in one batch, in their own order."""
-        everything = max(self.capacity, 1)
-        return self.batch(self.order(everything, key=None), 0, everything)
-
     def batch(self, order: jax.Array, number: int | jax.Array, batch_size: int) -> Batch:
         """The batch of that `number` in `order`."""
         first = jnp.asarray(number, jnp.int32) * batch_size
@@ -128,6 +123,11 @@ class Examples:
             places = jnp.minimum(places, jnp.maximum(self.count - 1, 0))  # nobody else's examples, not even weightless
         rows = self.start + places
         return Batch({field: jnp.take(column, rows, axis=0) for field, column in self.columns.items()}, weight)
+
+    def whole(self) -> Batch:
+        """All of the client's examples as one batch, in their own order."""
+        size = max(self.capacity, 1)
+        return self.batch(self.order(size, key=None), 0, size)
 
 
 ClientUpdate = Callable[[Tree, Examples, jax.Array], Tree]

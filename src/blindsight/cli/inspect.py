@@ -1,6 +1,8 @@
-"""`blindsight inspect`: questions about data that nobody may look at, answered in one private round."""
+"""`blindsight inspect`: questions about data that nobody may look at, each a command of its own."""
 
-import math
+import dataclasses
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -8,179 +10,270 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from blindsight.cli.printing import AsJson, flag, print_json, resumable, steps_bar
-from blindsight.errors import InvalidInput
+from blindsight.cli.groups import TaskCommand, TaskGroup
+from blindsight.cli.printing import AsJson, LedgerPath, flag, print_json, resumable, steps_bar
+from blindsight.jobs.request import ModelRequest, Progress, Request
 
 if TYPE_CHECKING:
     from blindsight.inspection.report import Report
 
-__all__ = ["inspect"]
+__all__ = ["inspect_app"]
 
-_OWN = {
-    "minimum": ("mistakes",),
-    **dict.fromkeys(("low", "high"), ("slices",)),
-    "by": ("slices", "bias"),
-    "values": ("slices", "bias", "unknowns"),
-    **dict.fromkeys(("before", "side", "vocabulary"), ("unknowns",)),
-    **dict.fromkeys(("vocabulary_size", "case", "discover"), ("unknowns", "bias")),
-    "train": ("unknowns", "labelling", "bias"),
-    "classes": ("bias",),
-    "samples": ("labelling",),
-}
-"""Options that only some tasks have."""
+inspect_app = typer.Typer(
+    cls=TaskGroup,
+    help="Ask what is wrong with data that nobody may look at. All clients answer in one private round.",
+    no_args_is_help=True,
+    epilog="Example:  blindsight inspect slices handwriting --fault invert:0.5 --low 0.5 --high 0.9",
+)
 
 
-def inspect(
-    task: Annotated[
-        Literal["sanity", "mistakes", "unknowns", "slices", "labelling", "bias"],
-        typer.Argument(
-            help="Do the data look right? What does the model get wrong? Which words does it lack? Whom does it fail? "
-            "What could people label? What do public data lack?"
+# --- options that questions share
+
+_DATA, _MODEL, _PRIVACY = "Data", "Model", "Privacy"  # panels of the help
+
+_SHARED: dict[str, Any] = {
+    "data": Annotated[
+        str, typer.Argument(metavar="DATA", help="Name from `blindsight data list`, or a file or folder.")
+    ],
+    "reference": Annotated[
+        str | None,
+        typer.Option(
+            help="Public data of the same kind. Default: other clients of an embedded population.",
+            rich_help_panel=_DATA,
         ),
     ],
-    data: Annotated[str, typer.Argument(help="A name from `blindsight data list`, or a file or folder.")],
-    model: Annotated[
-        str | None,
-        typer.Option(help="The primary model: an ONNX file or the folder of a training run; else one is trained."),
-    ] = None,
-    reference: Annotated[
-        str | None, typer.Option(help="Public data of the same kind; else other clients of an embedded population.")
-    ] = None,
-    epsilon: Annotated[float, typer.Option(help="What everything released may cost a client.")] = 8.0,
-    delta: Annotated[float, typer.Option(help="At this delta.")] = 1e-6,
-    clients: Annotated[int | None, typer.Option(min=2, help="How many clients, for embedded populations.")] = None,
-    client: Annotated[str | None, typer.Option(help="The column that says whose a row is, for tables.")] = None,
-    fault: Annotated[str | None, typer.Option(help="A fault to plant first, to try things out: invert:0.5.")] = None,
-    inputs: Annotated[
-        list[str] | None, typer.Option("--input", help="A field that the model reads; repeat for several.")
-    ] = None,
-    label: Annotated[str, typer.Option(help="The field with the true class.")] = "label",
-    suspects: Annotated[
-        list[str] | None, typer.Option("--suspect", help="A fault to vote on; repeat. Else all that fit.")
-    ] = None,
-    ranges: Annotated[
-        list[str] | None, typer.Option("--range", help="A number's public range, age=0:100; repeat.")
-    ] = None,
-    types: Annotated[
+    "inputs": Annotated[
         list[str] | None,
-        typer.Option("--type", help="What a field of a table holds, age=whole:0:120; repeat. Else as in --reference."),
-    ] = None,
-    schema: Annotated[Path | None, typer.Option(help="The same for many fields: a schema in a JSON file.")] = None,
-    forming: Annotated[str, typer.Option(help="zero_fill, or eligible: who is in an arm is public.")] = "zero_fill",
-    minimum: Annotated[
-        int | None, typer.Option(min=1, help="mistakes: of clients with at least so many such examples (5).")
-    ] = None,
-    by: Annotated[
-        str | None, typer.Option(help="slices: accuracy, or a field with named classes; bias: such a field.")
-    ] = None,
-    values: Annotated[
-        list[str] | None, typer.Option("--value", help="A value to compare in the field --by, or of --side; repeat.")
-    ] = None,
-    low: Annotated[
-        float | None, typer.Option(help="slices: clients below this accuracy fail; else found privately.")
-    ] = None,
-    high: Annotated[float | None, typer.Option(help="slices: clients of at least this accuracy are healthy.")] = None,
-    before: Annotated[str | None, typer.Option(help="unknowns: the data before the change.")] = None,
-    side: Annotated[
-        str | None, typer.Option(help="unknowns: a field that tells before from after: --value OLD --value NEW.")
-    ] = None,
-    vocabulary: Annotated[
-        Path | None, typer.Option(help="unknowns: a file of known words; else the most frequent of --reference.")
-    ] = None,
-    vocabulary_size: Annotated[
-        int | None, typer.Option(min=5, help="unknowns, bias: how many words of --reference are known (10000).")
-    ] = None,
-    case: Annotated[str | None, typer.Option(help="unknowns, bias: lower (the default) or keep.")] = None,
-    discover: Annotated[bool, flag("--discover", "unknowns, bias: words that many clients use.")] = False,
-    train: Annotated[
-        bool,
-        flag(
-            "--train",
-            "unknowns: train language models of both sides; labelling: train a GAN; bias: train a model of "
-            "unlikely sentences.",
+        typer.Option("--input", help="Field to inspect; repeatable. Default: the only image.", rich_help_panel=_DATA),
+    ],
+    "client": Annotated[
+        str | None, typer.Option(help="Column holding the client id, for tables.", rich_help_panel=_DATA)
+    ],
+    "clients": Annotated[
+        int | None, typer.Option(min=2, help="Number of clients, for embedded populations.", rich_help_panel=_DATA)
+    ],
+    "fault": Annotated[
+        str | None,
+        typer.Option(help="Plant this fault first, to try things out: invert:0.5.", rich_help_panel=_DATA),
+    ],
+    "types": Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            help="Type of a table's field, age=whole:0:120; repeatable. Default: as in --reference.",
+            rich_help_panel=_DATA,
         ),
-    ] = False,
-    samples: Annotated[
-        int | None, typer.Option(min=1, max=100_000, help="labelling: so many synthetic examples (500).")
-    ] = None,
-    classes: Annotated[
-        list[str] | None, typer.Option("--class", help="bias: a class to compare; repeat. Else those of --reference.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder; run again with the same to go on.")] = None,
-    population: Annotated[str | None, typer.Option(help="The clients' name in the ledger; else the data's.")] = None,
-    ledger: Annotated[
-        Path | None, typer.Option(help="The ledger; else $BLINDSIGHT_LEDGER, else .blindsight/ledger.db.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """What is wrong with data nobody may look at? Asked of all clients in one private round.
+    ],
+    "schema": Annotated[Path | None, typer.Option(help="Types of many fields, as a JSON file.", rich_help_panel=_DATA)],
+    "model": Annotated[
+        str | None,
+        typer.Option(
+            help="Primary model: an ONNX file or a training run's folder. Default: one trained on --reference.",
+            rich_help_panel=_MODEL,
+        ),
+    ],
+    "label": Annotated[str, typer.Option(help="Field holding the true class.", rich_help_panel=_MODEL)],
+    "ranges": Annotated[
+        list[str] | None,
+        typer.Option("--range", help="Public range of a number, age=0:100; repeatable.", rich_help_panel=_MODEL),
+    ],
+    "epsilon": Annotated[
+        float, typer.Option(help="Privacy cost per client of everything released.", rich_help_panel=_PRIVACY)
+    ],
+    "delta": Annotated[float, typer.Option(help="Delta of the guarantee.", rich_help_panel=_PRIVACY)],
+    "population": Annotated[
+        str | None,
+        typer.Option(help="Name of the clients in the ledger. Default: that of the data.", rich_help_panel=_PRIVACY),
+    ],
+    "ledger": LedgerPath,
+    "out": Annotated[Path | None, typer.Option(help="Folder of the run; the same folder resumes it.")],
+}
+"""The Typer option of every field of a request."""
 
-    sanity: do the data look right at all? mistakes: what does the model get wrong? unknowns: which words does it lack
-    after a change, and why? slices: on whom does it fail? labelling: synthetic examples for people to label. bias: what
-    do clients have that public data lack?
-    """
-    if not 0 < epsilon < math.inf:
-        raise InvalidInput(f"--epsilon must be positive and finite, got {epsilon:g}")
-    if not 0 < delta < 1:
-        raise InvalidInput(f"--delta must lie between 0 and 1, got {delta:g}: a common choice is population^-1.1")
-    if task in ("labelling", "bias") and suspects:
-        raise InvalidInput(f"--suspect is for questions about faults: leave it out of blindsight inspect {task}")
-    if task == "bias" and forming != "zero_fill":
-        raise InvalidInput("--forming is for arms of clients, and bias compares everyone: leave it out")
-    own: dict[str, Any] = {"minimum": minimum, "by": by, "values": values, "low": low, "high": high}
-    own |= {"before": before, "side": side, "vocabulary": vocabulary, "vocabulary_size": vocabulary_size, "case": case}
-    own |= {"discover": discover, "train": train, "samples": samples, "classes": classes}
-    own = {name: value for name, value in own.items() if value not in (None, [], False)}
-    for name in own:
-        if task not in _OWN[name]:
-            option = {"values": "value", "classes": "class"}.get(name, name).replace("_", "-")
-            raise InvalidInput(f"--{option} is for blindsight inspect {' or '.join(_OWN[name])}: leave it out")
-    from blindsight.accounting.ledger import Ledger
+Suspects = Annotated[
+    list[str] | None, typer.Option("--suspect", help="Fault to vote on; repeatable. Default: all that fit.")
+]
+Forming = Annotated[
+    Literal["zero_fill", "eligible"],
+    typer.Option(help="zero_fill hides who is in an arm; eligible makes it public, and the guarantee says so."),
+]
+Values = Annotated[
+    list[str] | None, typer.Option("--value", help="Value of the field --by to compare; repeatable, at least two.")
+]
+Case = Annotated[Literal["lower", "keep"], typer.Option(help="lower ignores case; keep tells words apart by it.")]
+VocabularySize = Annotated[
+    int, typer.Option(min=5, help="Number of the most frequent words of --reference that count as known.")
+]
 
-    asked: dict[str, Any] = {"reference": reference, "epsilon": epsilon, "delta": delta, "clients": clients}
-    asked |= {"client": client, "fault": fault, "inputs": inputs, "suspects": suspects, "out": out}
-    asked |= {"population": population, "ledger": Ledger(ledger), "schema": schema, "types": types, **own}
-    judged: dict[str, Any] = {"model": model, "label": label, "ranges": ranges, "forming": forming}
-    with resumable(), steps_bar(Console(stderr=True), quiet=as_json) as progress:
-        if task == "unknowns":
-            from blindsight.jobs import run_unknowns
-
-            _refuse_judged(judged)
-            report, path = run_unknowns(data, progress=progress, **asked)
-        elif task == "bias":
-            from blindsight.jobs import run_bias
-
-            report, path = run_bias(
-                data, progress=progress, **_without(asked, "suspects"), **_without(judged, "forming")
-            )
-        else:
-            from blindsight.jobs import run_inspection
-
-            report, path = run_inspection(task, data, progress=progress, **asked, **judged)
-    if as_json:
-        print_json(report.to_dict())
-    else:
-        _print(report, path)
+Answer = tuple["Report", Path]
 
 
-def _without(asked: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in asked.items() if key != name}
+def _task(name: str, kind: type[Request], example: str) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
+    """Register a function of (request, progress, own options) as a command, whose options include the request's."""
+    shared = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
+            annotation=_SHARED[field.name],
+        )
+        for field in dataclasses.fields(kind)
+    ]
 
+    def register(ask: Callable[..., Answer]) -> Callable[..., Answer]:
+        def command(*, as_json: AsJson, **options: Any) -> None:
+            request = kind(**{parameter.name: options.pop(parameter.name) for parameter in shared})
+            with resumable(), steps_bar(Console(stderr=True), quiet=as_json) as progress:
+                report, path = ask(request, progress, **options)
+            if as_json:
+                print_json(report.to_dict())
+            else:
+                _print(report, path)
 
-def _refuse_judged(judged: dict[str, Any]) -> None:
-    """Words are known or not, whatever a model says of them."""
-    usual = {"model": None, "label": "label", "ranges": None, "forming": "zero_fill"}
-    for name, value in judged.items():
-        if value not in (usual[name], []):
-            option = name.removesuffix("s")
-            raise InvalidInput(
-                f"--{option} is for a model that classifies: leave it out of blindsight inspect unknowns"
-            )
+        _, _, *own = inspect.signature(ask).parameters.values()
+        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+        as_json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
+        vars(command)["__signature__"] = inspect.Signature([shared[0], *own, *shared[1:], as_json])
+        command.__doc__ = ask.__doc__
+        inspect_app.command(name, cls=TaskCommand, epilog=f"Example:  {example}")(command)
+        return ask
+
+    return register
 
 
 def _print(report: "Report", path: Path) -> None:
     screen = Console(highlight=False)
     screen.print(report)
-    screen.print(f"\nThe report is [bold]{escape(str(path / 'report.html'))}[/]: open it in any browser, offline too.")
+    screen.print(f"\nReport: [bold]{escape(str(path / 'report.html'))}[/] (open it in any browser, offline too)")
     if report.task == "labelling":
         screen.print(f"Label the examples:  [bold]blindsight label {escape(str(path))}[/]")
+
+
+# --- the questions
+
+
+@_task("sanity", ModelRequest, "blindsight inspect sanity handwriting --fault rotate90:0.1 --epsilon 2")
+def sanity(request: ModelRequest, progress: Progress, suspects: Suspects = None) -> Answer:
+    """Do the data look right? Compare all clients with public data of the same kind."""
+    from blindsight.jobs.inspect import run_sanity
+
+    return run_sanity(request, suspects=suspects, progress=progress)
+
+
+@_task("mistakes", ModelRequest, "blindsight inspect mistakes handwriting --fault blur:0.3 --epsilon 4")
+def mistakes(
+    request: ModelRequest,
+    progress: Progress,
+    minimum: Annotated[
+        int, typer.Option(min=1, help="Include only clients with at least this many misclassified examples.")
+    ] = 5,
+    suspects: Suspects = None,
+    forming: Forming = "zero_fill",
+) -> Answer:
+    """What does the model get wrong? Compare misclassified examples with correctly classified ones."""
+    from blindsight.jobs.inspect import run_mistakes
+
+    return run_mistakes(request, minimum=minimum, suspects=suspects, forming=forming, progress=progress)
+
+
+@_task("slices", ModelRequest, "blindsight inspect slices handwriting --fault invert:0.5 --low 0.5 --high 0.9")
+def slices(
+    request: ModelRequest,
+    progress: Progress,
+    by: Annotated[str, typer.Option(help="accuracy, or a field with named classes or text values.")] = "accuracy",
+    values: Values = None,
+    low: Annotated[
+        float | None,
+        typer.Option(help="Clients below this accuracy fail. Default: the lowest quarter, found privately."),
+    ] = None,
+    high: Annotated[float | None, typer.Option(help="Clients of at least this accuracy are healthy.")] = None,
+    suspects: Suspects = None,
+    forming: Forming = "zero_fill",
+) -> Answer:
+    """On which clients does the model fail? Compare clients of low accuracy with those of high accuracy."""
+    from blindsight.jobs.inspect import run_slices
+
+    return run_slices(
+        request, by=by, values=values, low=low, high=high, suspects=suspects, forming=forming, progress=progress
+    )
+
+
+@_task("unknowns", Request, "blindsight inspect unknowns forum --fault token_join:0.1:by=example --epsilon 1")
+def unknowns(
+    request: Request,
+    progress: Progress,
+    before: Annotated[str | None, typer.Option(help="Data before the change; DATA is after it.")] = None,
+    side: Annotated[
+        str | None, typer.Option(help="Field that tells before from after: --value OLD --value NEW.")
+    ] = None,
+    values: Annotated[
+        list[str] | None, typer.Option("--value", help="Value of the field --side: first the old one, then the new.")
+    ] = None,
+    vocabulary: Annotated[
+        Path | None, typer.Option(help="File of known words. Default: the most frequent words of --reference.")
+    ] = None,
+    vocabulary_size: VocabularySize = 10_000,
+    case: Case = "lower",
+    suspects: Suspects = None,
+    discover: Annotated[bool, flag("--discover", "Find unknown words that many clients use.")] = False,
+    train: Annotated[bool, flag("--train", "Train language models of both sides and show what they generate.")] = False,
+) -> Answer:
+    """Which words does the vocabulary lack after a change, and which bug makes them?"""
+    from blindsight.jobs.unknowns import run_unknowns
+
+    return run_unknowns(
+        request,
+        before=before,
+        side=side,
+        values=values,
+        vocabulary=vocabulary,
+        vocabulary_size=vocabulary_size,
+        case=case,
+        suspects=suspects,
+        discover=discover,
+        train=train,
+        progress=progress,
+    )
+
+
+@_task("labelling", ModelRequest, "blindsight inspect labelling handwriting --samples 500 --epsilon 4")
+def labelling(
+    request: ModelRequest,
+    progress: Progress,
+    samples: Annotated[int, typer.Option(min=1, max=100_000, help="Number of synthetic examples.")] = 500,
+    train: Annotated[bool, flag("--train", "Draw samples from a GAN that is trained on the clients.")] = False,
+) -> Answer:
+    """Make synthetic examples for people to label."""
+    from blindsight.jobs.inspect import run_labelling
+
+    return run_labelling(request, samples=samples, train=train, progress=progress)
+
+
+@_task("bias", ModelRequest, "blindsight inspect bias photos.parquet --client phone --reference public.parquet")
+def bias(
+    request: ModelRequest,
+    progress: Progress,
+    by: Annotated[str | None, typer.Option(help="Field with named classes or text values to divide both by.")] = None,
+    values: Values = None,
+    classes: Annotated[
+        list[str] | None, typer.Option("--class", help="Class to compare; repeatable. Default: those of --reference.")
+    ] = None,
+    vocabulary_size: VocabularySize = 10_000,
+    case: Case = "lower",
+    discover: Annotated[bool, flag("--discover", "Find words of unlikely sentences.")] = False,
+    train: Annotated[bool, flag("--train", "Train a language model of unlikely sentences.")] = False,
+) -> Answer:
+    """What do clients have that the public training data lack?"""
+    from blindsight.jobs.inspect import run_bias
+
+    return run_bias(
+        request,
+        by=by,
+        values=values,
+        classes=classes,
+        vocabulary_size=vocabulary_size,
+        case=case,
+        discover=discover,
+        train=train,
+        progress=progress,
+    )

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from blindsight.cli.printing import AsJson, flag, print_json
+from blindsight.cli.printing import AsJson, flag, print_json, print_value
 from blindsight.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -18,18 +18,18 @@ __all__ = ["label"]
 
 
 def label(
-    folder: Annotated[Path, typer.Argument(help="A synthetic set, or the run of blindsight inspect that made it.")],
-    rater: Annotated[str | None, typer.Option(help="Who labels; else your name on this machine.")] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; a free one if left out.")] = 0,
+    folder: Annotated[Path, typer.Argument(help="A synthetic set, or the run folder of blindsight inspect labelling.")],
+    rater: Annotated[str | None, typer.Option(help="Name of the rater. Default: your user name.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port, 0 for a free one.")] = 0,
     classes: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="The classes, where the set has none or lacks some.")
+        str | None, typer.Option(metavar="A,B,...", help="Classes, if the set has none or lacks some.")
     ] = None,
     agreement: Annotated[
-        bool, flag("--agreement", "How far raters agree: percent, Cohen's and Fleiss' kappa.")
+        bool, flag("--agreement", "Show how far raters agree: percent, Cohen's and Fleiss' kappa.")
     ] = False,
     import_from: Annotated[
         Path | None,
-        typer.Option("--import", metavar="FILE", help="Take labels over from Label Studio (JSON, JSON-MIN)."),
+        typer.Option("--import", metavar="FILE", help="Import labels from Label Studio (JSON, JSON-MIN)."),
     ] = None,
     export_to: Annotated[
         Path | None,
@@ -39,24 +39,24 @@ def label(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Label synthetic examples with one key each. Every label is on disk before the next example is shown.
+    """Label synthetic examples with one key each. Every label is saved before the next example is shown.
 
-    Several people can label one set, each with a --rater of their own and blind to the others.
+    Several people can label one set, each with their own --rater and without seeing the others' labels.
     """
     if sum((agreement, import_from is not None, export_to is not None)) > 1:
-        raise InvalidInput("ask for one thing at a time: --agreement, --import or --export-label-studio")
+        raise InvalidInput("choose one of --agreement, --import and --export-label-studio")
     from blindsight.samples.synthetic_set import read_set
     from blindsight.studio.labels import Labels
 
-    named = tuple(name.strip() for name in classes.split(",")) if classes is not None else ()
-    labels = Labels(read_set(folder), named)
+    names = tuple(name.strip() for name in classes.split(",")) if classes is not None else ()
+    labels = Labels(read_set(folder), names)
     if agreement:
         _agreement(labels, as_json)
     elif import_from is not None:
         from blindsight.studio.annotations import import_annotations
 
         count = import_annotations(labels, import_from)
-        _say({"imported": count, "raters": list(labels.raters)}, f"{count:,} labels were taken over.", as_json)
+        _say({"imported": count, "raters": list(labels.raters)}, f"{count:,} labels imported.", as_json)
     elif export_to is not None:
         from blindsight.studio.annotations import export_annotations
 
@@ -69,11 +69,7 @@ def label(
 def _agreement(labels: "Labels", as_json: bool) -> None:
     from blindsight.studio.agreeing import agreement
 
-    found = agreement(labels)
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        Console(highlight=False).print(found)
+    print_value(agreement(labels), as_json=as_json)
 
 
 def _serve(labels: "Labels", rater: str, port: int, as_json: bool) -> None:
@@ -82,20 +78,17 @@ def _serve(labels: "Labels", rater: str, port: int, as_json: bool) -> None:
     try:
         from blindsight.studio.run import label as serve
     except ModuleNotFoundError as error:
-        wanted = f"blindsight label needs the package {error.name}: pip install 'blindsight[studio]'"
-        raise InvalidInput(wanted) from None
+        hint = f"blindsight label needs the package {error.name}: pip install 'blindsight[studio]'"
+        raise InvalidInput(hint) from None
     queue = Queue(labels, rater)
     state = queue.state()
     done = state["labelled"] + state["skipped"]
 
     def opened(address: str) -> None:
-        about = {"address": address, "rater": rater, "samples": state["total"], "done": done}
-        said = f"Label {state['total'] - done:,} synthetic examples as {rater}:  {address}\n{labels.made.guarantee}\n"
-        _say(
-            {**about, "guarantee": labels.made.guarantee.to_dict()},
-            f"{said}Ctrl-C ends it; every label is saved.",
-            as_json,
-        )
+        total, guarantee = state["total"], labels.made.guarantee
+        facts = {"address": address, "rater": rater, "samples": total, "done": done, "guarantee": guarantee.to_dict()}
+        words = f"Label {total - done:,} synthetic examples as {rater}:  {address}\n{guarantee}\n"
+        _say(facts, f"{words}Stop with Ctrl-C; every label is saved.", as_json)
 
     serve(queue, port=port, opened=opened)
 

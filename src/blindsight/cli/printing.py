@@ -1,42 +1,57 @@
-"""What commands print with: JSON on stdout, and on stderr what shows that something is being done."""
+"""What commands share: option types, JSON on stdout, progress on stderr."""
 
 import contextlib
 import json
 import sys
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-__all__ = ["AsJson", "flag", "print_json", "progress_bar", "resumable", "steps_bar", "working"]
+__all__ = ["AsJson", "LedgerPath", "flag", "print_json", "print_value", "progress_bar", "resumable", "steps_bar"]
+__all__ += ["working"]
 
 
 def flag(name: str, about: str) -> Any:
-    """An option that is given or not; an empty metavar keeps help from showing a value that it does not take."""
+    """A yes-or-no option; the empty metavar keeps help from showing a value that it does not take."""
     return typer.Option(name, metavar="", help=about)
 
 
-AsJson = Annotated[bool, flag("--json", "Print JSON for machines.")]
+AsJson = Annotated[bool, flag("--json", "Print JSON.")]
+
+LedgerPath = Annotated[
+    Path | None,
+    typer.Option("--ledger", help="Ledger file. Default: $BLINDSIGHT_LEDGER, else .blindsight/ledger.db."),
+]
 
 
 def print_json(value: Any) -> None:
-    """Print `value` as JSON that any reader accepts: no NaN, no infinity."""
+    """Print `value` as strict JSON: no NaN, no infinity."""
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False, default=str) + "\n")
 
 
+def print_value(value: Any, *, as_json: bool) -> None:
+    """Print a report or plan: its `to_dict()` as JSON, or as it renders itself."""
+    if as_json:
+        print_json(value.to_dict())
+    else:
+        Console(highlight=False).print(value)
+
+
 def working(doing: str) -> Any:
-    """A spinner on stderr while something takes seconds; nothing where stderr is not a terminal."""
+    """A spinner on stderr while something takes seconds; nothing if stderr is not a terminal."""
     return Console(stderr=True).status(f"{doing} …")
 
 
 @contextlib.contextmanager
 def resumable() -> Generator[None]:
-    """Where Ctrl-C loses nothing, it says so."""
+    """Say after Ctrl-C that nothing is lost."""
     try:
         yield
     except KeyboardInterrupt:
-        Console(stderr=True, highlight=False).print("Stopped. The same command goes on where it was.")
+        Console(stderr=True, highlight=False).print("Stopped. Run the same command again to resume.")
         raise
 
 
@@ -60,7 +75,7 @@ class progress_bar:
 
 
 class steps_bar:
-    """A bar that says which step is being done, as a function `(doing, done, total)` to call."""
+    """A bar that names the step under way, as a function `(doing, done, total)` to call."""
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

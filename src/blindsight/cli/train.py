@@ -1,14 +1,14 @@
-"""`blindsight train`: a model from a configuration, and a student from labelled synthetic examples."""
+"""`blindsight train`: a model as a configuration says, or a student of labelled synthetic examples."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from typer.core import TyperGroup
 
-from blindsight.cli.printing import AsJson, print_json, progress_bar, resumable, working
+from blindsight.cli.groups import ConfigurationGroup
+from blindsight.cli.printing import AsJson, LedgerPath, print_json, print_value, progress_bar, resumable, working
 
 if TYPE_CHECKING:
     from blindsight.config import Config
@@ -16,16 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["train_app"]
 
 
-class _OrConfiguration(TyperGroup):
-    """`blindsight train RUN.toml` needs no further word: what is not a command's name is a configuration."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        is_command = bool(args) and args[0] in {*self.commands, *ctx.help_option_names}
-        return super().parse_args(ctx, args if is_command or not args else ["run", *args])
-
-
 train_app = typer.Typer(
-    cls=_OrConfiguration,
+    cls=ConfigurationGroup,
     help="Train a model as RUN.toml says, or a student on labelled synthetic examples.\n\n"
     "`blindsight train RUN.toml` is short for `blindsight train run RUN.toml`.",
     no_args_is_help=True,
@@ -35,18 +27,16 @@ train_app = typer.Typer(
 
 @train_app.command("run", epilog="Example:  blindsight train examples/quick.toml")
 def train(
-    config: Annotated[Path, typer.Argument(metavar="RUN.toml", help="The configuration; see docs/training.md.")],
-    out: Annotated[Path | None, typer.Option(help="The run's folder; else runs/NAME.")] = None,
-    ledger: Annotated[
-        Path | None, typer.Option(help="The ledger; else $BLINDSIGHT_LEDGER, else .blindsight/ledger.db.")
-    ] = None,
+    config: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Configuration; see docs/training.md.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: runs/NAME.")] = None,
+    ledger: LedgerPath = None,
     tune_on: Annotated[
         str | None,
-        typer.Option(metavar="PUBLIC", help="Try settings on this public data, and write the best to RUN.tuned.toml."),
+        typer.Option(metavar="PUBLIC", help="Try settings on these public data and write the best to RUN.tuned.toml."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model as RUN.toml says. Run it again to go on where it stopped, after a crash too."""
+    """Train a model as RUN.toml says. Run it again to resume, after a crash too."""
     from blindsight.config import load
 
     settings = load(config)
@@ -72,7 +62,7 @@ def train(
         screen.print(f"held-out {escape(name)} {value:.4f} [yellow]simulation_only[/]")
     if trained.bayesian is not None:  # never without the classical guarantee, the pairs and the largest distance
         screen.print(f"[yellow]{escape(str(trained.bayesian))}[/]", soft_wrap=True)
-    screen.print(f"Everything is in [bold]{escape(str(trained.path))}[/].")
+    screen.print(f"Run folder: [bold]{escape(str(trained.path))}[/]")
 
 
 def _tune(settings: "Config", public: str, write: Path, *, as_json: bool) -> None:
@@ -80,43 +70,40 @@ def _tune(settings: "Config", public: str, write: Path, *, as_json: bool) -> Non
 
     with progress_bar("trying settings", quiet=as_json) as progress:
         tuned = run_tuning(settings, public, write=write, progress=progress)
-    if as_json:
-        print_json(tuned.to_dict())
-    else:
-        Console(highlight=False).print(tuned)
+    print_value(tuned, as_json=as_json)
 
 
 @train_app.command(
     "student", epilog="Example:  blindsight train student runs/labelling-handwriting --public handwriting"
 )
 def student(
-    folder: Annotated[Path, typer.Argument(help="A synthetic set, or the run of blindsight inspect that made it.")],
+    folder: Annotated[Path, typer.Argument(help="A synthetic set, or the run folder of blindsight inspect labelling.")],
     labels: Annotated[
         Literal["raters", "pre", "own"] | None,
         typer.Option(
-            help="raters: the majority; pre: as proposed; own: as the generator was asked. Else raters, or pre."
+            help="raters: majority vote; pre: proposed labels; own: the generator's classes. Default: raters, else pre."
         ),
     ] = None,
     model: Annotated[
-        Literal["cnn", "mlp", "logistic"] | None, typer.Option(help="Else a cnn for images, an mlp for rows.")
+        Literal["cnn", "mlp", "logistic"] | None, typer.Option(help="Default: cnn for images, mlp for rows.")
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of training.")] = 1000,
-    public: Annotated[str | None, typer.Option(metavar="DATA", help="Public data to measure it on.")] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 1000,
+    public: Annotated[str | None, typer.Option(metavar="DATA", help="Public data to evaluate on.")] = None,
     test: Annotated[
-        str | None, typer.Option(metavar="DATA", help="Real data to measure it on, in a simulation only.")
+        str | None, typer.Option(metavar="DATA", help="Real data to evaluate on, in simulations only.")
     ] = None,
-    label: Annotated[str, typer.Option(help="The field with the true class in these data.")] = "label",
-    out: Annotated[Path | None, typer.Option(help="The run's folder; else runs/student-NAME.")] = None,
+    label: Annotated[str, typer.Option(help="Field holding the true class in these data.")] = "label",
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: runs/student-NAME.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a student on labelled synthetic examples. It inherits their guarantee, and nothing more is spent.
+    """Train a student on labelled synthetic examples. It inherits their guarantee; nothing more is spent.
 
-    Its folder can be the --model of blindsight inspect.
+    Use its folder as --model of blindsight inspect.
     """
     from blindsight.jobs import run_student
 
     with progress_bar("training the student", quiet=as_json) as progress:
-        found = run_student(
+        report = run_student(
             folder,
             labels=labels,
             model=model,
@@ -128,8 +115,8 @@ def student(
             progress=progress,
         )
     if as_json:
-        print_json(found.to_dict())
+        print_json(report.to_dict())
         return
     screen = Console(highlight=False)
-    screen.print(found, soft_wrap=True)
-    screen.print(f"Everything is in [bold]{escape(str(found.path))}[/]; ask about it with blindsight inspect --model.")
+    screen.print(report, soft_wrap=True)
+    screen.print(f"Run folder: [bold]{escape(str(report.path))}[/] (usable as --model of blindsight inspect)")

@@ -2,15 +2,15 @@
 
 ::
 
-    tables   what may stand in each table
-    run      the whole, whose tables must agree
+    tables   the keys of each table
+    run      the whole file, and what its tables must agree on
     files    reading and writing
 
-A configuration is valid or does not exist: unknown tables and keys, wrong types and impossible values are refused with
-the place and, for a misspelt key, the nearest one that is known.
+A configuration is valid or does not exist: unknown tables and keys, wrong types and invalid values are refused with
+their place and, for a misspelt key, the nearest known one.
 """
 
-from blindsight.config.files import as_toml, load, parse, said
+from blindsight.config.files import as_toml, load, parse, read_toml, said
 from blindsight.config.run import Config
 from blindsight.config.tables import (
     AuditSettings,
@@ -28,4 +28,4 @@ from blindsight.config.tables import (
 
 __all__ = ["AuditSettings", "BayesianSettings", "ClientSettings", "Config", "DataSettings", "GanSettings"]
 __all__ += ["ModelSettings", "PrivacySettings", "ServerSettings", "TextSettings", "TrainingSettings", "TuneSettings"]
-__all__ += ["as_toml", "load", "parse", "said"]
+__all__ += ["as_toml", "load", "parse", "read_toml", "said"]

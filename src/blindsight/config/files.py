@@ -1,4 +1,4 @@
-"""Files to configurations and back: every key is a field of a dataclass, and its type says what may stand there."""
+"""Reading and writing RUN.toml: every key is a field of a dataclass, whose type says which values are valid."""
 
 import dataclasses
 import difflib
@@ -14,17 +14,22 @@ from typing import Any, Literal
 from blindsight.config.run import Config
 from blindsight.errors import InvalidInput
 
-__all__ = ["as_toml", "load", "parse", "said"]
+__all__ = ["as_toml", "load", "parse", "read_toml", "said"]
+
+
+def read_toml(path: str | Path, what: str) -> dict[str, Any]:
+    """The table in a TOML file; `what` says in a refusal which kind of file to name."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path} ({error.strerror}): name {what}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} is not TOML: {error}") from error
 
 
 def load(path: str | Path) -> Config:
     """The configuration in the file `path`."""
-    try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput(f"cannot read {path} ({error.strerror}): name a configuration such as RUN.toml") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} is not TOML: {error}") from error
+    table = read_toml(path, "a configuration such as RUN.toml")
     try:
         return parse(table)
     except InvalidInput as error:
@@ -32,12 +37,12 @@ def load(path: str | Path) -> Config:
 
 
 def parse(table: Mapping[str, Any]) -> Config:
-    """The configuration of a table as TOML gives it."""
+    """The configuration in a table as TOML gives it."""
     return _build(Config, table, "")
 
 
 def said(settings: Any) -> Any:
-    """Settings of a `run.json` as a file would say them, which has no word for what was left out."""
+    """The settings of a `run.json` as TOML has them: TOML has no null, so keys that were left out are dropped."""
     if not isinstance(settings, Mapping):
         return settings
     table = typing.cast(Mapping[str, Any], settings)
@@ -45,7 +50,7 @@ def said(settings: Any) -> Any:
 
 
 def as_toml(config: Config) -> str:
-    """The configuration as a file that `load` reads; only what differs from the defaults."""
+    """The configuration as text that `load` reads; only keys that differ from their defaults."""
 
     def written(value: Any) -> str:
         if isinstance(value, Mapping):
@@ -63,8 +68,8 @@ def as_toml(config: Config) -> str:
             for part in dataclasses.fields(table)
             if getattr(table, part.name) != _default(part)
         ]
-        is_said = changed or field.default is None  # a table that may be left out says something even if it is empty
-        lines += ["", f"[{field.name}]", *changed] if is_said else []
+        is_needed = changed or field.default is None  # an optional table means something even if it is empty
+        lines += ["", f"[{field.name}]", *changed] if is_needed else []
     return "\n".join(lines) + "\n"
 
 
@@ -74,13 +79,13 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 def _build(kind: type[Any], table: Mapping[str, Any], where: str) -> Any:
     """A dataclass from a table, every key checked against the fields."""
-    known, hints = {field.name: field for field in dataclasses.fields(kind)}, typing.get_type_hints(kind)
+    fields, hints = {field.name: field for field in dataclasses.fields(kind)}, typing.get_type_hints(kind)
     for key in table:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+        if key not in fields:
+            near = difflib.get_close_matches(key, fields, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(fields)}"
             raise InvalidInput(f"{where or 'the top level'} has no {key!r}: {hint}")
-    for name, field in known.items():
+    for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in table:
             what = f"a table [{name}]" if dataclasses.is_dataclass(hints[name]) else f"{name!r}"
@@ -89,16 +94,16 @@ def _build(kind: type[Any], table: Mapping[str, Any], where: str) -> Any:
 
 
 def _value(hint: Any, value: Any, where: str, key: str) -> Any:
-    """A value of TOML as the type that the field wants, or a refusal that names the place."""
+    """A TOML value as the type of its field, or a refusal that names the place."""
     place = f"{where} {key}".strip()
     if dataclasses.is_dataclass(hint):
         if not isinstance(value, Mapping):
             raise InvalidInput(f"{place} must be a table, [{key}], got {value!r}")
         return _build(typing.cast(type[Any], hint), value, f"[{key}]")
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType:  # `X | None`: TOML has no null, so only X can be written, or of two the one that fits
-        said_as = [part for part in arguments if part is not types.NoneType]
-        return _value(said_as[-1] if isinstance(value, list) else said_as[0], value, where, key)
+    if origin is types.UnionType:  # `X | None`, of which TOML can write X; or `int | tuple | None`, the one that fits
+        choices = [part for part in arguments if part is not types.NoneType]
+        return _value(choices[-1] if isinstance(value, list) else choices[0], value, where, key)
     if origin is Literal:
         if value not in arguments:
             raise InvalidInput(f"{place} must be one of {', '.join(map(str, arguments))}, got {value!r}")
@@ -121,7 +126,7 @@ def _value(hint: Any, value: Any, where: str, key: str) -> Any:
 
 
 def _plain(value: Any, place: str) -> Any:
-    """A value that JSON can hold too, since settings are kept in `run.json`."""
+    """A value that JSON can hold too, since settings are saved in `run.json`."""
     if isinstance(value, list):
         return [_plain(part, place) for part in typing.cast(list[Any], value)]
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""A whole RUN.toml: what its tables must agree on."""
+"""A whole RUN.toml, and what its tables must agree on."""
 
 import dataclasses
 from pathlib import Path
@@ -25,7 +25,7 @@ __all__ = ["Config"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """A whole RUN.toml."""
+    """The settings of a training run."""
 
     name: str
     data: DataSettings
@@ -37,13 +37,13 @@ class Config:
     server: ServerSettings = dataclasses.field(default_factory=ServerSettings)
     training: TrainingSettings = dataclasses.field(default_factory=TrainingSettings)
     tune: TuneSettings = dataclasses.field(default_factory=TuneSettings)
-    bayesian: BayesianSettings | None = None  # no second accountant if left out
-    audit: AuditSettings | None = None  # plants nobody if left out
-    seed: int | None = None  # makes the run reproducible, which its guarantee then says
+    bayesian: BayesianSettings | None = None  # a second accountant, if given
+    audit: AuditSettings | None = None  # plants canaries, if given
+    seed: int | None = None  # makes the run reproducible, and its guarantee says so
 
     def __post_init__(self) -> None:
         if not self.name or Path(self.name).name != self.name or self.name.startswith("."):
-            raise InvalidInput(f"name must be one word without slashes or a leading dot, got {self.name!r}")
+            raise InvalidInput(f"name must not be empty, contain slashes or start with a dot, got {self.name!r}")
         if self.model.is_language:
             _check_text(self.text, self.privacy)
         if self.model.kind == "gan":
@@ -54,15 +54,15 @@ class Config:
             _check_audit(self.audit, self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as they stand in `run.json`."""
+        """The settings as saved in `run.json`."""
         return dataclasses.asdict(self)
 
 
 def _check_text(text: TextSettings, privacy: PrivacySettings) -> None:
-    """What a language model's text and its privacy must agree on."""
+    """Refuse text settings that do not fit the privacy settings."""
     if text.vocabulary is None:
         raise InvalidInput(
-            '[text] needs a vocabulary: a file of words, the name of public data, or "private" for one that is released'
+            '[text] needs a vocabulary: a file of words, the name of public data, or "private" to release one'
         )
     if privacy.unit == "example":
         raise InvalidInput('[privacy] unit = "example" is for classifiers: language models protect whole clients')
@@ -72,20 +72,22 @@ def _check_text(text: TextSettings, privacy: PrivacySettings) -> None:
         return
     if privacy.none or privacy.participation == "fixed":
         raise InvalidInput(
-            '[text] vocabulary = "private" is released to the add-or-remove promise of [privacy]: it needs a delta, '
-            'and any participation but "fixed"; name a file or public data otherwise'
+            '[text] vocabulary = "private" needs a [privacy] delta and a participation other than "fixed": set both, '
+            "or name a file or public data"
         )
     if privacy.epsilon is not None and not text.vocabulary_epsilon < privacy.epsilon:
         raise InvalidInput(
             f"[text] vocabulary_epsilon {text.vocabulary_epsilon:g} leaves nothing of [privacy] epsilon "
-            f"{privacy.epsilon:g} for training: make it smaller"
+            f"{privacy.epsilon:g} for training: lower it"
         )
 
 
 def _check_gan(config: Config) -> None:
-    """What a generator and the rest of its run must agree on."""
+    """Refuse settings that a GAN does not support."""
     if config.privacy.adaptive_clip is not None:
-        raise InvalidInput("[privacy] adaptive_clip is not for a gan, whose made half is clipped alike: leave it out")
+        raise InvalidInput(
+            "[privacy] adaptive_clip is not for a gan, whose synthetic half needs the same clip: leave it out"
+        )
     if config.audit is not None:
         raise InvalidInput("[audit] is for classifiers and language models: a gan is audited from Python")
     if config.client.epochs != 1:
@@ -93,7 +95,7 @@ def _check_gan(config: Config) -> None:
 
 
 def _check_bayesian(privacy: PrivacySettings, *, is_audited: bool) -> None:
-    """What the Bayesian accountant can be asked about."""
+    """Refuse settings that the Bayesian accountant does not support."""
     if privacy.none or privacy.participation != "poisson" or privacy.adaptive_clip is not None or is_audited:
         raise InvalidInput(
             "[bayesian] needs poisson participation, noise, a fixed clip and no [audit]: leave it out otherwise"
@@ -101,7 +103,7 @@ def _check_bayesian(privacy: PrivacySettings, *, is_audited: bool) -> None:
 
 
 def _check_audit(audit: AuditSettings, config: Config) -> None:
-    """What canaries and the run that they are planted in must agree on."""
+    """Refuse canaries that do not fit the run."""
     by_coins, text, privacy = audit.one_run or audit.directions, config.text, config.privacy
     if config.model.is_language:
         require(audit.words < text.length, "audit", "words", "fewer than [text] length", audit.words)
@@ -111,8 +113,10 @@ def _check_audit(audit: AuditSettings, config: Config) -> None:
     if not (by_coins or (audit.canaries and config.model.is_language)):
         raise InvalidInput("[audit] plants nobody: give one_run or directions a number, such as 200")
     if audit.directions and privacy.none:
-        raise InvalidInput("[audit] directions are as long as the clip, and none = true has none: leave them out")
+        raise InvalidInput(
+            "[audit] directions have the length of the clip, and none = true has no clip: leave them out"
+        )
     if by_coins and privacy.max_participations is not None:
         raise InvalidInput(
-            "[audit] one_run and directions take part by coins, which know no max_participations: leave that out"
+            "[audit] one_run and directions join rounds by coin flips, without max_participations: leave that out"
         )

@@ -1,4 +1,4 @@
-"""The tables of RUN.toml, a frozen dataclass each: one that exists is valid in itself."""
+"""The tables of RUN.toml, a frozen dataclass each, which checks its own values."""
 
 import dataclasses
 import math
@@ -23,22 +23,22 @@ __all__ = [
 
 
 def require(fine: bool, table: str, key: str, what: str, got: Any) -> None:
-    """Refuse a value that is not `what` it must be, with its place."""
+    """Refuse a value that is not `what` it must be, naming its place."""
     if not fine:
         raise InvalidInput(f"[{table}] {key} must be {what}, got {got}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataSettings:
-    """[data]: whose examples, and which clients are kept for evaluation."""
+    """[data]: the population, and the share of its clients that is held out."""
 
     population: str  # an embedded population, a data set (`blindsight data list`), or a file or folder
     options: dict[str, Any] = dataclasses.field(
         default_factory=dict[str, Any]
-    )  # passed on, e.g. clients, fault, client
-    schema: str | None = None  # of a table: a JSON file that says what its fields hold
-    types: dict[str, str] = dataclasses.field(default_factory=dict[str, str])  # the same for single fields
-    held_out: float = 0.1  # share of the clients that never train, to evaluate on
+    )  # of the loader, such as clients, fault or client
+    schema: str | None = None  # of a table: a JSON file with the types of its fields
+    types: dict[str, str] = dataclasses.field(default_factory=dict[str, str])  # types of single fields
+    held_out: float = 0.1  # share of the clients to evaluate on, which never train
 
     def __post_init__(self) -> None:
         require(0 <= self.held_out < 1, "data", "held_out", "a share of the clients, in [0, 1)", self.held_out)
@@ -46,30 +46,30 @@ class DataSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """[model]: a classifier, what it reads and what it predicts; a language model of [text]; or a generator, [gan]."""
+    """[model]: a classifier with its inputs and label; a language model, see [text]; or a GAN, see [gan]."""
 
     kind: Literal["logistic", "mlp", "cnn", "word_lm", "char_lm", "gan"] = "cnn"
     inputs: tuple[str, ...] = ("image",)
     label: str = "label"
-    classes: int | tuple[str, ...] | None = None  # how many, or their names; else known data's, or as many as occur
-    hidden: tuple[int, ...] = (32,)  # sizes of the dense layers; a cnn has one
-    channels: tuple[int, ...] = (16, 32)  # cnn only: one convolution of stride 2 for each
+    classes: int | tuple[str, ...] | None = None  # number or names; default: those of the data
+    hidden: tuple[int, ...] = (32,)  # sizes of the dense layers; one for a cnn
+    channels: tuple[int, ...] = (16, 32)  # cnn only: of the convolutions, which have stride 2
     kernel: int = 5  # cnn only
     activation: Literal["relu", "tanh"] = "relu"
-    embedding: int | None = None  # language models: the size of a token's vector; 96 for words, 128 for characters
-    cells: int | None = None  # language models: of a recurrent layer; 670 for words, 256 for characters
-    layers: int | None = None  # language models: recurrent ones; 1 for words, 3 for characters
-    seed: int = 0  # of the initial weights, which are public
+    embedding: int | None = None  # language models: size of a token's vector; 96 for words, 128 for characters
+    cells: int | None = None  # language models: size of a recurrent layer; 670 for words, 256 for characters
+    layers: int | None = None  # language models: recurrent layers; 1 for words, 3 for characters
+    seed: int = 0  # seed of the initial weights, which are public
 
     def __post_init__(self) -> None:
-        require(len(self.inputs) >= 1, "model", "inputs", "one field at least", self.inputs)
+        require(len(self.inputs) >= 1, "model", "inputs", "at least one field", self.inputs)
         _check_classes(self.classes)
         for name in ("hidden", "channels"):
             sizes = getattr(self, name)
             require(all(size >= 1 for size in sizes), "model", name, "sizes of at least 1", sizes)
         if self.kind == "cnn":
             require(len(self.hidden) == 1, "model", "hidden", "one size for a cnn", self.hidden)
-            require(len(self.channels) >= 1, "model", "channels", "one size at least", self.channels)
+            require(len(self.channels) >= 1, "model", "channels", "at least one size", self.channels)
         for name in ("embedding", "cells", "layers"):
             size = getattr(self, name)
             require(size is None or size >= 1, "model", name, "at least 1", size)
@@ -78,35 +78,35 @@ class ModelSettings:
 
     @property
     def is_language(self) -> bool:
-        """Whether it reads text."""
+        """Whether this is a language model."""
         return self.kind in ("word_lm", "char_lm")
 
 
 def _check_classes(classes: int | tuple[str, ...] | None) -> None:
     if isinstance(classes, tuple):
         fine = 2 <= len(classes) == len(set(classes)) and all(name.strip() and name.isprintable() for name in classes)
-        require(fine, "model", "classes", "a number, or two different names at least", list(classes))
+        require(fine, "model", "classes", "a number, or at least two different names", list(classes))
     elif classes is not None:
         require(2 <= classes <= 1_000_000, "model", "classes", "names, or a number from 2 to 1,000,000", classes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextSettings:
-    """[text]: how clients' text becomes the tokens of a language model."""
+    """[text]: how clients' text becomes tokens of a language model."""
 
-    vocabulary: str | None = None  # a file of words (.txt, .json), public data by name, or "private": by a release
-    vocabulary_size: int = 10_000  # at most so many, four marks included
+    vocabulary: str | None = None  # a file of words (.txt, .json), the name of public data, or "private" to release one
+    vocabulary_size: int = 10_000  # upper limit, four special tokens included
     vocabulary_options: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])  # of the public data
-    vocabulary_epsilon: float = 1.0  # private: what it costs of [privacy] epsilon
-    candidates: str | None = None  # private: a public file of words to choose from; else words are discovered
-    field: str = "text"  # what clients wrote
+    vocabulary_epsilon: float = 1.0  # private: its share of [privacy] epsilon
+    candidates: str | None = None  # private: a public file of words to choose from; default: discover words
+    field: str = "text"  # field that holds the text
     case: Literal["lower", "keep"] = "lower"
-    sentences: int = 200  # of one client, the first ones; of a char_lm also unknown words
-    length: int = 20  # tokens of a sentence, or bytes of a word; the rest is cut off
+    sentences: int = 200  # upper limit per client; for a char_lm also of unknown words
+    length: int = 20  # tokens of a sentence, or bytes of a word; longer ones are cut off
 
     def __post_init__(self) -> None:
         size, length = self.vocabulary_size, self.length
-        require(4 < size <= 10_000_000, "text", "vocabulary_size", "more than 4, of which 4 are marks", size)
+        require(4 < size <= 10_000_000, "text", "vocabulary_size", "more than 4, the special tokens", size)
         require(self.vocabulary_epsilon > 0, "text", "vocabulary_epsilon", "positive", self.vocabulary_epsilon)
         require(self.sentences >= 1, "text", "sentences", "at least 1", self.sentences)
         require(1 <= length <= 10_000, "text", "length", "between 1 and 10,000", length)
@@ -114,28 +114,28 @@ class TextSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GanSettings:
-    """[gan]: the pair of a model of kind "gan" (Triastcyn and Faltings 2022); [server] says how its critic learns."""
+    """[gan]: a model of kind "gan" (Triastcyn and Faltings 2022); [server] configures its critic's optimiser."""
 
-    network: Literal["selu", "compact"] = "selu"  # the paper's, or a smaller critic of leaky ReLUs
-    channels: tuple[int, ...] = (16, 32, 64)  # the critic's convolutions
-    hidden: int = 64  # selu: the critic's dense layer
+    network: Literal["selu", "compact"] = "selu"  # the paper's, or one with a smaller critic of leaky ReLUs
+    channels: tuple[int, ...] = (16, 32, 64)  # of the critic's convolutions
+    hidden: int = 64  # selu: size of the critic's dense layer
     latents: int = 64
-    classes: bool = True  # whether both are told the class, [model] label
-    penalty: float = 0.0  # 0 for WGAN; 10 is usual for WGAN-GP
-    weight_clip: float | None = None  # WGAN: of the critic's weights
-    fakes: int = 64  # made examples (or clients' batches of them) in a round
-    critic_rounds: int = 1  # rounds between steps of the generator
-    generator_learning_rate: float = 1e-4  # Adam's
+    classes: bool = True  # whether both networks are given the class, [model] label
+    penalty: float = 0.0  # gradient penalty: 0 for WGAN, usually 10 for WGAN-GP
+    weight_clip: float | None = None  # WGAN: bound on the critic's weights
+    fakes: int = 64  # synthetic examples, or batches of them, per round
+    critic_rounds: int = 1  # rounds per update of the generator
+    generator_learning_rate: float = 1e-4  # of Adam
     generator_batch_size: int = 64
     generator_steps: int = 1
-    average: float = 0.0  # of the generators along the way: a memory of 1 / (1 - average) steps
-    samples: int = 100  # made at the end
+    average: float = 0.0  # decay of the moving average of generators: a memory of 1 / (1 - average) steps
+    samples: int = 100  # drawn at the end
 
     def __post_init__(self) -> None:
         counts = ("hidden", "latents", "fakes", "critic_rounds", "generator_batch_size", "generator_steps", "samples")
         for name in counts:
             require(getattr(self, name) >= 1, "gan", name, "at least 1", getattr(self, name))
-        require(len(self.channels) >= 1, "gan", "channels", "one size at least", self.channels)
+        require(len(self.channels) >= 1, "gan", "channels", "at least one size", self.channels)
         require(all(size >= 1 for size in self.channels), "gan", "channels", "sizes of at least 1", self.channels)
         require(self.penalty >= 0, "gan", "penalty", "0 or more", self.penalty)
         bound = self.weight_clip
@@ -147,9 +147,9 @@ class GanSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BayesianSettings:
-    """[bayesian]: a Bayesian accountant beside the classical one. It reads data without noise: simulation_only."""
+    """[bayesian]: a Bayesian accountant beside the classical one. It sees data without noise: simulation_only."""
 
-    pairs: int = 16  # of neighbouring batches, in every round
+    pairs: int = 16  # pairs of neighbouring batches per round
     delta: float = 1e-10
 
     def __post_init__(self) -> None:
@@ -159,12 +159,12 @@ class BayesianSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    """[client]: what happens on a client in a round."""
+    """[client]: local training on a client in a round."""
 
     learning_rate: float = 0.1
     batch_size: int = 10
     epochs: int = 1
-    precision: Literal["float32", "bfloat16"] = "float32"  # of losses and gradients; updates and sums stay float32
+    precision: Literal["float32", "bfloat16"] = "float32"  # of losses and gradients; updates and sums are float32
 
     def __post_init__(self) -> None:
         require(0 < self.learning_rate < math.inf, "client", "learning_rate", "positive", self.learning_rate)
@@ -174,7 +174,7 @@ class ClientSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """[server]: what the server makes of the mean update."""
+    """[server]: how the server applies the mean update."""
 
     optimizer: Literal["sgd", "nesterov", "adam"] = "sgd"
     learning_rate: float = 1.0
@@ -187,16 +187,16 @@ class ServerSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivacySettings:
-    """[privacy]: the promise. Give `epsilon`, from which the noise follows, or `noise_multiplier`, or `none = true`."""
+    """[privacy]: the guarantee. Give `epsilon`, and the noise is solved for; `noise_multiplier`; or `none = true`."""
 
     cohort: float
     rounds: int
     delta: float | None = None  # required unless none = true
     epsilon: float | None = None
     noise_multiplier: float | None = None
-    none: bool = False  # no clip, no noise, no promise
+    none: bool = False  # no clip, no noise, no guarantee
     clip: float = 1.0
-    adaptive_clip: float | None = None  # the quantile of update lengths that the clip follows
+    adaptive_clip: float | None = None  # quantile of update norms that the clip follows
     participation: Literal["poisson", "fixed", "full", "unproven"] = "poisson"
     max_participations: int | None = None
     unit: Literal["client", "example"] = "client"
@@ -206,8 +206,8 @@ class PrivacySettings:
         given = [name for name in ("epsilon", "noise_multiplier") if getattr(self, name) is not None]
         given += ["none"] if self.none else []
         if len(given) != 1:
-            found = " and ".join(given) or "none of them"
-            raise InvalidInput(f"[privacy] needs one of epsilon, noise_multiplier or none = true, got {found}")
+            names = " and ".join(given) or "none of them"
+            raise InvalidInput(f"[privacy] needs one of epsilon, noise_multiplier or none = true, got {names}")
         if self.delta is None and not self.none:
             raise InvalidInput("[privacy] needs a delta: well below one over the number of clients, e.g. delta = 1e-6")
         require(self.rounds >= 1, "privacy", "rounds", "at least 1", self.rounds)
@@ -230,10 +230,10 @@ class PrivacySettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """[training]: how often to look and to save."""
+    """[training]: how often to evaluate and to save."""
 
-    evaluate_every: int = 0  # rounds; 0 for at the end only
-    checkpoint_every: int = 50  # rounds, which are also paid for together
+    evaluate_every: int = 0  # rounds; 0: only at the end
+    checkpoint_every: int = 50  # rounds, which are also paid for as a block
     checkpoint_seconds: float = 300.0
 
     def __post_init__(self) -> None:
@@ -244,20 +244,20 @@ class TrainingSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditSettings:
-    """[audit]: synthetic clients planted beside the real ones, for `blindsight audit` to look for afterwards."""
+    """[audit]: synthetic clients planted beside the real ones, which `blindsight audit` looks for afterwards."""
 
-    canaries: bool = True  # language models: phrases of random words, shared by clients in several copies
-    clients: tuple[int, ...] = (1, 4, 16)  # canaries: how many clients share one
-    copies: tuple[int, ...] = (1, 14, 200)  # canaries: how many copies of it each of them has
-    repeats: int = 3  # canaries: of every pair of clients and copies
-    words: int = 5  # of a canary; letters, for a char_lm
-    prefix: int = 2  # canaries: of these words an attacker knows
-    rate: float = 0.575  # canaries: the share of rounds that their clients take part in
-    public: str = "forum"  # canaries: whose sentences stand beside them, public data by name
+    canaries: bool = True  # language models: random phrases, shared by clients
+    clients: tuple[int, ...] = (1, 4, 16)  # canaries: clients that share one
+    copies: tuple[int, ...] = (1, 14, 200)  # canaries: copies of it that each of them holds
+    repeats: int = 3  # canaries: number for every pair of clients and copies
+    words: int = 5  # length of a canary; in letters for a char_lm
+    prefix: int = 2  # canaries: number of these words that the attacker knows
+    rate: float = 0.575  # canaries: share of rounds that their clients take part in
+    public: str = "forum"  # canaries: public data whose sentences fill up their clients
     public_options: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    one_run: int = 0  # clients put in or left out by fair coins, each with a canary of its own
-    directions: int = 0  # the same with clients that send a fixed random vector
-    examples: int = 20  # one_run, classifiers: copies of its canary that a client has
+    one_run: int = 0  # clients included or left out by fair coins, each with a canary of its own
+    directions: int = 0  # the same for clients that send a fixed random vector
+    examples: int = 20  # one_run, classifiers: copies of its canary per client
 
     def __post_init__(self) -> None:
         for name in ("clients", "copies"):
@@ -274,15 +274,15 @@ class AuditSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TuneSettings:
-    """[tune]: what `blindsight train RUN.toml --tune-on PUBLIC` tries; every combination, on public data alone."""
+    """[tune]: the grid of `blindsight train RUN.toml --tune-on PUBLIC`, which uses public data only."""
 
-    client_learning_rate: tuple[float, ...] = ()  # empty: a third of the run's own, and that
-    server_learning_rate: tuple[float, ...] = ()  # empty: half of the run's own, and that
-    momentum: tuple[float, ...] = ()  # nesterov only; empty: the run's own
-    clip: tuple[float, ...] = ()  # empty: a third of the run's own, and that
-    cohort: int = 50  # public clients in a round; noise on the mean is as in the run, however many it has
+    client_learning_rate: tuple[float, ...] = ()  # default: the run's own, and a third of it
+    server_learning_rate: tuple[float, ...] = ()  # default: the run's own, and half of it
+    momentum: tuple[float, ...] = ()  # nesterov only; default: the run's own
+    clip: tuple[float, ...] = ()  # default: the run's own, and a third of it
+    cohort: int = 50  # public clients per round; the noise on the mean is that of the run
     rounds: int = 50
-    clients: int | None = None  # how many will train, if noise follows from epsilon; else those there are are counted
+    clients: int | None = None  # number that will train, to solve for the noise; default: count them
 
     def __post_init__(self) -> None:
         for name in ("client_learning_rate", "server_learning_rate", "clip"):

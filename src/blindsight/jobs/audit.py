@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,12 +13,13 @@ from blindsight.audit.extraction import extracted
 from blindsight.audit.membership import client_scores, direction_scores
 from blindsight.audit.one_run import LowerBound, lower_bound
 from blindsight.audit.report import AuditReport, CanaryFate
-from blindsight.config import Config
+from blindsight.config import AuditSettings, Config
 from blindsight.data.population import Population
 from blindsight.data.text import Vocabulary
 from blindsight.errors import InvalidInput
+from blindsight.jobs.algorithm import make_loss
 from blindsight.jobs.planting import FILE, Plants, alphabet, coin_clients, kept_plants, marks
-from blindsight.jobs.train import TrainedRun, load_trained, make_loss
+from blindsight.jobs.train import TrainedRun, load_trained
 
 __all__ = ["run_audit"]
 
@@ -36,16 +36,17 @@ def run_audit(
     population: Population | None = None,
     progress: Progress = lambda doing, done, total: None,
 ) -> tuple[AuditReport, Path]:
-    """Audit the finished run in `folder`, trained with a table [audit]; the report, and where its page lies.
+    """Audit the finished run in `folder`, trained with a table [audit]; returns the report and the path of its page.
 
-    It reads the released model and what the auditor planted, nobody's data. The report goes to `out`, else beside the
-    run, as `audit.html` and `audit.json`. `population` is what the run's configuration names, for who has it already.
+    It reads the released model and what the auditor planted, no client's data. `audit.html` and `audit.json` go to
+    `out`, or to the run's folder. `population` is the data that the run's configuration names; pass it if it is already
+    loaded.
     """
     run = runs.open_run(folder)
     if not (run.path / FILE).exists():
-        raise InvalidInput(f"{folder} has no canaries: train it with a table [audit], as docs/audit.md says")
+        raise InvalidInput(f"{folder} has no canaries: train it with a table [audit] (see docs/audit.md)")
     if not (run.path / "result.json").exists():
-        raise InvalidInput(f"{folder} has not finished training: run blindsight train again to go on, then audit it")
+        raise InvalidInput(f"{folder} has not finished training: resume it with blindsight train, then audit it")
     trained = load_trained(folder, population=population)
     vocabulary = trained.vocabulary if trained.config.model.kind == "word_lm" else None
     plants = kept_plants(run, vocabulary)
@@ -61,7 +62,7 @@ def run_audit(
         references=references if fates else 0,
         width=width if fates else 0,
         prefix=plants.canaries.prefix if plants.canaries else 0,
-        rate=_audit_of(trained.config).rate if fates else 0.0,
+        rate=_settings(trained.config).rate if fates else 0.0,
         bounds=bounds,
         confidence=confidence,
         notes=tuple(_notes(bounds, guarantee)),
@@ -72,7 +73,7 @@ def run_audit(
 
 
 def _claim(run: runs.Run) -> tuple[Guarantee, int]:
-    """What the run promises, and how many rounds it made."""
+    """The run's guarantee and its number of rounds."""
     try:
         return Guarantee.from_dict(run.read("guarantee.json")), int(run.read("result.json")["rounds"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -82,58 +83,57 @@ def _claim(run: runs.Run) -> tuple[Guarantee, int]:
 
 
 def _notes(bounds: Mapping[str, LowerBound], guarantee: Guarantee) -> Iterator[str]:
-    """What the audit could not have shown, whatever was true."""
+    """What the audit was too small to show, whatever is true."""
     for kind, bound in bounds.items():
         if guarantee.is_private and bound.most <= guarantee.epsilon:
             yield (
-                f"Had every guess been right, {bound.canaries} planted {kind} would have shown an epsilon of "
-                f"{round_down(bound.most)} at a delta of {bound.delta:.3g}, which contradicts nothing: plant more."
+                f"Even if every guess were right, {bound.canaries} planted {kind} could only show an epsilon of "
+                f"{round_down(bound.most)} at delta {bound.delta:.3g}, which is within the claim: plant more."
             )
 
 
 def _bounds(
     trained: TrainedRun, plants: Plants, confidence: float, delta: float, progress: Progress
 ) -> dict[str, LowerBound]:
-    """The one-run bounds, which share the permitted error between them."""
+    """The one-run lower bounds, which hold together at `confidence`."""
     config, scores = trained.config, dict[str, tuple[np.ndarray, np.ndarray]]()
     if len(plants.clients):
         progress("scoring planted clients", 0, 1)
-        asked = _audit_of(config)
-        made = coin_clients(config, asked, plants, trained.clients, trained.vocabulary, copies=1)
-        scores["clients"] = client_scores(trained.model, made, make_loss(config)), plants.clients
+        planted = coin_clients(config, _settings(config), plants, trained.clients, trained.vocabulary, copies=1)
+        scores["clients"] = client_scores(trained.model, planted, make_loss(config)), plants.clients
     if len(plants.directions):
         progress("measuring planted directions", 0, 1)
-        how: Any = {"key": plants.key.derive("directions")}
-        along = direction_scores(trained.initial, trained.model, len(plants.directions), **how)
+        key = plants.key.derive("directions")
+        along = direction_scores(trained.initial, trained.model, len(plants.directions), key=key)
         scores["directions"] = along, plants.directions
     each = 1 - (1 - confidence) / max(len(scores), 1)
-    return {kind: lower_bound(*some, delta=delta, confidence=each) for kind, some in scores.items()}
+    return {kind: lower_bound(*pair, delta=delta, confidence=each) for kind, pair in scores.items()}
 
 
 def _fates(
     trained: TrainedRun, plants: Plants, rounds: int, count: int, width: int, progress: Progress
 ) -> tuple[CanaryFate, ...]:
-    """The Secret Sharer's canaries, ranked and searched for."""
+    """The fate of each Secret Sharer canary: its rank, and whether beam search extracts it."""
     config, vocabulary, canaries = trained.config, trained.vocabulary, plants.canaries
     if canaries is None or vocabulary is None:
         return ()
     contexts, secrets = canaries.contexts(marks(config)[0]), canaries.secrets
-    found = extracted(trained.model, contexts, secrets, width=width)
+    is_extracted = extracted(trained.model, contexts, secrets, width=width)
     compared = references(alphabet(config, vocabulary), count, secrets.shape[1], key=plants.key)
-    placed: list[int] = []
+    rank: list[int] = []
     for number in range(canaries.size):
         progress("ranking canaries", number, canaries.size)
-        placed += ranks(trained.model, contexts[number, None], secrets[number, None], compared).tolist()
-    seen, bits = canaries.times_seen(_audit_of(config).rate, rounds), exposures(placed, count)
+        rank += ranks(trained.model, contexts[number, None], secrets[number, None], compared).tolist()
+    seen, bits = canaries.times_seen(_settings(config).rate, rounds), exposures(rank, count)
     return tuple(
         CanaryFate(
             phrase=_in_words(canaries, number, config, vocabulary),
             clients=int(canaries.clients[number]),
             copies=int(canaries.copies[number]),
             times_seen=float(seen[number]),
-            rank=placed[number],
+            rank=rank[number],
             exposure=float(bits[number]),
-            extracted=bool(found[number]),
+            extracted=bool(is_extracted[number]),
         )
         for number in range(canaries.size)
     )
@@ -146,7 +146,7 @@ def _in_words(canaries: Canaries, number: int, config: Config, vocabulary: Vocab
     return " ".join(vocabulary.word(token) for token in tokens)
 
 
-def _audit_of(config: Config) -> Any:
+def _settings(config: Config) -> AuditSettings:
     if config.audit is None:
-        raise InvalidInput("the run has canaries, but its settings have no table [audit]: its folder is damaged")
+        raise InvalidInput("the run has canaries, but its settings have no [audit]: train again in another folder")
     return config.audit

@@ -1,8 +1,8 @@
-"""Which classes a model tells apart, who says so, and clients' labels as their numbers.
+"""The classes of a model, where they come from, and clients' labels as class numbers.
 
-A published model shows how many classes it has, and a generator's samples show their names. Read off clients' data, a
-class may be there because of one client; so they are listed in [model] classes, or known of data that everybody has, or
-else the guarantee says that it rests on their being public.
+A published model reveals how many classes it has, and a GAN's samples reveal their names. A class that is read off
+clients' data may be there because of one client. So classes are listed in [model] classes, or known from public data;
+otherwise the guarantee states the assumption that they are public.
 """
 
 import dataclasses
@@ -23,31 +23,31 @@ _MOST_CLASSES = 1_000_000
 
 
 def assumed_classes(config: Config, population: Population) -> tuple[str, ...]:
-    """What the guarantee of a run has to assume about its classes, in words: nothing, if anyone could have known them.
+    """What the guarantee of a run has to assume about its classes, in words; nothing if they are public.
 
-    A list that does not fit data which everybody has is refused; of other data nobody may know that it does not.
+    A list that does not fit public data is refused. For other data a refusal would be a leak.
     """
     settings = config.model
     if settings.is_language or not reads_label(config):
         return ()
-    is_known = config.data.population in (*POPULATIONS, *DATASETS) and settings.label in population.classes
+    are_public = config.data.population in (*POPULATIONS, *DATASETS) and settings.label in population.classes
     if not isinstance(settings.classes, tuple):
-        return () if is_known or settings.classes else (READ_OFF,)
-    known = population.classes.get(settings.label, ()) if is_known else settings.classes
-    if strange := [name for name in settings.classes if name not in known]:
+        return () if are_public or settings.classes else (READ_OFF,)
+    existing = population.classes.get(settings.label, ()) if are_public else settings.classes
+    if strange := [name for name in settings.classes if name not in existing]:
         raise InvalidInput(
-            f"[model] classes lists {strange[0]!r}, and {population.name} has {', '.join(known)}: list some of these"
+            f"[model] classes lists {strange[0]!r}, and {population.name} has {', '.join(existing)}: choose from these"
         )
     return ()
 
 
 def reads_label(config: Config) -> bool:
-    """Whether the model is told the class of an example: a generator may do without."""
+    """Whether the model reads the class of an example; a GAN may not."""
     return config.model.kind != "gan" or config.gan.classes
 
 
 def listed_by(schema: Schema, settings: ModelSettings) -> ModelSettings:
-    """The settings with the classes that a public schema lists, where they do not list any themselves.
+    """The settings with the classes that a public schema lists, if they list none themselves.
 
     >>> listed_by(Schema({}).updated(["label=whole:0:9"]), ModelSettings()).classes
     10
@@ -63,7 +63,7 @@ def listed_by(schema: Schema, settings: ModelSettings) -> ModelSettings:
 
 
 def class_names(settings: ModelSettings, population: Population) -> tuple[str, ...]:
-    """The names of the classes, in the order of their numbers: as listed, else the population's; none if it has none.
+    """The names of the classes in the order of their numbers: as listed, else the population's, else none.
 
     >>> people = Population({"x": np.arange(2)}, sizes=[1, 1], name="two people")
     >>> class_names(ModelSettings(classes=3), people)
@@ -75,7 +75,7 @@ def class_names(settings: ModelSettings, population: Population) -> tuple[str, .
 
 
 def number_of_classes(settings: ModelSettings, population: Population) -> int:
-    """How many classes the label has: as many as are listed, else as many as have names, else as many as occur."""
+    """The number of classes: of those listed, else of those with names, else of those that occur."""
     if isinstance(settings.classes, int):
         return settings.classes
     if names := class_names(settings, population):
@@ -89,17 +89,17 @@ def number_of_classes(settings: ModelSettings, population: Population) -> int:
     classes = int(values.max(initial=1)) + 1
     if classes > _MOST_CLASSES:
         raise InvalidInput(
-            f"[model] label {label!r} goes up to {classes - 1:,} in {population.name}: number the classes from 0, at "
-            f"most {_MOST_CLASSES:,} of them"
+            f"[model] label {label!r} goes up to {classes - 1:,} in {population.name}: number at most "
+            f"{_MOST_CLASSES:,} classes from 0"
         )
     return classes
 
 
 def numbered(settings: ModelSettings, population: Population) -> Population:
-    """The population with its label as the numbers of the listed classes; as it is where none are listed.
+    """The population with its label as numbers of the listed classes; unchanged if none are listed.
 
-    Every client leaves out by itself what is of no listed class. Nothing is refused for what a label holds: who is
-    refused for one example has told about it. Clients stay, be it without examples, for their number is public.
+    Each client leaves out its own examples of other classes. No label is refused, since a refusal because of one
+    example would reveal it. Clients without examples stay, since the number of clients is public.
     """
     if settings.classes is None:
         return population
@@ -120,13 +120,13 @@ def numbered(settings: ModelSettings, population: Population) -> Population:
 
 
 def _codes(settings: ModelSettings, population: Population) -> np.ndarray:
-    """The number of every example's class, -1 for one that is not listed."""
+    """The class number of every example, -1 if its class is not listed."""
     label, listed = settings.label, class_names(settings, population)
     column, own = population.columns[label], population.classes.get(label)
     is_text = population.fields[label][0] == TEXT
-    if (is_text or own is not None) and isinstance(settings.classes, int):  # what is numbered by a loader is so by data
+    if (is_text or own is not None) and isinstance(settings.classes, int):  # a loader's numbers depend on data
         raise InvalidInput(
-            f"[model] classes = {settings.classes} is for labels that are numbers, and those in {label!r} of "
+            f"[model] classes = {settings.classes} is for labels that are numbers, and the classes of {label!r} in "
             f"{population.name} have names: list the names"
         )
     if is_text:
@@ -135,10 +135,10 @@ def _codes(settings: ModelSettings, population: Population) -> np.ndarray:
             codes[column == name] = number
         return codes
     _check_whole(label, population)
-    known = len(listed if own is None else own)
-    inside = (column >= 0) & (column < known)
-    codes = np.where(inside, column, known).astype(np.int64)
-    place = range(known) if own is None else [listed.index(name) if name in listed else -1 for name in own]
+    count = len(listed if own is None else own)
+    inside = (column >= 0) & (column < count)
+    codes = np.where(inside, column, count).astype(np.int64)
+    place = range(count) if own is None else [listed.index(name) if name in listed else -1 for name in own]
     return np.array([*place, -1], np.int32)[codes]
 
 

@@ -1,4 +1,4 @@
-"""The canaries of a training run, as [audit] asks for them: who is planted, at which rate, and the auditor's secret."""
+"""The canaries of a training run, as [audit] describes them: planted clients, their rates, and the auditor's secret."""
 
 import dataclasses
 from typing import Any
@@ -18,12 +18,11 @@ from blindsight.audit.canaries import (
 from blindsight.audit.planting import Planted, direction_clients, joined
 from blindsight.backends import Backend, Simulation
 from blindsight.config import AuditSettings, Config
-from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import Population
-from blindsight.data.sources import check_public, source
 from blindsight.data.text import END, END_OF_WORD, MARKS, PAD, START, START_OF_WORD, Vocabulary
 from blindsight.errors import InvalidInput
-from blindsight.jobs.language import PUBLIC, check_any, tokens_of
+from blindsight.jobs.language import check_any, tokens_of
+from blindsight.jobs.public import other_clients, read_public
 from blindsight.keys import Key
 from blindsight.privacy import Privacy
 from blindsight.runs import Run
@@ -36,14 +35,14 @@ _LETTERS = np.arange(ord("a"), ord("z") + 1)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plants:
-    """What was planted in a run: the key it all descends from, the canaries, and the coins of the one-run bound.
+    """What was planted in a run: the key that everything is derived from, the canaries, and the one-run coins.
 
-    Whoever knows the coins before guessing has audited nothing: they stay in the run's folder, in `planted.json`.
+    The audit must guess the coins without knowing them: they stay in the run's folder, in `planted.json`.
     """
 
     key: Key
     canaries: Canaries | None
-    clients: np.ndarray  # a coin for each client with a canary of its own: whether it was put in
+    clients: np.ndarray  # one coin per client with a canary of its own: whether it was included
     directions: np.ndarray
     classes: int = 0
 
@@ -53,15 +52,15 @@ class Plants:
             "format": 1,
             "secret": self.key.secret.hex(),
             "canaries": None if self.canaries is None else self.canaries.to_dict(vocabulary),
-            "clients": _shown(self.clients),
-            "directions": _shown(self.directions),
+            "clients": _as_digits(self.clients),
+            "directions": _as_digits(self.directions),
             "classes": self.classes,
         }
 
 
 def plant(
     config: Config,
-    asked: AuditSettings,
+    settings: AuditSettings,
     clients: Population,
     privacy: Privacy,
     *,
@@ -70,103 +69,107 @@ def plant(
     run: Run,
     key: Key,
 ) -> Backend:
-    """The backend of a run whose `clients` are joined by planted ones: the same ones when it is resumed."""
+    """The backend of a run whose `clients` are joined by planted ones; a resumed run has the same ones."""
     words = vocabulary if config.model.kind == "word_lm" else None
     is_new = not (run.path / FILE).exists()
-    plants = _new(config, asked, vocabulary, classes, key) if is_new else kept_plants(run, words)
+    plants = _new(config, settings, vocabulary, classes, key) if is_new else kept_plants(run, words)
     rate = 1.0 if privacy.participation == "full" else privacy.cohort / privacy.population
-    people: list[Population] = []
+    planted: list[Population] = []
     rates: list[np.ndarray] = []
     if plants.canaries is not None and vocabulary is not None:
-        public, secret = _public_rows(config, asked, vocabulary), plants.key.derive("sharing")
-        how: Any = {"sentences": config.text.sentences, "marks": marks(config)}
-        people.append(sharing_clients(plants.canaries, public, key=secret, **how))
-        rates.append(np.full(people[-1].size, asked.rate))
+        public, secret = _public_rows(config, settings, vocabulary), plants.key.derive("sharing")
+        sentences = config.text.sentences
+        planted.append(sharing_clients(plants.canaries, public, sentences=sentences, marks=marks(config), key=secret))
+        rates.append(np.full(planted[-1].size, settings.rate))
     if len(plants.clients):
         copies = 1 if config.privacy.unit == "example" else None
-        people.append(coin_clients(config, asked, plants, clients, vocabulary, copies=copies))
+        planted.append(coin_clients(config, settings, plants, clients, vocabulary, copies=copies))
         rates.append(rate * plants.clients)
     if len(plants.directions):
         fields = {field: clients.fields[field] for field in _fields(config)}
-        people.append(direction_clients(fields, len(plants.directions)))
+        planted.append(direction_clients(fields, len(plants.directions)))
         rates.append(rate * plants.directions)
     if is_new:  # now that everything fits
         run.write(FILE, plants.to_dict(words))
     directions = plants.key.derive("directions") if len(plants.directions) else None
-    return Planted(Simulation(joined(clients, people)), clients.size, np.concatenate(rates), directions=directions)
+    return Planted(Simulation(joined(clients, planted)), clients.size, np.concatenate(rates), directions=directions)
 
 
 def kept_plants(run: Run, vocabulary: Vocabulary | None) -> Plants:
-    """What was planted in `run`, whose canaries must be words of `vocabulary`."""
+    """What was planted in `run`; its canaries must consist of words of `vocabulary`."""
     if not (run.path / FILE).exists():
-        raise InvalidInput(f"{run.path} has no canaries: train it with a table [audit], as docs/audit.md says")
-    found = run.read(FILE)
+        raise InvalidInput(f"{run.path} has no canaries: train it with a table [audit] (see docs/audit.md)")
+    saved = run.read(FILE)
     try:
-        canaries = found["canaries"]
+        canaries = saved["canaries"]
         return Plants(
-            key=Key(bytes.fromhex(found["secret"])),
+            key=Key(bytes.fromhex(saved["secret"])),
             canaries=None if canaries is None else Canaries.from_dict(canaries, vocabulary),
-            clients=_read(found["clients"]),
-            directions=_read(found["directions"]),
-            classes=int(found["classes"]),
+            clients=_from_digits(saved["clients"]),
+            directions=_from_digits(saved["directions"]),
+            classes=int(saved["classes"]),
         )
     except InvalidInput:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidInput(f"{run.path / FILE} is damaged ({error!r}): train the run anew in another folder") from error
+        raise InvalidInput(f"{run.path / FILE} is damaged ({error!r}): train again in another folder") from error
 
 
 def coin_clients(
     config: Config,
-    asked: AuditSettings,
+    settings: AuditSettings,
     plants: Plants,
     clients: Population,
     vocabulary: Vocabulary | None,
     *,
     copies: int | None = None,
 ) -> Population:
-    """The clients that coins put in or left out, each with `copies` of a canary of its own."""
+    """The clients that coins include or leave out, each with `copies` of a canary of its own."""
     key, count = plants.key.derive("clients"), len(plants.clients)
     if config.model.is_language and vocabulary is not None:
-        made = phrases(alphabet(config, vocabulary), count, asked.words, key=key)
-        how: Any = {"length": config.text.length, "marks": marks(config)}
-        return phrase_clients(made, sentences=copies or config.text.sentences, **how)
-    fields = {field: clients.fields[field] for field in _fields(config)}
-    about: Any = {"label": config.model.label, "classes": plants.classes, "count": count}
-    return picture_clients(fields, **about, key=key, examples=copies or asked.examples)
+        canaries, text = phrases(alphabet(config, vocabulary), count, settings.words, key=key), config.text
+        return phrase_clients(canaries, sentences=copies or text.sentences, length=text.length, marks=marks(config))
+    fields, examples = {field: clients.fields[field] for field in _fields(config)}, copies or settings.examples
+    label, classes = config.model.label, plants.classes
+    return picture_clients(fields, label=label, classes=classes, count=count, key=key, examples=examples)
 
 
 def alphabet(config: Config, vocabulary: Vocabulary) -> np.ndarray:
-    """What canaries are made of: the words that the model knows, or small letters."""
+    """The tokens of canaries: the words of the vocabulary, or lower-case letters."""
     return _LETTERS if config.model.kind == "char_lm" else np.arange(len(MARKS), vocabulary.size)
 
 
 def marks(config: Config) -> Marks:
-    """What begins, ends and fills the rows of the run's model."""
+    """The tokens that start, end and pad a row of the run's model."""
     return (START_OF_WORD, END_OF_WORD, END_OF_WORD) if config.model.kind == "char_lm" else (START, END, PAD)
 
 
-def _new(config: Config, asked: AuditSettings, vocabulary: Vocabulary | None, classes: int, key: Key) -> Plants:
-    # a reproducible run has reproducible canaries; otherwise they have a root of their own, for it is written down
+def _new(config: Config, settings: AuditSettings, vocabulary: Vocabulary | None, classes: int, key: Key) -> Plants:
+    # a reproducible run has reproducible canaries; otherwise they have a root of their own, since it is written down
     own = key.derive("audit") if key.is_reproducible else keys.root()
     canaries = None
-    if config.model.is_language and asked.canaries and vocabulary is not None:
-        how: Any = {name: getattr(asked, name) for name in ("clients", "copies", "repeats", "words", "prefix")}
-        canaries = secret_sharer(alphabet(config, vocabulary), key=own.derive("canaries"), **how)
+    if config.model.is_language and settings.canaries and vocabulary is not None:
+        canaries = secret_sharer(
+            alphabet(config, vocabulary),
+            clients=settings.clients,
+            copies=settings.copies,
+            repeats=settings.repeats,
+            words=settings.words,
+            prefix=settings.prefix,
+            key=own.derive("canaries"),
+        )
 
     def coins(kind: str, count: int) -> np.ndarray:
         return own.derive(f"coins of {kind}").stream().bernoulli(0.5, count)
 
-    by_coins = coins("clients", asked.one_run), coins("directions", asked.directions)
-    return Plants(own, canaries, *by_coins, classes)
+    return Plants(own, canaries, coins("clients", settings.one_run), coins("directions", settings.directions), classes)
 
 
-def _public_rows(config: Config, asked: AuditSettings, vocabulary: Vocabulary) -> np.ndarray:
+def _public_rows(config: Config, settings: AuditSettings, vocabulary: Vocabulary) -> np.ndarray:
     """Sentences of the public corpus, as the model reads them."""
-    options = asked.public_options or (dict(PUBLIC) if asked.public in POPULATIONS else {})
-    check_public(asked.public, options, config.data.population, config.data.options, what="[audit] public")
-    public = source(asked.public, **options)
-    kind = config.model.kind
+    name, data, kind = settings.public, config.data, config.model.kind
+    options = settings.public_options or other_clients(name)
+    public = read_public(name, options, data.population, data.options, what="[audit] public")
     return check_any(kind, tokens_of(config.text, kind, public, vocabulary)).columns["tokens"]
 
 
@@ -174,11 +177,11 @@ def _fields(config: Config) -> list[str]:
     return ["tokens"] if config.model.is_language else [*config.model.inputs, config.model.label]
 
 
-def _shown(coins: np.ndarray) -> str:
+def _as_digits(coins: np.ndarray) -> str:
     return "".join("1" if coin else "0" for coin in coins.tolist())
 
 
-def _read(coins: str) -> np.ndarray:
+def _from_digits(coins: str) -> np.ndarray:
     if set(coins) - {"0", "1"}:
         raise ValueError("coins are 0 or 1")
     return np.array([coin == "1" for coin in coins], bool)

@@ -1,8 +1,8 @@
-"""The clients of a run as [data] names them: of a table, what a field holds is known before a value is read.
+"""The clients of a run as [data] names them. The type of a table's field is known before a value is read.
 
-As in inspections (`jobs.tables`): a field's kind is what [data] schema or types says, else what its part in the run is.
-A model reads numbers, whole numbers are classes unless [model] classes lists names, and a language model reads text. A
-row that does not fit is left out by its own client, and nothing says so.
+As in inspections (`jobs.tables`), a field has the type that [data] schema or types gives, else the one that its role in
+the run implies: a model reads numbers, labels are whole numbers unless [model] classes lists names, and a language
+model reads text. A row that does not fit is silently left out by its own client.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ def with_listed_classes(config: Config) -> Config:
 
 
 def read_run(config: Config) -> Population:
-    """The clients that [data] names; where examples are protected one by one, those that do not fit are marked.
+    """The clients that [data] names; under example-level privacy, examples that do not fit are marked.
 
     **Non-interference**: what is refused depends on the run's settings and on a table's header alone.
     """
@@ -46,17 +46,17 @@ def read_run(config: Config) -> Population:
 
 
 def read_like_run(config: Config, name: str, options: Mapping[str, Any]) -> Population:
-    """Other data with the fields of the run's own, and in a table with the same columns for clients, if it has them."""
+    """Other data, read like the run's own; of a table with the same columns, where it has them."""
     if not is_private_table(name):
         return read_others(name, options)
-    there, said = every_column(name), config.data.options
-    same = {"client": said["client"]} if said.get("client") in there else {}
-    same |= {option: [field for field in said.get(option, ()) if field in there] for option in ("classes", "text")}
+    columns, own = every_column(name), config.data.options
+    same = {"client": own["client"]} if own.get("client") in columns else {}
+    same |= {option: [field for field in own.get(option, ()) if field in columns] for option in ("classes", "text")}
     return _read_table(config, name, {option: value for option, value in {**same, **options}.items() if value})
 
 
 def name_in_ledger(config: Config, population: Population) -> Known:
-    """What the ledger calls the clients, and all of their table to know it by, whichever fields the run reads."""
+    """The clients' name in the ledger, with a digest of their whole table, whichever fields the run reads."""
     data = config.data
     return Known(population.name, content_of_clients(data.population, data.options, population))
 
@@ -66,25 +66,25 @@ def _schema(config: Config) -> Schema:
 
 
 def _read_table(config: Config, file: str, options: Mapping[str, Any]) -> Population:
-    said = _Options.of(file, options)
-    needed = _needed(config, said, has_names=loader_of(file) is image_folder)
-    names = list(needed) if is_by_client(file) else _columns(config, file, said, needed)
-    shapes = {field: Field("image", shape=tuple(shape), of_bytes=False) for field, shape in said.shapes.items()}
+    reading = _Options.of(file, options)
+    needed = _needed(config, reading, has_names=loader_of(file) is image_folder)
+    names = list(needed) if is_by_client(file) else _columns(config, file, reading, needed)
+    shapes = {field: Field("image", shape=tuple(shape), of_bytes=False) for field, shape in reading.shapes.items()}
     schema = Schema({**shapes, **_schema(config).fields})
     fields = kinds_of(file, names, needed, schema, say='[data] types = {{ {} = "number" }}, or image:28x28')
-    about = {option: getattr(said, option) for option in ("client", "separator", "split", "name")}
-    people = private_table(file, fields=fields, mark_misfits=config.privacy.unit == "example", **about)
+    about = {option: getattr(reading, option) for option in ("client", "separator", "split", "name")}
+    clients = private_table(file, fields=fields, mark_misfits=config.privacy.unit == "example", **about)
     label = config.model.label
-    are_read_off = label in needed and label in said.classes and not config.model.classes
-    return _as_they_occur(label, people) if are_read_off and fields[label].kind == "text" else people
+    are_read_off = label in needed and label in reading.classes and not config.model.classes
+    return _as_they_occur(label, clients) if are_read_off and fields[label].kind == "text" else clients
 
 
-def _columns(config: Config, file: str, said: "_Options", needed: Mapping[str, Field | None]) -> list[str]:
+def _columns(config: Config, file: str, reading: "_Options", needed: Mapping[str, Field | None]) -> list[str]:
     """The columns that may be read, among which those that are needed have to be."""
-    every = column_names(file, said.client, said.separator)
-    for field in (*(said.fields or ()), *said.classes, *said.text):
-        need_column(field, [said.client, *every], file)
-    names = every if said.fields is None else [name for name in every if name in said.fields]
+    every = column_names(file, reading.client, reading.separator)
+    for field in (*(reading.fields or ()), *reading.classes, *reading.text):
+        need_column(field, [reading.client, *every], file)
+    names = every if reading.fields is None else [name for name in every if name in reading.fields]
     for field in needed:
         if field not in names:
             table = "text" if config.model.is_language else "model"
@@ -116,8 +116,8 @@ class _Options:
             is_list = option in ("fields", "classes", "text")
             parts: list[Any] = list(value) if is_list and isinstance(value, list | tuple) else [value]
             if isinstance(value, list | tuple) != is_list or not all(isinstance(part, str) for part in parts):
-                what = "a list of columns" if is_list else "a text"
-                raise InvalidInput(f"[data] options: {option} of {file} is {what}, got {value!r}")
+                what = "a list of columns" if is_list else "text in quotes"
+                raise InvalidInput(f"[data] options: {option} of {file} must be {what}, got {value!r}")
         return cls(**options)
 
 
@@ -127,8 +127,8 @@ def _check_shapes(file: str, shapes: Any) -> None:
         raise InvalidInput(f"[data] options: shapes of {file} are spelled {{ pixels = [28, 28] }}, got {shapes!r}")
 
 
-def _needed(config: Config, said: _Options, *, has_names: bool) -> dict[str, Field | None]:
-    """The fields that a run reads, each with the kind that its part there has; None where it has to be said.
+def _needed(config: Config, reading: _Options, *, has_names: bool) -> dict[str, Field | None]:
+    """The fields that a run reads, each with the kind that its part there has; None where it has to be reading.
 
     `has_names` says that labels are the names of folders: numbers only if somebody says so.
     """
@@ -136,27 +136,27 @@ def _needed(config: Config, said: _Options, *, has_names: bool) -> dict[str, Fie
     if model.is_language:
         return {config.text.field: Field("text")}
 
-    def part_of(field: str) -> Field | None:
-        if field in said.text:
+    def implied(field: str) -> Field | None:
+        if field in reading.text:
             return Field("text")
-        return None if model.kind in ("cnn", "gan") or field in said.classes else Field("number")
+        return None if model.kind in ("cnn", "gan") or field in reading.classes else Field("number")
 
-    needed = {field: part_of(field) for field in model.inputs}
+    needed = {field: implied(field) for field in model.inputs}
     if reads_label(config):
         if has_names and not model.classes:
             raise InvalidInput("list the classes that the folders are named after: [model] classes = [...]")
-        is_text = isinstance(model.classes, tuple) or model.label in (*said.classes, *said.text)
+        is_text = isinstance(model.classes, tuple) or model.label in (*reading.classes, *reading.text)
         needed[model.label] = Field("text" if is_text else "whole")
     return needed
 
 
-def _as_they_occur(label: str, people: Population) -> Population:
-    """The label as numbers of the names that occur, of which the guarantee then says that they have to be public."""
-    column = people.columns[label]
-    fits = people.columns.get(FITS, np.ones(len(column), bool))
-    codes, names = as_classes(column[fits], f"field {label!r} of {people.name}")
+def _as_they_occur(label: str, clients: Population) -> Population:
+    """The label as numbers of the names that occur; the guarantee then assumes that these names are public."""
+    column = clients.columns[label]
+    fits = clients.columns.get(FITS, np.ones(len(column), bool))
+    codes, names = as_classes(column[fits], f"field {label!r} of {clients.name}")
     numbers = np.zeros(len(column), np.int32)
     numbers[fits] = codes
-    found = people.replace({**people.columns, label: numbers})
-    found.classes[label] = names
-    return found
+    coded = clients.replace({**clients.columns, label: numbers})
+    coded.classes[label] = names
+    return coded

@@ -1,4 +1,4 @@
-"""Clients' tables as a question needs them: which fields, and of which kind, is known before a value is read.
+"""Clients' tables as a question needs them. The type of every field is known before a value is read.
 
 A field's kind is what `--type` or `--schema` says; else what the public reference holds; else what its part in the
 question says: a number that has a `--range` or that a model reads, a whole number as the class that a model names, a
@@ -26,7 +26,7 @@ __all__ = ["content_of_clients", "header", "is_private_table", "kinds_of", "read
 
 
 def schema_of(path: str | Path | None, types: Sequence[str] | None) -> Schema:
-    """What the asker says about fields: a file in JSON, and `age=whole:0:120` for single ones."""
+    """The types of fields as given: a JSON file, and `age=whole:0:120` for single fields."""
     return (Schema({}) if path is None else Schema.load(path)).updated(types or ())
 
 
@@ -47,7 +47,7 @@ def read_clients(
     schema: Schema,
     public: Population | None = None,
 ) -> Population:
-    """The clients of `data`; of a table the `needed` fields alone, each with the kind that its part there has.
+    """The clients of `data`; of a table only the `needed` fields, each with the type that its role implies.
 
     Fields that are `optional` are read if the header has them, or, where there is none, if they are described.
 
@@ -80,32 +80,31 @@ def _described(schema: Schema, public: Population | None) -> list[str]:
 
 
 def is_private_table(data: str) -> bool:
-    """Whether `data` names a table in a file, which says nothing about its own types."""
+    """Whether `data` is a table in a file, whose types must come from elsewhere."""
     return data not in POPULATIONS and data not in DATASETS and is_table(data)
 
 
 def read_others(data: str, options: Mapping[str, Any]) -> Population:
-    """The clients of anything but a table; a file that cannot be read is refused without a word about what it holds."""
+    """The clients of anything but a table; the refusal of an unreadable file says nothing about its content."""
     if data in POPULATIONS or data in DATASETS or not Path(data).exists():
         return source(data, **options)
-    loader_for(data, options)  # refuses by the file's format and the options alone
+    loader_for(data, options)  # refuses only because of the file's format or the options
     try:
         return source(data, **options)
     except Exception:  # what is damaged raises almost anything, and quotes it
         raise InvalidInput(
-            f"{data} cannot be read as it is: see what is wrong with blindsight data check {data}, where the data "
-            f"may be looked at"
+            f"{data} cannot be read: run blindsight data check {data} to see why, where the data may be looked at"
         ) from None
 
 
 def kinds_of(
     data: str, names: Sequence[str], needed: Mapping[str, Field | None], schema: Schema, *, say: str
 ) -> dict[str, Field]:
-    """What each needed field holds: as the schema says, else as its part is; `say` is how a person would say it."""
-    fields = {name: schema.fields.get(name) or part for name, part in needed.items()}
+    """The type of each needed field: as in the schema, else as implied; `say` shows in a refusal how to give one."""
+    fields = {name: schema.fields.get(name) or implied for name, implied in needed.items()}
     for name, field in fields.items():
         if name in names and field is None:
-            raise InvalidInput(f"say what {name!r} of {data} holds: {say.format(name)}")
+            raise InvalidInput(f"give the type of {name!r} in {data}: {say.format(name)}")
     return {name: field for name, field in fields.items() if field is not None}
 
 

@@ -1,8 +1,8 @@
 """Settings tuned on public data: what `blindsight train RUN.toml --tune-on PUBLIC` does. It costs no privacy.
 
-As in Ramaswamy et al. 2020: a small grid is trained on public clients with the noise on the mean update that the run
-will have (its noise multiplier times the clip, over its cohort), however few public clients take part. None of the
-run's own clients is looked at beyond their number, nothing is released about them, and the ledger is not opened.
+As in Ramaswamy et al. 2020: a small grid is trained on public clients, however few, with the same noise on the mean
+update as the run will have (noise multiplier times clip, over the cohort). Of the run's own clients only the number is
+read, nothing is released about them, and the ledger is not opened.
 """
 
 import dataclasses
@@ -20,28 +20,29 @@ from blindsight.accounting.events import Event, Gaussian
 from blindsight.accounting.planning import solve_noise
 from blindsight.backends import Backend, Simulation, use_cores
 from blindsight.config import Config, as_toml
-from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import Population
 from blindsight.data.sources import check_public
 from blindsight.data.text import Vocabulary
 from blindsight.errors import BlindsightError, InvalidInput
-from blindsight.jobs.language import PUBLIC, check_any, check_text, public_vocabulary
+from blindsight.jobs.algorithm import make_algorithm, make_privacy
+from blindsight.jobs.language import check_any, check_text, public_vocabulary
+from blindsight.jobs.public import other_clients
 from blindsight.jobs.run_data import read_like_run, read_run, with_listed_classes
-from blindsight.jobs.train import Task, classification_task, language_task, make_algorithm, make_privacy, split_clients
+from blindsight.jobs.tasks import Task, classification_task, language_task, split_clients
 from blindsight.participation import fixed_size
 from blindsight.privacy import Privacy
 
 __all__ = ["Tuned", "run_tuning"]
 
-_LEAST_NOISE = 1 / 4096  # mechanisms know no less; so little changes nothing
-_HELD_OUT = 0.2  # of the public clients, to compare settings on
+_LEAST_NOISE = 1 / 4096  # the least that mechanisms accept; less has no effect
+_HELD_OUT = 0.2  # share of the public clients that settings are compared on
 
 NAMES = ("client_learning_rate", "server_learning_rate", "momentum", "clip")
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuned:
-    """What every combination of settings reached on public clients, the best first, and the run with the best."""
+    """The result of every combination of settings on public clients, the best first, and the run with the best."""
 
     public: str
     metric: str
@@ -53,8 +54,14 @@ class Tuned:
     def to_dict(self) -> dict[str, Any]:
         """The JSON of `blindsight train --tune-on --json`."""
         best = {name: self.rows[0][name] for name in NAMES}
-        about = {"public": self.public, "metric": self.metric, "noise_on_mean": self.noise_on_mean}
-        return about | {"best": best, "rows": list(self.rows), "written": self.written and str(self.written)}
+        return {
+            "public": self.public,
+            "metric": self.metric,
+            "noise_on_mean": self.noise_on_mean,
+            "best": best,
+            "rows": list(self.rows),
+            "written": self.written and str(self.written),
+        }
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield f"[bold]{escape(self.config.name)}[/], tuned on [bold]{escape(self.public)}[/]: no privacy was spent"
@@ -66,7 +73,8 @@ class Tuned:
             table.add_row(*values, style="bold green" if number == 0 else "")
         yield table
         if self.written:
-            yield f"The best are in [bold]{escape(str(self.written))}[/]: blindsight train {escape(str(self.written))}"
+            path = escape(str(self.written))
+            yield f"The best settings are in [bold]{path}[/]. Train with them:  blindsight train {path}"
 
 
 def run_tuning(
@@ -77,49 +85,48 @@ def run_tuning(
     population: Population | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Tuned:
-    """Train every combination of [tune] on the data `public` names; the run with the best, written to `write` as TOML.
+    """Train every combination of [tune] on the data that `public` names, and write the best run to `write` as TOML.
 
-    `population` is the public data, for who has them in memory already.
+    `population` is the public data; pass it if it is already loaded.
     """
     if config.model.kind == "gan":
-        raise InvalidInput("a generator has no accuracy to compare settings by: choose them by looking at its samples")
+        raise InvalidInput("a GAN has no accuracy to compare settings by: choose them by looking at its samples")
     use_cores()
-    asked, config = config, with_listed_classes(config)
-    people = population if population is not None else _public(config, public)
-    clients, held_out = split_clients(people, _HELD_OUT)
-    task = _task(config, people, clients, held_out)
+    model, config = config.model, with_listed_classes(config)
+    everyone = population if population is not None else _public(config, public)
+    clients, held_out = split_clients(everyone, _HELD_OUT)
+    task = _task(config, everyone, clients, held_out)
     evaluate, backend = task.evaluate, Simulation(task.clients)
     if evaluate is None:
-        raise InvalidInput(f"{people.name} has too few clients to compare settings on: use more")
+        raise InvalidInput(f"{everyone.name} has too few clients to compare settings on: use more")
     noise = _noise_of_the_run(config, task)
     metric, sign = {"word_lm": ("recall_top1", -1), "char_lm": ("loss", 1)}.get(config.model.kind, ("accuracy", -1))
-    tried = list(_combinations(config))
+    variants = list(_combinations(config))
     rows = list[tuple[dict[str, float], Config]]()
-    for number, variant in enumerate(tried):
-        progress(number, len(tried))
-        reached = evaluate(_trained(variant, task, backend, noise))
-        rows.append((_settings(variant) | reached, variant))
-    progress(len(tried), len(tried))
-    rows.sort(key=lambda row: sign * row[0][metric])  # of equals the first that was tried
-    best = dataclasses.replace(rows[0][1], tune=config.tune, model=asked.model)
+    for number, variant in enumerate(variants):
+        progress(number, len(variants))
+        metrics = evaluate(_trained(variant, task, backend, noise))
+        rows.append((_settings(variant) | metrics, variant))
+    progress(len(variants), len(variants))
+    rows.sort(key=lambda row: sign * row[0][metric])  # stable: the first tried wins a tie
+    best = dataclasses.replace(rows[0][1], tune=config.tune, model=model)
     written = None if write is None else _write(Path(write), best, public)
     on_mean = noise * config.privacy.clip / config.privacy.cohort
     return Tuned(public, metric, tuple(row for row, _ in rows), on_mean, best, written)
 
 
 def _public(config: Config, name: str) -> Population:
-    """Public clients; of an embedded population others than those that train."""
-    options = {"clients": max(5 * config.tune.cohort, 300), "seed": PUBLIC["seed"]} if name in POPULATIONS else {}
-    options = {} if name == "digits" else options
+    """Public clients; of a generated population other clients than those that train."""
+    options = other_clients(name, max(5 * config.tune.cohort, 300))
     check_public(name, options, config.data.population, config.data.options, what="--tune-on")
     return read_like_run(config, name, options)
 
 
-def _task(config: Config, people: Population, clients: Population, held_out: Population | None) -> Task:
+def _task(config: Config, everyone: Population, clients: Population, held_out: Population | None) -> Task:
     if not config.model.is_language:
-        return classification_task(config, people, clients, held_out)
-    check_text(config.text, people)
-    if config.text.vocabulary == "private":  # the run's own words are not known yet: the public ones'
+        return classification_task(config, everyone, clients, held_out)
+    check_text(config.text, everyone)
+    if config.text.vocabulary == "private":  # the run's own words are not known yet: use the public clients'
         text = config.text
         words = Vocabulary.most_frequent(clients, text.vocabulary_size, field=text.field, case=text.case)
     else:
@@ -130,33 +137,31 @@ def _task(config: Config, people: Population, clients: Population, held_out: Pop
 
 
 def _noise_of_the_run(config: Config, task: Task) -> float:
-    """The noise multiplier that the run itself will have; where it follows from epsilon, for so many clients."""
-    asked = config.privacy
-    if asked.none:
+    """The noise multiplier of the run itself: as given, or solved for its epsilon and number of clients."""
+    privacy = config.privacy
+    if privacy.none:
         return 0.0
-    if asked.noise_multiplier is not None:
-        return asked.noise_multiplier
+    if privacy.noise_multiplier is not None:
+        return privacy.noise_multiplier
     count = config.tune.clients
-    if count is None:  # how many there are is public; what they hold is not read
-        people = read_run(config)
-        everyone = people.n_examples if asked.unit == "example" else people.size
+    if count is None:  # the number of clients is public; their data are not read
+        clients = read_run(config)
+        everyone = clients.n_examples if privacy.unit == "example" else clients.size
         count = everyone - round(config.data.held_out * everyone)
     before: tuple[Event, ...] = ()
-    if config.model.is_language and config.text.vocabulary == "private" and asked.delta is not None:
-        alone = solve_noise(Gaussian, epsilon=config.text.vocabulary_epsilon, delta=asked.delta)
+    if config.model.is_language and config.text.vocabulary == "private" and privacy.delta is not None:
+        alone = solve_noise(Gaussian, epsilon=config.text.vocabulary_epsilon, delta=privacy.delta)
         before = (Gaussian(alone),)
     return make_privacy(config, count, trees.size(task.model), before=before).noise_multiplier or 0.0
 
 
 def _combinations(config: Config) -> Iterator[Config]:
-    """The run with every combination of the settings to try, its own among them."""
-    asked, client, server = config.tune, config.client, config.server
-    rates = asked.client_learning_rate or (client.learning_rate, _short(client.learning_rate / 3))
-    server_rates = asked.server_learning_rate or (server.learning_rate, _short(server.learning_rate / 2))
-    momenta = asked.momentum if asked.momentum and server.optimizer == "nesterov" else (server.momentum,)
-    clips = (
-        (asked.clip or (config.privacy.clip, _short(config.privacy.clip / 3))) if not config.privacy.none else (1.0,)
-    )
+    """The run with every combination of the settings to try, its own included."""
+    tune, client, server, clip = config.tune, config.client, config.server, config.privacy.clip
+    rates = tune.client_learning_rate or (client.learning_rate, _short(client.learning_rate / 3))
+    server_rates = tune.server_learning_rate or (server.learning_rate, _short(server.learning_rate / 2))
+    momenta = tune.momentum if tune.momentum and server.optimizer == "nesterov" else (server.momentum,)
+    clips = (1.0,) if config.privacy.none else tune.clip or (clip, _short(clip / 3))
     for rate, server_rate, momentum, clip in itertools.product(rates, server_rates, momenta, clips):
         yield dataclasses.replace(
             config,
@@ -176,22 +181,27 @@ def _settings(config: Config) -> dict[str, float]:
 
 
 def _trained(config: Config, task: Task, backend: Backend, noise: float) -> Any:
-    """The model after [tune] rounds on public clients, with the noise on the mean that the run will have."""
-    count = task.clients.size
+    """The model after [tune] rounds on public clients, with the run's own noise on the mean update."""
+    count, rounds = task.clients.size, config.tune.rounds
     cohort = min(config.tune.cohort, count)
-    about: Any = {"population": count, "cohort": cohort, "rounds": config.tune.rounds, "participation": "fixed"}
     scaled = noise * cohort / config.privacy.cohort
     if config.privacy.none:
-        privacy = Privacy.none(**about)
+        privacy = Privacy.none(population=count, cohort=cohort, rounds=rounds, participation="fixed")
     else:
-        noise = scaled if scaled >= _LEAST_NOISE else 0.0
-        privacy = Privacy(**about, clip=config.privacy.clip, noise_multiplier=noise)
+        privacy = Privacy(
+            population=count,
+            cohort=cohort,
+            rounds=rounds,
+            participation="fixed",
+            clip=config.privacy.clip,
+            noise_multiplier=scaled if scaled >= _LEAST_NOISE else 0.0,
+        )
     quick = dataclasses.replace(
         config, privacy=dataclasses.replace(config.privacy, sampler="float", adaptive_clip=None)
     )
     algorithm = make_algorithm(quick, task.model, privacy)
-    state, key = algorithm.init(), keys.reproducible(0)  # nobody is protected here, and settings compare on equal luck
-    for number in range(config.tune.rounds):
+    state, key = algorithm.init(), keys.reproducible(0)  # nobody is protected here, and every combination draws alike
+    for number in range(rounds):
         chosen = fixed_size(count, cohort).draw(key=key.derive("cohort", number))
         some = backend.cohort(chosen, n_expected=cohort, key=key.derive("clients", number))
         state, _ = algorithm.step(state, some, key=key.derive("noise", number))
@@ -204,5 +214,5 @@ def _write(path: Path, config: Config, public: str) -> Path:
             f"# Tuned on {public}, which is public: no privacy was spent.\n{as_toml(config)}", encoding="utf-8"
         )
     except OSError as error:
-        raise BlindsightError(f"cannot write {path} ({error.strerror}): check whose it is") from error
+        raise BlindsightError(f"cannot write {path} ({error.strerror}): check its permissions") from error
     return path

@@ -174,8 +174,9 @@ class Primary:
         is_bytes, low, high = some.dtype == np.uint8, self.low, self.high
         if is_bytes and self.scales_bytes:
             return
-        largest = 255.0 if is_bytes else float(np.max(some, initial=-math.inf))
-        smallest = 0.0 if is_bytes else float(np.min(some, initial=math.inf))
+        numbers = some.astype(np.float64)  # whole numbers have no infinity to begin with
+        largest = 255.0 if is_bytes else float(np.max(numbers, initial=-math.inf))
+        smallest = 0.0 if is_bytes else float(np.min(numbers, initial=math.inf))
         is_fraction = not is_bytes and smallest >= 0 and largest <= 1
         if smallest < low or largest > high or (is_fraction and 2 < high < math.inf):
             has = "bytes from 0 to 255" if is_bytes else "numbers of another range"

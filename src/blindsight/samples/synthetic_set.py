@@ -17,6 +17,7 @@ from blindsight.samples import gallery
 __all__ = ["Sample", "SyntheticSet", "find_set", "read_set"]
 
 FILE = "samples.parquet"
+LABELS = "labels.jsonl"  # beside it: what people have said about the samples
 BY_GENERATOR = "the generator"  # who proposed labels where no model did: it was asked for that class
 
 

@@ -7,11 +7,11 @@ import hashlib
 import os
 import secrets
 import time
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from blindsight.config import read_toml
 from blindsight.errors import InvalidInput
 
 __all__ = ["Access", "digest", "new_token", "own_tokens", "read_tokens"]
@@ -111,12 +111,7 @@ def own_tokens(folder: Path) -> Path:
 
 
 def _table(path: Path) -> dict[str, Any]:
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput(f"cannot read the tokens in {path} ({error.strerror}): name a file that exists") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} is not TOML: write admin = [...] and a table [models]") from error
+    table = read_toml(path, "a file of tokens")
     if set(table) - {"admin", "models"} or not isinstance(table.get("models", {}), dict):
         raise InvalidInput(f"{path} may hold admin = [...] and a table [models], nothing else")
     return table

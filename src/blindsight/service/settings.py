@@ -2,12 +2,12 @@
 
 import dataclasses
 import difflib
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from blindsight.config import read_toml
 from blindsight.errors import InvalidInput
 
 __all__ = ["Settings"]
@@ -67,12 +67,7 @@ class Settings:
     @classmethod
     def load(cls, path: Path, **changes: Any) -> "Settings":
         """The settings of a TOML file; `changes` that are not None come before it. Paths are relative to the file."""
-        try:
-            table = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InvalidInput(f"cannot read {path} ({error.strerror}): name a file of settings") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InvalidInput(f"{path} is not TOML: {error}") from error
+        table = read_toml(path, "a file of settings such as SERVE.toml")
         try:
             read = cls.parse(table, path.parent)
         except InvalidInput as error:

@@ -18,11 +18,11 @@ from typing import Any
 
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.runs import Run, file_name
-from blindsight.samples.synthetic_set import SyntheticSet
+from blindsight.samples.synthetic_set import LABELS, SyntheticSet
 
 __all__ = ["Decision", "Labels", "now"]
 
-FILE, ABOUT = "labels.jsonl", "labelling.json"
+ABOUT = "labelling.json"
 _LONGEST = 100  # letters of a rater's name
 _A_DAY = 86_400.0
 
@@ -53,12 +53,12 @@ class Labels:
     def __init__(self, made: SyntheticSet, classes: Sequence[str] = ()) -> None:
         self.made = made
         self._run = Run(made.folder)
-        self._path = made.folder / FILE
+        self._path = made.folder / LABELS
         about = self._about()
         self._standing: dict[str, dict[str, Decision]] = {}
         if about.get("set", made.identity) != made.identity:
             raise InvalidInput(
-                f"the labels in {made.folder} are of another set, whose samples were overwritten: move {FILE} and "
+                f"the labels in {made.folder} are of another set, whose samples were overwritten: move {LABELS} and "
                 f"{ABOUT} away to begin anew"
             )
         self.classes = _checked_classes(tuple(classes) or tuple(about.get("classes", ())) or made.classes, made)

@@ -1,0 +1,141 @@
+"""`blindsight plan`: privacy arithmetic, and whether an inspection could show a fault, before anything is spent."""
+
+import math
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from blindsight.cli.printing import AsJson, flag, print_json, print_value, working
+from blindsight.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from blindsight.privacy import Plan
+
+__all__ = ["delta_value", "plan", "whole_number"]
+
+_USUAL_FRACTION = 0.05
+
+
+def whole_number(text: str) -> int:
+    """`250000`, `250_000`, `250,000`, `2.5e5`, `250k`, `4M`."""
+    factor = {"k": 1e3, "K": 1e3, "M": 1e6}.get(text[-1:], 1.0)
+    try:
+        value = float((text[:-1] if factor > 1 else text).replace(",", "").replace("_", "")) * factor
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not a number") from error
+    if not math.isfinite(value) or abs(value - round(value)) > 1e-6 or value < 1:
+        raise typer.BadParameter(f"{text!r} is not a whole number of at least 1")
+    return round(value)
+
+
+def delta_value(text: str, population: int) -> float:
+    """`1e-6`, `1/N`, `N^-1.1`, with N the population."""
+    try:
+        if text.startswith("N^"):
+            return float(population) ** float(text[2:])
+        if text.endswith("/N"):
+            return float(text[:-2]) / population
+        return float(text)
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(f"delta must be a number, 1/N or N^-1.1, got {text!r}") from error
+
+
+def plan(
+    population: Annotated[int, typer.Option(parser=whole_number, help="Number of clients (250000, 250k, 4M).")],
+    cohort: Annotated[
+        int | None, typer.Option(parser=whole_number, help="Clients per round, expected or exact.")
+    ] = None,
+    delta: Annotated[str, typer.Option(help="Delta of the guarantee: a number, 1/N or N^-1.1.")] = "N^-1.1",
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Noise standard deviation over clip; solved for if left out.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(parser=whole_number, help="Number of rounds; solved for if left out.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Target epsilon; noise or rounds are solved for.")] = None,
+    participation: Annotated[str, typer.Option(help="poisson, fixed, full or unproven.")] = "poisson",
+    max_participations: Annotated[
+        int | None, typer.Option(parser=whole_number, help="Most rounds a client can be in (unproven).")
+    ] = None,
+    as_published: Annotated[bool, flag("--as-published", "Add the epsilon that the papers' arithmetic gives.")] = False,
+    group: Annotated[int, typer.Option(min=1, help="Also state the guarantee for groups of this many clients.")] = 1,
+    adaptive_clipping: Annotated[
+        bool, flag("--adaptive-clipping", "Show how to split the noise with an adaptive clip.")
+    ] = False,
+    explain: Annotated[bool, flag("--explain", "Explain the guarantee in plain words.")] = False,
+    detect: Annotated[str | None, typer.Option(help="Fault: would one inspection at --epsilon detect it?")] = None,
+    fraction: Annotated[
+        float | None, typer.Option(help="Share of clients that have the fault, for --detect (default 0.05).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Privacy arithmetic: epsilon from noise and rounds, noise from epsilon, rounds from epsilon.
+
+    Give two of --noise-multiplier, --rounds and --epsilon; the third is solved for. With --detect FAULT: whether an
+    inspection of all clients at --epsilon could show that fault, before anything is spent.
+    """
+    if detect is not None:
+        share = _USUAL_FRACTION if fraction is None else fraction
+        _print_prediction(detect, share, population, epsilon, delta_value(delta, population), as_json)
+        return
+    if fraction is not None:
+        raise InvalidInput("--fraction is the share of clients with a fault: name the fault with --detect FAULT")
+    if cohort is None:
+        raise InvalidInput("give the number of clients per round with --cohort")
+    if sum(value is not None for value in (noise_multiplier, rounds, epsilon)) != 2:
+        raise InvalidInput("give exactly two of --noise-multiplier, --rounds and --epsilon; the third is solved for")
+    from blindsight.accounting.planning import split_noise
+    from blindsight.privacy import Privacy
+    from blindsight.privacy import plan as make_plan
+
+    failure = delta_value(delta, population)
+    privacy = Privacy(
+        population=population,
+        cohort=cohort,
+        rounds=rounds or 1,
+        noise_multiplier=noise_multiplier,
+        participation=participation,  # pyright: ignore[reportArgumentType]  (Privacy refuses what it does not know)
+        max_participations=max_participations,
+    )
+    with working("computing privacy losses"):
+        if epsilon is not None and rounds is None:
+            privacy = privacy.calibrate_rounds(epsilon=epsilon, delta=failure)
+        elif epsilon is not None:
+            privacy = privacy.calibrate(epsilon=epsilon, delta=failure)
+        result = make_plan(privacy, delta=failure, as_published=as_published, group=group)
+    split = split_noise(privacy.noise_multiplier or 0.0, cohort) if adaptive_clipping else None
+    if as_json:
+        adaptive = {"adaptive_clipping": {"noise_multiplier": split[0], "count_std": split[1]}} if split else {}
+        print_json(result.to_dict() | adaptive)
+    else:
+        _print_plan(result, epsilon, split, explain)
+
+
+def _print_prediction(
+    fault: str, fraction: float, population: int, epsilon: float | None, delta: float, as_json: bool
+) -> None:
+    from blindsight.inspection.contrast.power import embedded_yardstick, predict
+
+    if epsilon is None:
+        raise InvalidInput("give the privacy cost of the inspection with --epsilon")
+    prediction = predict(embedded_yardstick(), fault, fraction, clients=population, epsilon=epsilon, delta=delta)
+    print_value(prediction, as_json=as_json)
+
+
+def _print_plan(result: "Plan", target: float | None, split: tuple[float, float] | None, explain: bool) -> None:
+    console = Console(highlight=False)
+    if target is not None:
+        privacy = result.privacy
+        console.print(
+            f"noise multiplier [bold]{privacy.noise_multiplier:.5g}[/] over [bold]{privacy.rounds:,}[/] rounds "
+            f"keeps epsilon within {target:g}:"
+        )
+    console.print(result)
+    if split is not None:
+        console.print(
+            f"\nAdaptive clipping: noise the updates at {split[0]:.7g} and the count with standard deviation "
+            f"{split[1]:g}; together they cost one release at {result.privacy.noise_multiplier:g}."
+        )
+    if explain:
+        console.print("\n" + result.guarantee.explain(), markup=False)

@@ -1,0 +1,85 @@
+"""How a run trains: its privacy settings, its algorithm and its loss, from the configuration."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import optax
+
+from blindsight.accounting.events import Event, Unit
+from blindsight.algorithms import AdaptiveClip, Algorithm, dp_fedavg
+from blindsight.config import Config
+from blindsight.errors import InvalidInput
+from blindsight.jobs.gan import gan_algorithm
+from blindsight.jobs.optimizer import make_server_optimizer
+from blindsight.mechanisms import gaussian
+from blindsight.models.cifg_lstm import next_token_loss
+from blindsight.models.classifiers import cross_entropy
+from blindsight.privacy import Privacy
+
+__all__ = ["given_privacy", "make_algorithm", "make_loss", "make_privacy"]
+
+
+def make_privacy(config: Config, population: int, coordinates: int, *, before: Sequence[Event] = ()) -> Privacy:
+    """The run's privacy settings, with noise solved for its epsilon less what was released `before`."""
+    settings, privacy = config.privacy, given_privacy(config, population)
+    if settings.epsilon is None or settings.delta is None:
+        return privacy
+
+    def release(noise_multiplier: float) -> Event:
+        mechanism = gaussian(noise_multiplier, sampler=settings.sampler)
+        return mechanism.event_for(coordinates + 1)  # an adaptive clip adds a count
+
+    return privacy.calibrate(epsilon=settings.epsilon, delta=settings.delta, release=release, before=before)
+
+
+def given_privacy(config: Config, population: int) -> Privacy:
+    """The run's privacy settings as given: the noise for an epsilon is not solved for yet."""
+    settings = config.privacy
+    try:
+        if settings.none:
+            plain = Privacy.none(
+                population=population,
+                cohort=settings.cohort,
+                rounds=settings.rounds,
+                participation=settings.participation,
+            )
+            limit, unit = settings.max_participations, Unit(settings.unit)
+            return dataclasses.replace(plain, max_participations=limit, unit=unit)
+        return Privacy(
+            population=population,
+            cohort=settings.cohort,
+            rounds=settings.rounds,
+            participation=settings.participation,
+            max_participations=settings.max_participations,
+            unit=Unit(settings.unit),
+            noise_multiplier=settings.noise_multiplier,
+            clip=settings.clip,
+        )
+    except InvalidInput as error:
+        raise InvalidInput(f"[privacy] {error}") from None
+
+
+def make_algorithm(config: Config, model: Any, privacy: Privacy) -> Algorithm:
+    """DP-FedAvg as configured, or the Bayesian GAN."""
+    if config.model.kind == "gan":
+        return gan_algorithm(config, model, privacy)
+    quantile = config.privacy.adaptive_clip
+    return dp_fedavg(
+        model,
+        make_loss(config),
+        privacy,
+        client_optimizer=optax.sgd(config.client.learning_rate),
+        server_optimizer=make_server_optimizer(config.server),
+        batch_size=config.client.batch_size,
+        epochs=config.client.epochs,
+        adaptive_clip=None if quantile is None else AdaptiveClip(quantile),
+        sampler=config.privacy.sampler,
+        compute_dtype=jax.numpy.dtype(config.client.precision),
+    )
+
+
+def make_loss(config: Config) -> Any:
+    """The loss that clients minimise; audits score planted clients with it too."""
+    return next_token_loss() if config.model.is_language else cross_entropy(config.model.inputs, config.model.label)
