@@ -99,8 +99,8 @@ def test_the_report_comes_back_from_json_and_shows_all_of_it(pictures):
     kept = json.loads((folder / "run" / "report.json").read_text(encoding="utf-8"))
     assert Report.from_dict(kept).to_dict() == report.to_dict()
     page = (folder / "run" / "report.html").read_text(encoding="utf-8")
-    assert "Serving and training side by side" in page
-    assert "Kinds that are denser in serving" in page
+    assert "Serving versus training" in page
+    assert "Over-represented groups of images" in page
     assert "as in training" in page
     assert "more in serving" in page
     assert "of training" in str(report)
