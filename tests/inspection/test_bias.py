@@ -259,7 +259,7 @@ def test_a_field_may_be_called_like_a_part_of_the_report(field, tmp_path):
     told = next(one for one in report.findings if one.name.endswith(f"{field}: north"))
     assert told.statement.startswith("No difference was found in the share of ")
     assert f"{field} north" in told.statement
-    assert '<th scope=row rowspan="2">north</th>' in report.to_html()
+    assert '<th scope="row" rowspan="2">north</th>' in report.to_html()
 
 
 def test_classes_are_compared_by_name_and_not_by_number(tmp_path):

@@ -126,7 +126,7 @@ def test_what_was_read_off_data_without_noise_is_refused(make_report, change):
 
 
 def test_a_finding_that_is_marked_is_refused_by_its_mark_alone(make_report, finding):
-    with pytest.raises(PrivacyError, match="findings, 0 holds what is marked"):
+    with pytest.raises(PrivacyError, match="findings, 0 is marked simulation_only"):
         make_report(findings=(marked_finding(finding()),))
 
 

@@ -15,7 +15,7 @@ Outcome = Literal["fault", "difference", "nothing"]
 FEW = 0.1  # of an arm's clients: so few votes may be for a fault that only resembles the cause
 HEADINGS = {"fault": "Fault identified", "difference": "Difference detected", "nothing": "No difference detected"}
 UNDETECTED = "A fault on fewer than {} of clients could go undetected."
-UNDETECTED_BY_TASK = {"bias": "An excess of less than {} could go undetected."}
+UNDETECTED_BY_TASK = {"bias": "A difference in share of less than {} could go undetected."}
 
 
 def outcome_of(report: Facts) -> Outcome:

@@ -1,8 +1,8 @@
 """HTML pages from templates: one frame, one stylesheet; nothing is fetched, and only a page's own script runs.
 
-`render` fills a template from `templates/`, `part` does so for a page's part. Every value is escaped unless it is
-`Markup`; `filters` format numbers and text, `svg` draws. The Content-Security-Policy admits the stylesheet and the script by their hashes and images from
-the page itself. This package knows no report: callers pass values.
+`render` fills a template from `templates/`, `part` does so for a part of a page. Every value is escaped unless it is
+`Markup`; `filters` format numbers and text, `svg` draws. The Content-Security-Policy admits the stylesheet and the
+script by their hashes, and images from the page itself. This package knows no report: callers pass values.
 """
 
 import base64
