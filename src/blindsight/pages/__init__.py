@@ -9,6 +9,7 @@ import base64
 import functools
 import hashlib
 from importlib.resources import files
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -59,6 +60,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {name: getattr(filters, name) for name in filters.__all__}
-    environment.globals |= {"asset": asset, "policy": policy, "svg": svg}
+    environment.filters.update({name: getattr(filters, name) for name in filters.__all__})
+    available: dict[str, Any] = {"asset": asset, "policy": policy, "svg": svg}
+    environment.globals.update(available)
     return environment

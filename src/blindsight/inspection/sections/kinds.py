@@ -1,7 +1,7 @@
 """All kinds of sections that a report can hold, and a report's sections from what they are made of."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from blindsight.inspection.bias.section import Bias
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
@@ -40,7 +40,7 @@ def assemble(stored: Iterable[Section], parts: Mapping[str, Any]) -> tuple[Secti
         raise TypeError(f"no section of a report is made of {', '.join(sorted(unknown))}")
     sections = {section.key: section for section in stored}
     for kind in KINDS:
-        make: Callable[[Any], Section] = kind
+        make = cast("Callable[[Any], Section]", kind)
         part = parts.get(kind.key)
         if part is not None:
             sections[kind.key] = part if isinstance(part, kind) else make(tuple(part))
