@@ -191,8 +191,10 @@ class AuditReport:
         yield f"[{colour}]{escape(self.verdict)}[/]"
         yield f"[dim]claimed: {escape(str(self.guarantee))}[/]\n"
         if self.bounds:
+            yield "Lower bounds on epsilon from one run"
             yield _bounds_table(self)
         if self.canaries:
+            yield f"\nCanaries: rank of {self.references:,}; extracted by beam search of width {self.width}"
             yield _canaries_table(self)
         for note in self.notes:
             yield f"[dim]{escape(note)}[/]"
@@ -215,7 +217,7 @@ def _bounds(report: AuditReport) -> dict[str, object]:
 
 
 def _bounds_table(report: AuditReport) -> Table:
-    table = Table(box=None, pad_edge=False, title_justify="left", title="Lower bounds on epsilon from one run")
+    table = Table(box=None, pad_edge=False)
     for heading in ("planted", "included / all", "correct / guesses", "epsilon at least", "largest possible"):
         table.add_column(heading, justify="left" if heading == "planted" else "right")
     for kind, bound in report.bounds.items():
@@ -230,8 +232,7 @@ def _bounds_table(report: AuditReport) -> Table:
 
 
 def _canaries_table(report: AuditReport) -> Table:
-    title = f"\nCanaries: rank of {report.references:,}; extracted by beam search of width {report.width}"
-    table = Table(box=None, pad_edge=False, title_justify="left", title=title)
+    table = Table(box=None, pad_edge=False)
     for heading in ("clients", "copies", "times seen", "ranks", "extracted"):
         table.add_column(heading, justify="right")
     for row in report.configurations:

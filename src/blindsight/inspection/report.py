@@ -271,9 +271,10 @@ class Report:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield f"[bold]{escape(self.title)}[/]  [dim]{escape(self.task)}[/]"
         yield f"{escape(self.question)}\n"
-        yield f"[bold {_COLOURS[self.outcome]}]{escape(self.verdict)}[/]\n"
+        yield f"[bold {_COLOURS[self.outcome]}]{escape(self.verdict)}[/]"
         for section in self.sections:
-            yield from section.lines(self, console)
+            for place, line in enumerate(section.lines(self, console)):
+                yield from ("", line) if place == 0 else (line,)
         is_private = self.guarantee.is_private
         yield f"\n[green]{escape(str(self.guarantee))}[/]" if is_private else "\n[red]epsilon = inf[/]"
         yield from map(escape, self.coverage)

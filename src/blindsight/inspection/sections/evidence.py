@@ -146,7 +146,7 @@ class Votes:
         for one in self.diagnoses:
             ranked = sorted(one.tally.items(), key=lambda pair: -pair[1])[:5]
             tally = ", ".join(f"{name} {percent(share)}" for name, share in ranked)
-            yield f"\nVotes of {escape(one.arm)}: {escape(tally)}"
+            yield f"Votes of {escape(one.arm)}: {escape(tally)}"
 
     def values(self, report: Facts) -> Mapping[str, object] | None:
         """A panel of bars for each arm."""

@@ -60,7 +60,7 @@ class Samples:
         if row.shape[1] > console.width or console.color_system is None:
             return
         yield gallery.Pixels(row)
-        yield f"[dim]synthetic means: {escape(', '.join(names))}[/]\n"
+        yield f"[dim]synthetic means: {escape(', '.join(names))}[/]"
 
     def values(self, report: Facts) -> Mapping[str, object] | None:
         """Grids of images under one control, mean images, brightness, rows and columns."""

@@ -135,7 +135,7 @@ class Unknowns:
 
     def lines(self, report: Facts, console: Console) -> Iterator[RenderableType]:
         """Rates by position, and the words that models generate."""
-        table = Table(box=None, pad_edge=False, title="Unknown words by position, % of sentences", title_justify="left")
+        table = Table(box=None, pad_edge=False)
         for heading in ("", "all words", *self._positions):
             table.add_column(heading, justify="right" if heading else "left")
         for side in self.sides:
@@ -143,7 +143,7 @@ class Unknowns:
             if side.generated is not None:
                 rates = (side.generated.rate, *side.generated.places)
                 table.add_row(f"{side.name}, generated", *(f"{100 * rate:.1f}" for rate in rates), style="dim")
-        yield ""
+        yield "Unknown words by position, % of sentences"
         yield table
         for side in self.sides:
             if side.generated is not None:
