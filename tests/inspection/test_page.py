@@ -161,7 +161,7 @@ def test_the_page_tells_everything(report, page):
         "neighbours add or remove one",
         *report.guarantee.assumptions,
         "49 % of clients (95 %: 46–52)",
-        "smallest detectable, 90 % power",
+        "smallest detectable, 90\xa0% power",
         "2.1 % of clients",
         "+0.53 (+0.49 to +0.57)",
         "● detected p < 0.0001",

@@ -24,7 +24,7 @@ from blindsight.inspection.bias.section import Bias
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
 from blindsight.inspection.report import Report
 from blindsight.inspection.sections import kinds
-from blindsight.inspection.sections.remarks import Notes
+from blindsight.inspection.sections.remarks import NextSteps, Notes
 from blindsight.samples.views import ArmView
 
 PICTURES = np.zeros((4, 6, 6), np.uint8)
@@ -217,9 +217,13 @@ def test_a_section_is_taken_out_by_none(make_report):
     assert "Serving versus training" in with_bias.to_html()
 
 
-def test_a_part_that_no_section_is_made_of_is_refused(make_report):
-    with pytest.raises(TypeError, match="finding"):
+def test_sections_that_would_be_lost_are_refused(make_report):
+    with pytest.raises(TypeError, match="no section finding"):
         make_report(finding=())
+    with pytest.raises(TypeError, match="no section next_steps"):
+        make_report(sections=(NextSteps(("Wait.",)),))
+    with pytest.raises(InvalidInput, match="one section of each kind"):
+        make_report(sections=(Notes(("one",)), Notes(("two",))))
 
 
 def test_every_kind_of_section_is_shown_on_the_page_and_kept_in_json(make_report):
@@ -322,6 +326,15 @@ def test_the_json_states_the_verdict(report, tmp_path):
 def test_damaged_json_is_refused_in_one_sentence(report, damage):
     with pytest.raises(InvalidInput, match=r"newer Blindsight|not the JSON of a report"):
         Report.from_dict({**report.to_dict(), **damage})
+
+
+@pytest.mark.parametrize("part", ["arms", "findings", "diagnoses", "releases", "notes", "guarantee", "population"])
+def test_a_report_that_lost_a_part_is_refused(report, part):
+    """Without its findings it would say that nothing was detected."""
+    value = report.to_dict()
+    for damaged in ({**value, part: None}, {name: item for name, item in value.items() if name != part}):
+        with pytest.raises(InvalidInput, match="not the JSON of a report"):
+            Report.from_dict(damaged)
 
 
 @pytest.mark.parametrize(("picture", "sentence"), [("%%%", "not base64"), ("AAAA", "not a PNG")])

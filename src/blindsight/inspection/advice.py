@@ -20,8 +20,8 @@ COLLECT = (
     "higher in training.",
 )
 NOTHING = (
-    "Anything rarer than the smallest detectable share in the findings went undetected: ask more clients or spend "
-    "more epsilon. `blindsight plan --detect` computes the detection power in advance.",
+    "Anything rarer than the smallest detectable share in the findings may have gone undetected: ask more clients or "
+    "spend more epsilon. `blindsight plan --detect` computes the detection power in advance.",
     "Ask about narrower slices if complaints come from one version, region or type of device.",
 )
 

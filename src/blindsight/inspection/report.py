@@ -27,7 +27,7 @@ from blindsight.inspection.bias.section import Bias
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
 from blindsight.inspection.sections import Section
 from blindsight.inspection.sections.evidence import Findings, Votes
-from blindsight.inspection.sections.kinds import KINDS, Parts, assemble
+from blindsight.inspection.sections.kinds import ALWAYS, KINDS, Parts, assemble
 from blindsight.inspection.sections.privacy import Releases
 from blindsight.inspection.sections.remarks import NextSteps, Notes
 from blindsight.inspection.sections.samples import Samples
@@ -196,13 +196,13 @@ class Report:
         try:
             if value["format"] != FORMAT:
                 raise InvalidInput("the report was written by a newer Blindsight: update to read it")
-            written = [kind for kind in KINDS if kind is Samples or value.get(kind.key) is not None]
+            written = [kind for kind in KINDS if kind in ALWAYS or value.get(kind.key) is not None]
             return cls(
                 title=value["title"],
                 task=value["task"],
                 question=value["question"],
                 guarantee=Guarantee.from_dict(value["guarantee"]),
-                population=value["population"],
+                population=dict(value["population"]),
                 sections=[kind.from_dict(value[kind.key]) for kind in written],
                 ledger=map(SpentSoFar.from_dict, value.get("ledger", ())),
                 answer=value.get("answer", ""),

@@ -13,7 +13,7 @@ __all__ = ["Outcome", "heading", "outcome_of", "verdict_of"]
 Outcome = Literal["fault", "difference", "nothing"]
 
 FEW = 0.1  # of an arm's clients: so few votes may be for a fault that only resembles the cause
-HEADINGS = {"fault": "Fault identified", "difference": "Difference detected", "nothing": "No difference detected"}
+HEADINGS = {"fault": "Fault identified", "difference": "Difference detected", "nothing": "No fault identified"}
 UNDETECTED = "A fault on fewer than {} of clients could go undetected."
 UNDETECTED_BY_TASK = {"bias": "A difference in share of less than {} could go undetected."}
 

@@ -1,8 +1,9 @@
 """All kinds of sections that a report can hold, and a report's sections from what they are made of."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, cast
 
+from blindsight.errors import InvalidInput
 from blindsight.inspection.bias.section import Bias
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
 from blindsight.inspection.sections import Section
@@ -13,12 +14,12 @@ from blindsight.inspection.sections.samples import Samples
 from blindsight.inspection.unknowns.section import Unknowns
 from blindsight.samples.views import ArmView
 
-__all__ = ["KINDS", "Parts", "assemble"]
+__all__ = ["ALWAYS", "KINDS", "Parts", "assemble"]
 
 KINDS: tuple[type[Section], ...] = (Bias, Samples, Votes, Unknowns, Findings, Releases, Notes)
 """In the order of the page."""
 
-ALWAYS = (Samples, Votes, Findings, Releases, Notes)
+ALWAYS: tuple[type[Section], ...] = (Samples, Votes, Findings, Releases, Notes)
 """Those that every report has; all but the first may be empty."""
 
 
@@ -34,19 +35,18 @@ class Parts(TypedDict, total=False):
     bias: Bias | None
 
 
-def assemble(stored: Iterable[Section], parts: Mapping[str, Any]) -> tuple[Section, ...]:
+def assemble(stored: Sequence[Section], parts: Mapping[str, Any]) -> tuple[Section, ...]:
     """`stored` and what `parts` make, which replace those of their kind; in the order of the page."""
-    if unknown := set(parts) - {kind.key for kind in KINDS}:
-        raise TypeError(f"no section of a report is made of {', '.join(sorted(unknown))}")
     sections = {section.key: section for section in stored}
+    if unknown := {*sections, *parts} - {kind.key for kind in KINDS}:
+        raise TypeError(f"a report has no section {', '.join(sorted(unknown))}")
+    if len(sections) < len(stored):
+        raise InvalidInput(f"a report has one section of each kind, got {', '.join(one.key for one in stored)}")
     for kind in KINDS:
         make = cast("Callable[[Any], Section]", kind)
-        part = parts.get(kind.key)
+        part = parts.get(kind.key, () if kind in ALWAYS and kind.key not in sections else None)
         if part is not None:
             sections[kind.key] = part if isinstance(part, kind) else make(tuple(part))
         elif kind.key in parts:
             sections.pop(kind.key, None)
-        if kind in ALWAYS and kind.key not in sections:
-            sections[kind.key] = make(())
-    order = {kind.key: place for place, kind in enumerate(KINDS)}
-    return tuple(sorted(sections.values(), key=lambda one: order.get(one.key, len(order))))
+    return tuple(sections[kind.key] for kind in KINDS if kind.key in sections)
