@@ -73,7 +73,7 @@ def test_no_name_becomes_a_tag_or_an_attribute(make_hostile, harmless, text):
     hostile = Page(make_hostile(text).to_html())
     assert hostile.tags == harmless.tags
     assert [pair[:2] for pair in hostile.attributes] == [pair[:2] for pair in harmless.attributes]
-    assert hostile.inside["title"] == [text]
+    assert hostile.inside["title"][0] == text  # drawings have titles too
     assert hostile.text.count(" ".join(text.split())) >= 15
 
 

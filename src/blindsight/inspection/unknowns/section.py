@@ -137,12 +137,12 @@ class Unknowns:
         """Rates by position, and the words that models generate."""
         table = Table(box=None, pad_edge=False)
         for heading in ("", "all words", *self._positions):
-            table.add_column(heading, justify="right" if heading else "left")
+            table.add_column(escape(heading), justify="right" if heading else "left")
         for side in self.sides:
-            table.add_row(side.name, *(f"{100 * rate.value:.1f}" for rate in (side.rate, *side.places)))
+            table.add_row(escape(side.name), *(f"{100 * rate.value:.1f}" for rate in (side.rate, *side.places)))
             if side.generated is not None:
                 rates = (side.generated.rate, *side.generated.places)
-                table.add_row(f"{side.name}, generated", *(f"{100 * rate:.1f}" for rate in rates), style="dim")
+                table.add_row(f"{escape(side.name)}, generated", *(f"{100 * rate:.1f}" for rate in rates), style="dim")
         yield "Unknown words by position, % of sentences"
         yield table
         for side in self.sides:
