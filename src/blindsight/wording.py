@@ -4,33 +4,29 @@ __all__ = ["counted", "number", "percent", "signed", "span"]
 
 
 def percent(share: float, digits: int | None = None) -> str:
-    """A share in per cent, to `digits` significant digits or, by default, with the digits an estimate deserves.
+    """A share in per cent, to `digits` significant digits or, by default, as precisely as a noisy estimate deserves.
 
-    The default is whole from 10 % on and one decimal below; a smaller share keeps one digit instead of becoming zero.
+    The default is whole from 10 % on and one decimal below.
 
-    >>> [percent(share) for share in (0.8149, 0.0214, 0.0004, -0.006, 0)]
-    ['81 %', '2.1 %', '0.04 %', '−0.6 %', '0 %']
-    >>> percent(0.9382, 3), percent(0.95, 3), percent(0.125, 3)
-    ('93.8 %', '95 %', '12.5 %')
+    >>> [percent(share) for share in (0.8149, 0.0214, -0.006, -0.0004, 0)]
+    ['81 %', '2.1 %', '−0.6 %', '0.0 %', '0 %']
+    >>> percent(0.9382, 3), percent(0.95, 3), percent(0.0004, 2)
+    ('93.8 %', '95 %', '0.04 %')
     """
     value = 100 * share
     if digits is not None:
-        form = f".{digits}g"
-    elif value == 0 or abs(value) >= 9.95:
-        form = ".0f"
-    else:
-        form = ".1f" if abs(value) >= 0.05 else ".1g"
-    return _minus(f"{value:{form}} %")
+        return _minus(f"{value:.{digits}g} %")
+    return _minus(f"{value:z.{0 if value == 0 or abs(value) >= 9.95 else 1}f} %")
 
 
 def span(low: float, high: float) -> str:
-    """An interval of shares in per cent, without the sign; one decimal where both ends are small.
+    """An interval of shares in per cent, without the sign; one decimal where it is small or narrow.
 
-    >>> span(0.74, 0.88), span(0.011, 0.049)
-    ('74–88', '1.1–4.9')
+    >>> span(0.74, 0.88), span(0.011, 0.049), span(0.497, 0.502)
+    ('74–88', '1.1–4.9', '49.7–50.2')
     """
-    digits = 0 if 100 * high >= 10 else 1
-    return _minus(f"{100 * low:.{digits}f}–{100 * high:.{digits}f}")
+    digits = 0 if 100 * high >= 10 and round(100 * low) < round(100 * high) else 1
+    return _minus(f"{100 * low:z.{digits}f}–{100 * high:z.{digits}f}")
 
 
 def number(value: float, digits: int = 3) -> str:

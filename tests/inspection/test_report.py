@@ -82,7 +82,7 @@ def test_where_nothing_is_found_the_verdict_says_what_could_not_be_seen(make_rep
     quiet = [finding(verdict="not found", smallest=smallest) for smallest in (0.2, 0.05, None, math.inf)]
     report = make_report(findings=quiet, diagnoses=())
     assert report.outcome == "nothing"
-    assert "fewer than 5.0 % of clients could go undetected" in report.verdict
+    assert "fewer than 5 % of clients could go undetected" in report.verdict
     assert make_report(findings=(), diagnoses=()).verdict == "No difference detected."
     lost = make_report(findings=(finding(verdict="not found", smallest=None),), diagnoses=())
     assert lost.verdict.endswith("none could be: an arm has too few clients at this epsilon.")

@@ -77,7 +77,8 @@ def test_pages_know_no_report_and_need_no_jax():
         (0.0, "0 %"),
         (-0.006, "−0.6 %"),
         (1.0, "100 %"),
-        (0.0004, "0.04 %"),
+        (0.0004, "0.0 %"),
+        (-0.0004, "0.0 %"),
     ],
 )
 def test_shares_in_words(share, text):
@@ -96,6 +97,7 @@ def test_numbers_in_words():
     assert wording.signed(-0.5) == "−0.5"
     assert wording.span(0.74, 0.88) == "74–88"
     assert wording.span(0.01, 0.052) == "1.0–5.2"
+    assert wording.span(0.498, 0.502) == "49.8–50.2"
     assert filters.prose("run `a<b` now") == "run <code>a&lt;b</code> now"
     assert filters.unbroken("<5 %") == "&lt;5&nbsp;%"
     assert filters.p_value(1e-9) == "p < 0.0001"

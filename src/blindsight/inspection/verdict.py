@@ -34,7 +34,7 @@ def verdict_of(report: Facts) -> str:
     smallest = [one.smallest for one in report.findings if one.smallest is not None and math.isfinite(one.smallest)]
     if smallest:
         return "No difference detected. " + UNDETECTED_BY_TASK.get(report.task, UNDETECTED).format(
-            percent(min(smallest))
+            percent(min(smallest), 2)
         )
     is_blind = any(one.kind in ("cue", "votes", "share") for one in report.findings)
     why = ", and none could be: an arm has too few clients at this epsilon" if is_blind else ""

@@ -307,4 +307,4 @@ def _of(arm: str) -> str:
 def _unseen(smallest: float) -> str:
     if not smallest < 1:
         return "; not even a fault of all clients would have been seen"
-    return f"; less than {percent(smallest)} of clients could not have been seen"
+    return f"; less than {percent(smallest, 2)} of clients could not have been seen"

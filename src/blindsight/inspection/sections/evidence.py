@@ -121,7 +121,7 @@ def _result(one: Finding) -> str:
 def _smallest(one: Finding) -> str:
     if one.smallest is None:
         return "–"
-    return percent(one.smallest) + ("" if one.kind == "share" else " of clients")
+    return percent(one.smallest, 2) + ("" if one.kind == "share" else " of clients")
 
 
 @dataclasses.dataclass(frozen=True)
