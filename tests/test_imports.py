@@ -11,7 +11,7 @@ import pytest
 
 import blindsight
 
-LATER = ["runs", "service", "studio"]
+LATER = ["pages", "runs", "service", "studio"]
 WITHOUT_JAX = ["accounting", "cli", "config", *(unit for unit in LATER if find_spec(f"blindsight.{unit}"))]
 
 IMPORT_EVERY_MODULE = """

@@ -17,6 +17,7 @@ from blindsight.samples.synthetic_set import read_set
 from blindsight.samples.views import ArmView
 from blindsight.students import Student
 from blindsight.studio.labels import Decision, Labels
+from blindsight.wording import percent
 
 PROMISE = Guarantee(epsilon=3.0, delta=1e-6, accountant="PLD", participation="full: all 200", releases=1)
 DIGITS = tuple("0123456789")
@@ -57,14 +58,14 @@ def test_it_learns_inherits_the_guarantee_and_its_accuracy_stays_marked(student)
     assert student.simulation_only["examples"] == 1797
     assert student.simulation_only["accuracy"] > 0.75
     assert Guarantee.from_dict(runs.open_run(student.path).read("guarantee.json")) == PROMISE
-    number = f"{100 * student.simulation_only['accuracy']:.1f}"
+    accuracy = student.simulation_only["accuracy"]
     page = (student.path / "report.html").read_text()
-    assert "(3, 1e-06)-DP per client" in page
-    assert page.count("data-label=class") == page.count("data-label=examples") == 10  # headings where columns stack
+    assert "<i>epsilon</i> ≤ 3<" in page
+    assert page.count('data-label="class"') == page.count('data-label="examples"') == 10  # headings where columns stack
     for file in ("report.html", "report.json", "run.json", "student.json"):
         text = (student.path / file).read_text()
         assert "simulation_only" not in text
-        assert number not in text
+        assert not [told for told in (f"{100 * accuracy:.1f}", percent(accuracy, 3), str(accuracy)) if told in text]
     assert json.loads((student.path / "simulation_only.json").read_text())["name"] == "digits"
 
 

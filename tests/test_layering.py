@@ -25,8 +25,8 @@ LAYERS = """
     accounting  checkpoints  config  data  models  runs
     codings
     kernels
-    trees  keys
-    errors
+    trees  keys  pages
+    errors  wording
 """
 HEIGHT = {unit: -row for row, units in enumerate(LAYERS.split("\n")) for unit in units.split()}
 

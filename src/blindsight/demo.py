@@ -17,6 +17,7 @@ from blindsight.inspection.report import Report
 from blindsight.models.classifiers import CNN
 from blindsight.models.primary import Primary, fit, primary
 from blindsight.samples import gallery
+from blindsight.wording import percent
 
 __all__ = ["demo"]
 
@@ -46,7 +47,7 @@ def demo(
     updated = faults.apply(phones, FAULT)
     after = _accuracy(model, updated)
     yield (
-        f"   {_percent(1 - before)} of characters were corrected before, {_percent(1 - after)} are now "
+        f"   {percent(1 - before)} of characters were corrected before, {percent(1 - after)} are now "
         f"[yellow](simulation_only: the phones' own counts)[/]."
     )
     yield "   Why? The characters stay on the phones, and nobody may look at them.\n"
@@ -109,7 +110,3 @@ class _MeanDigits:
                 rows.append(np.concatenate([np.pad(mean, ((0, 1), (0, 1))) for mean in means[:fit]], axis=1))
         if rows:
             yield gallery.Pixels(np.concatenate(rows))
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"

@@ -10,8 +10,10 @@ import pytest
 from blindsight import data
 from blindsight.accounting.events import Gaussian
 from blindsight.accounting.guarantee import certify
+from blindsight.inspection.bias.section import Bias, Compared, Kind, Word
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
 from blindsight.inspection.report import Report
+from blindsight.inspection.unknowns.section import Generated, Rate, Side, Unknowns, WordList
 from blindsight.samples.views import ArmView
 
 
@@ -92,6 +94,11 @@ def make_hostile(make_report, finding) -> Callable[[str], Report]:
         names = [f"{text}{number}" for number in range(10)]
         first, second = usual.arms
         rows = {text: np.array([text] * 9 + ["other"]), f"{text} ": np.append(np.arange(9.0), np.nan)}
+        rate = Rate(0.1, 0.0, 0.2)
+        made = Generated(0.1, (0.1,) * 2, (text,), WordList((text,), (0.1,), (0.0,)), (0.1,))
+        sides = [Side(name, rate, (rate,) * 2, (rate,), (rate,), made, ((text, 9.0),)) for name in names[:2]]
+        kind = Kind(Compared("kind", text, rate, rate, "more"), 2.0, first.samples[:1])
+        compared = (Compared(text, text, rate, rate, "alike"), kind.compared)
         return make_report(
             title=text,
             task=text,
@@ -107,6 +114,8 @@ def make_hostile(make_report, finding) -> Callable[[str], Report]:
             diagnoses=(Diagnosis(text, 0.8, 0.7, 0.9, names[1], text, {text: 0.8, "none": 0.2}),),
             releases=({"what": text, text: text},),
             population={"name": text, "clients": text, "classes": names},
+            unknowns=Unknowns(9, (text, "later"), (text,), (text,), *sides),
+            bias=Bias(text, 3, compared, (kind,), (Word(text, 9.0, 1.0),), (text,)),
             guarantee=dataclasses.replace(usual.guarantee, assumptions=(text,), participation=text, accountant=text),
         )
 

@@ -97,8 +97,8 @@ def test_the_report_comes_back_from_json_and_shows_all_of_it(pictures):
     kept = json.loads((folder / "run" / "report.json").read_text(encoding="utf-8"))
     assert Report.from_dict(kept).to_dict() == report.to_dict()
     page = (folder / "run" / "report.html").read_text(encoding="utf-8")
-    assert "Serving and training side by side" in page
-    assert "Kinds that are denser in serving" in page
+    assert "Serving versus training" in page
+    assert "Over-represented groups of images" in page
     assert "as in training" in page
     assert "more in serving" in page
     assert "of training" in str(report)
@@ -255,7 +255,7 @@ def test_a_field_may_be_called_like_a_part_of_the_report(field, tmp_path):
     told = next(one for one in report.findings if one.name.endswith(f"{field}: north"))
     assert told.statement.startswith("No difference was found in the share of ")
     assert f"{field} north" in told.statement
-    assert '<th scope=row rowspan="2">north</th>' in report.to_html()
+    assert '<th scope="row" rowspan="2">north</th>' in report.to_html()
 
 
 def test_classes_are_compared_by_name_and_not_by_number(tmp_path):

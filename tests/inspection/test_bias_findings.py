@@ -93,7 +93,7 @@ def test_everything_is_corrected_together_and_the_clearest_comes_first():
     assert findings[0].p_value == pytest.approx(4 * raw[0])
     text = " ".join(one.statement for one in findings)
     assert "Clients with more slant than nearly all of training: 20 % in serving, 5.0 % in training" in text
-    assert "Class rare is more in serving than in training: 10.0 % in serving, 0 % in training" in text
+    assert "Class rare is more in serving than in training: 10 % in serving, 0 % in training" in text
 
 
 def test_the_smallest_difference_is_what_would_just_be_seen():

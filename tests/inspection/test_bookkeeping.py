@@ -264,7 +264,7 @@ def test_a_report_says_what_all_runs_have_spent_wherever_it_says_its_own(tmp_pat
     assert (so_far.epsilon, so_far.releases, so_far.budget) == (spent.epsilon, 2, budget)
     assert so_far.epsilon > report.guarantee.epsilon * (1 if budget is None else 0.9)
     said = f"All runs on people together: epsilon {round_up(spent.epsilon)} at delta {spent.delta:.3g} for 2 releases"
-    own = "covers this run's own 1 release, and no other run's"
+    own = "The guarantee covers only this run (1 release)."
     flat = " ".join(str(report).split())
     page = html.unescape((tmp_path / "two" / "report.html").read_text())
     for face in (flat, page):

@@ -159,7 +159,7 @@ def test_a_change_of_units_is_told_as_a_ratio():
 )
 def test_an_arm_s_clients_are_called_by_their_name(arm, who):
     votes = dataclasses.replace(ballot([810, 40, 150]), arm=arm)
-    assert diagnose(votes, epsilon=0.5)[0].statement == f"invert, 81 % of {who} (95 %: 78-84)."
+    assert diagnose(votes, epsilon=0.5)[0].statement == f"invert, 81 % of {who} (95 %: 78–84)."
 
 
 def ballot(counts, noise_std: float = 8.0) -> ArmVotes:
@@ -169,7 +169,7 @@ def ballot(counts, noise_std: float = 8.0) -> ArmVotes:
 def test_the_diagnosis_is_the_most_voted_fault_with_its_interval():
     diagnosis, findings = diagnose(ballot([810, 40, 150]), epsilon=0.5)
     assert diagnosis.fault == "invert"
-    assert diagnosis.statement == "invert, 81 % of failing clients (95 %: 78-84)."
+    assert diagnosis.statement == "invert, 81 % of failing clients (95 %: 78–84)."
     assert diagnosis.tally == {"invert": 0.81, "flip": 0.04, "none": 0.15}
     assert [finding.name for finding in findings] == ["invert", "flip"]
     assert [finding.verdict for finding in findings] == ["found", "not found"]

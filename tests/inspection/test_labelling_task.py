@@ -134,7 +134,7 @@ def test_the_folder_has_what_people_and_label_studio_need_and_no_unprotected_num
 def test_the_report_keeps_its_answer(labelled):
     report, *_, run = labelled
     assert Report.from_dict(json.loads((run / "report.json").read_text())).verdict == report.verdict
-    assert report.next_steps[0].startswith("Label them: `blindsight label FOLDER`")
+    assert report.next_steps[0].startswith("Label the samples: `blindsight label FOLDER`")
 
 
 def test_a_gan_is_trained_where_that_is_asked_for(monkeypatch, tmp_path):

@@ -8,6 +8,8 @@ import math
 import re
 import subprocess
 import sys
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,15 @@ from blindsight import data
 from blindsight.accounting.events import Gaussian, NonPrivate
 from blindsight.accounting.guarantee import certify
 from blindsight.errors import BlindsightError, InvalidInput, PrivacyError
+from blindsight.inspection.bias.section import Bias
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
 from blindsight.inspection.report import Report
+from blindsight.inspection.sections import kinds
+from blindsight.inspection.sections.remarks import NextSteps, Notes
 from blindsight.samples.views import ArmView
 
 PICTURES = np.zeros((4, 6, 6), np.uint8)
+TEMPLATES = Path(str(files("blindsight.pages"))) / "templates"
 
 
 # What it concludes.
@@ -67,7 +73,7 @@ def test_without_a_fault_the_clearest_finding_is_the_verdict(make_report, findin
 @pytest.mark.parametrize("kind", ["threshold", "fidelity"])
 def test_what_was_merely_measured_is_no_difference(make_report, finding, kind):
     report = make_report(findings=(finding(kind=kind, smallest=None),), diagnoses=())
-    assert (report.outcome, report.verdict) == ("nothing", "No difference was found.")
+    assert (report.outcome, report.verdict) == ("nothing", "No difference detected.")
     clear = finding(statement="clear", effect=0.2, low=0.1, high=0.3)
     assert make_report(findings=(finding(kind=kind), clear), diagnoses=()).verdict == "clear"
 
@@ -76,14 +82,14 @@ def test_where_nothing_is_found_the_verdict_says_what_could_not_be_seen(make_rep
     quiet = [finding(verdict="not found", smallest=smallest) for smallest in (0.2, 0.05, None, math.inf)]
     report = make_report(findings=quiet, diagnoses=())
     assert report.outcome == "nothing"
-    assert "fewer than 5 % of clients could not have been seen" in report.verdict
-    assert make_report(findings=(), diagnoses=()).verdict == "No difference was found."
+    assert "fewer than 5 % of clients could go undetected" in report.verdict
+    assert make_report(findings=(), diagnoses=()).verdict == "No difference detected."
     lost = make_report(findings=(finding(verdict="not found", smallest=None),), diagnoses=())
-    assert lost.verdict.endswith("none could have been: an arm has too few clients at this epsilon.")
+    assert lost.verdict.endswith("none could be: an arm has too few clients at this epsilon.")
 
 
 def test_asking_again_has_a_price(report):
-    assert "epsilon 2.255 more" in report.next_steps[-1]
+    assert "another epsilon 2.255" in report.next_steps[-1]
 
 
 # What it refuses.
@@ -120,8 +126,15 @@ def test_what_was_read_off_data_without_noise_is_refused(make_report, change):
 
 
 def test_a_finding_that_is_marked_is_refused_by_its_mark_alone(make_report, finding):
-    with pytest.raises(PrivacyError, match="findings, 0 holds what is marked"):
+    with pytest.raises(PrivacyError, match="findings, 0 is marked simulation_only"):
         make_report(findings=(marked_finding(finding()),))
+
+
+def test_a_mark_does_not_hide_in_an_iterator(make_report, finding):
+    with pytest.raises(PrivacyError, match="simulation_only"):
+        make_report(findings=(one for one in [marked_finding(finding())]))
+    with pytest.raises(PrivacyError, match="simulation_only"):
+        make_report(sections=(one for one in [Notes(("simulation_only",))]))
 
 
 def test_a_marked_report_does_not_come_back_from_json(report):
@@ -156,7 +169,7 @@ def test_an_arm_that_cannot_be_shown_is_refused(fields: dict[str, Any], sentence
     ("arms", "sentence"),
     [
         ((), "one arm or several"),
-        ((ArmView("a"), ArmView("a")), "names of their own"),
+        ((ArmView("a"), ArmView("a")), "distinct names"),
         ((ArmView("a", samples=PICTURES), ArmView("b", samples=PICTURES[:3])), "equally many samples"),
         (
             (
@@ -178,7 +191,58 @@ def test_what_json_does_not_know_is_refused(make_report):
         make_report(releases=({"what": {1, 2}},))
 
 
+# Sections.
+
+
+def test_a_report_is_the_same_from_sections_as_from_their_parts(report):
+    about = {name: getattr(report, name) for name in ("title", "task", "question", "guarantee", "population")}
+    again = Report(**about, sections=report.sections[::-1], created=report.created)
+    assert again.to_dict() == report.to_dict()
+    assert again.to_html() == report.to_html()
+    assert str(again) == str(report)
+
+
+def test_a_part_replaces_its_section_and_leaves_the_others(report):
+    changed = dataclasses.replace(report, notes=("Another.",))
+    assert changed.notes == ("Another.",)
+    assert changed.to_dict() == report.to_dict() | {"notes": ["Another."]}
+    assert [type(one) for one in changed.sections] == [type(one) for one in report.sections]
+
+
+def test_a_section_is_taken_out_by_none(make_report):
+    empty = Bias("public", 3, ())
+    with_bias = make_report(bias=empty)
+    assert with_bias.bias is empty
+    assert dataclasses.replace(with_bias, bias=None).bias is None
+    assert "Serving versus training" in with_bias.to_html()
+
+
+def test_sections_that_would_be_lost_are_refused(make_report):
+    with pytest.raises(TypeError, match="no section finding"):
+        make_report(finding=())
+    with pytest.raises(TypeError, match="no section next_steps"):
+        make_report(sections=(NextSteps(("Wait.",)),))
+    with pytest.raises(InvalidInput, match="one section of each kind"):
+        make_report(sections=(Notes(("one",)), Notes(("two",))))
+
+
+def test_every_kind_of_section_is_shown_on_the_page_and_kept_in_json(make_report):
+    for kind in kinds.KINDS:
+        assert (TEMPLATES / kind.template).is_file(), kind
+    report = make_report(bias=Bias("public", 3, ()))
+    assert [one.key for one in report.sections] == [kind.key for kind in kinds.KINDS if kind.key != "unknowns"]
+    assert {one.key for one in report.sections} < set(report.to_dict())
+
+
 # JSON and back.
+
+
+def test_a_report_of_before_sections_is_read(report):
+    """What format 1 held when parts were fields: null for what was not asked, and no next steps."""
+    value = report.to_dict() | {"unknowns": None, "bias": None}
+    del value["next_steps"], value["ledger"], value["answer"]
+    again = Report.from_dict(json.loads(json.dumps(value)))
+    assert again.to_dict() == report.to_dict()
 
 
 def same(a: Any, b: Any) -> bool:
@@ -218,8 +282,10 @@ def test_nothing_is_lost_in_json(make_report, kind):
     after = Report.from_dict(json.loads(json.dumps(before.to_dict(), allow_nan=False)))
     assert after.to_dict() == before.to_dict()
     for field in dataclasses.fields(Report):
-        if field.name != "arms":
+        if field.name != "sections":
             assert getattr(after, field.name) == getattr(before, field.name), field.name
+    for name in ("findings", "diagnoses", "releases", "notes", "unknowns", "bias"):
+        assert getattr(after, name) == getattr(before, name), name
     for old, new in zip(before.arms, after.arms, strict=True):
         for field in dataclasses.fields(ArmView):
             if field.name != "rows":
@@ -260,6 +326,15 @@ def test_the_json_states_the_verdict(report, tmp_path):
 def test_damaged_json_is_refused_in_one_sentence(report, damage):
     with pytest.raises(InvalidInput, match=r"newer Blindsight|not the JSON of a report"):
         Report.from_dict({**report.to_dict(), **damage})
+
+
+@pytest.mark.parametrize("part", ["arms", "findings", "diagnoses", "releases", "notes", "guarantee", "population"])
+def test_a_report_that_lost_a_part_is_refused(report, part):
+    """Without its findings it would say that nothing was detected."""
+    value = report.to_dict()
+    for damaged in ({**value, part: None}, {name: item for name, item in value.items() if name != part}):
+        with pytest.raises(InvalidInput, match="not the JSON of a report"):
+            Report.from_dict(damaged)
 
 
 @pytest.mark.parametrize(("picture", "sentence"), [("%%%", "not base64"), ("AAAA", "not a PNG")])
@@ -312,7 +387,7 @@ def test_many_quiet_findings_are_counted_not_listed(make_report, finding):
     quiet = [finding(verdict="not found", statement=f"quiet {number}") for number in range(9)]
     text = printed(make_report(findings=quiet, diagnoses=()), color_system=None)
     assert text.count("quiet") == 4
-    assert "and 5 more not found" in text
+    assert "and 5 more not detected" in text
 
 
 def test_markup_in_names_is_printed_as_it_is(make_hostile):
@@ -337,7 +412,7 @@ def test_a_notebook_gets_the_page_in_a_frame_of_its_own(make_hostile):
 
 
 def test_a_report_is_read_and_written_without_jax():
-    code = "import sys; from blindsight.inspection import page, report, terminal; "
+    code = "import sys; from blindsight.inspection import report; "
     code += "from blindsight.samples import as_json, export, gallery; "
     code += "assert not {'jax', 'jaxlib'} & set(sys.modules)"
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

@@ -246,10 +246,10 @@ def test_the_page_the_json_and_the_terminal_say_it_all(tmp_path):
     assert Report.from_dict(json.loads(json.dumps(whole.to_dict()))).to_dict() == whole.to_dict()
     page, printed = whole.to_html(), str(whole)
     for words in (
-        "Where unknown words stand",
+        "Unknown words by position",
         "&lt;i&gt; have",
         "<mark>UNK</mark> is here",
-        "What makes the words known",
+        "turned most new unknown words into known ones",
     ):
         assert words in page
     assert "<i> have" not in page

@@ -1,5 +1,9 @@
 """Who may see and post what: nobody without the token, nobody from elsewhere, nothing that is not a label."""
 
+import base64
+import hashlib
+import re
+
 import pytest
 from starlette.testclient import TestClient
 
@@ -24,7 +28,13 @@ def test_the_page_allows_itself_nothing_but_its_own(client):
     answer = client.get(f"/{TOKEN}/")
     policy = answer.headers["content-security-policy"]
     assert answer.status_code == 200
-    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == "'none'"
+    assert rules["connect-src"] == "'self'"
+    for tag in ("style", "script"):
+        (text,) = re.findall(rf"<{tag}>(.*?)</{tag}>", answer.text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert rules[f"{tag}-src"] == f"'sha256-{digest}'"
     assert "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy
     assert (answer.headers["cache-control"], answer.headers["referrer-policy"]) == ("no-store", "no-referrer")

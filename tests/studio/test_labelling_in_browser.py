@@ -83,7 +83,7 @@ def test_keys_label_and_a_killed_server_loses_nothing(browser, make_set, spawn):
     before = browser.ask("document.querySelector('#example img').alt")
     browser.press("1")  # nobody is there to save it, so the page does not move on
     browser.until("!document.getElementById('trouble').hidden")
-    assert "Everything before is safe" in text(browser, "trouble")
+    assert "Earlier labels are safe" in text(browser, "trouble")
     assert browser.ask("document.querySelector('#example img').alt") == before == shown
     assert len(lines(made.folder)) == 6
 
@@ -118,7 +118,7 @@ def test_remapped_keys_are_kept_and_every_way_of_typing_is_safe(browser, make_se
         browser.press("3", modifiers=2)  # Ctrl-3 is the browser's
         browser.press("3", autoRepeat=True)  # held down from before
         browser.press("x")
-        assert text(browser, "said") == "x is no key here; ? shows them all."
+        assert text(browser, "said") == "No action on x; ? lists the keys."
         assert text(browser, "where") == "0 of 12"
         browser.ask("document.querySelector('#classes button[data-name=dog]').click()")
         browser.until("document.getElementById('where').textContent === '1 of 12'")

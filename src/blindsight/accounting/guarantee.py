@@ -79,7 +79,7 @@ class Guarantee:
             f"This covers {covered} counted here: they would have looked almost the same {change}, "
             f"no result becomes more than {_times(self.epsilon)} as likely, except with probability {self.delta:.3g}. "
             f"That aside, someone who beforehand gave even odds to either case could, after seeing them, be at "
-            f"most {_percent(1 / (1 + math.exp(-min(self.epsilon, 700))))} sure. "
+            f"most {_certainty(self.epsilon)} % sure. "
             f"Epsilon is {round_up(self.epsilon)}, an upper bound computed by {self.accountant}; "
             f"participation: {self.participation}.",
         ]
@@ -184,5 +184,7 @@ def _times(epsilon: float) -> str:
     return f"{round_up(math.exp(epsilon), 3)} times"
 
 
-def _percent(probability: float) -> str:
-    return f"{round_up(100 * probability, 4 if probability < 0.999 else 6)} %"
+def _certainty(epsilon: float) -> str:
+    """The posterior of someone with even prior odds, in per cent; rounded up, for it is an upper bound."""
+    posterior = 1 / (1 + math.exp(-min(epsilon, 700)))
+    return round_up(100 * posterior, 4 if posterior < 0.999 else 6)

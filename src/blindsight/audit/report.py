@@ -1,7 +1,7 @@
-"""The report of an audit: what the model kept of the canaries, and what that proves. One value, three faces.
+"""The report of an audit: what the model memorised of the canaries, and what that proves; as JSON, text and HTML.
 
-Everything in it was computed from the released model and from canaries that the auditor made up: nothing more is
-learned about anybody, so it costs no further privacy.
+Everything in it was computed from the released model and from canaries that the auditor made up. It reveals nothing
+more about anybody, so it costs no further privacy.
 """
 
 import dataclasses
@@ -17,16 +17,19 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
 from rich.table import Table
 
+from blindsight import pages
+from blindsight.accounting.facts import privacy_bar
 from blindsight.accounting.guarantee import Guarantee, round_down, round_up
 from blindsight.audit.one_run import LowerBound
 from blindsight.runs import write_whole
+from blindsight.wording import counted, percent
 
 __all__ = ["KINDS", "AuditReport", "CanaryFate", "Configuration"]
 
 FORMAT = 1
 KINDS = {
-    "clients": "clients that hold nothing but a canary; scored by the model's loss on it",
-    "directions": "clients that send a fixed random vector; scored by how far the model went along it",
+    "clients": "clients that hold only a canary, scored by the model's loss on it",
+    "directions": "clients that send a fixed random vector, scored by the model's projection on it",
 }
 """The ways to plant clients for the one-run bound, in words."""
 
@@ -46,7 +49,7 @@ class CanaryFate:
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """The canaries shared by as many clients in as many copies: a row of Table 4 of Ramaswamy et al. 2020."""
+    """Canaries shared by equally many clients in equally many copies: a row of Table 4 of Ramaswamy et al. 2020."""
 
     clients: int
     copies: int
@@ -54,12 +57,17 @@ class Configuration:
     ranks: tuple[int, ...]
     extracted: int
 
+    @property
+    def told(self) -> str:
+        """The ranks in words."""
+        return ", ".join(f"{rank:,}" for rank in self.ranks)
+
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AuditReport:
-    """Everything an audit found.
+    """The result of an audit.
 
-    `canaries` are those of the Secret Sharer, ranked among `references` random phrases; `bounds` are lower bounds on
+    `canaries` are those of the Secret Sharer, ranked among `references` random phrases. `bounds` are lower bounds on
     epsilon, one for each way to plant clients, which hold together at `confidence`.
     """
 
@@ -99,7 +107,7 @@ class AuditReport:
         if self.outcome == "broken" and found is not None:
             return (
                 f"The implementation or the claim is broken: epsilon is at least {round_down(found.epsilon)} at "
-                f"{100 * self.confidence:g} % confidence, but at most {round_up(self.guarantee.epsilon)} was claimed."
+                f"{percent(self.confidence, 3)} confidence, but at most {round_up(self.guarantee.epsilon)} was claimed."
             )
         shown = ""
         if found is not None:
@@ -109,7 +117,7 @@ class AuditReport:
             return f"{shown}No privacy was claimed, so nothing can contradict it."
         claimed = f"the claim of {round_up(self.guarantee.epsilon)}"
         if found is None:
-            return f"{shown}No clients were planted by coins: {claimed} was not put to the test."
+            return f"{shown}No clients were planted at random: {claimed} was not put to the test."
         return f"{shown}That does not contradict {claimed}, and it does not prove it either."
 
     @property
@@ -147,16 +155,25 @@ class AuditReport:
 
     def to_html(self) -> str:
         """The page that `save` writes."""
-        from blindsight.audit import page
-
-        return page.render(self)
+        ranks = "; ".join(f"{row.clients} clients, {row.copies} copies: {row.told}" for row in self.configurations)
+        return pages.render(
+            "audit.html",
+            bar=privacy_bar(self.guarantee),
+            report=self,
+            created=self.created,
+            outcome=self.outcome.replace(" ", "-"),
+            notes=self.notes,
+            bounds=_bounds(self) if self.bounds else None,
+            columns=[(counted(row.clients, "client"), str(row.copies), row.ranks) for row in self.configurations],
+            ranks_label=f"Ranks of the canaries. {ranks}",
+        )
 
     def save(self, path: str | Path) -> Path:
-        """Write the report as one HTML file, which asks for nothing else and opens anywhere; the path."""
+        """Write the report as one HTML file that loads nothing else and opens anywhere; return the path."""
         return write_whole(path, self.to_html())
 
     def save_json(self, path: str | Path) -> Path:
-        """Write the twin of the report for machines; the path."""
+        """Write the report as JSON; return the path."""
         return write_whole(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     def __repr__(self) -> str:
@@ -174,16 +191,34 @@ class AuditReport:
         yield f"[{colour}]{escape(self.verdict)}[/]"
         yield f"[dim]claimed: {escape(str(self.guarantee))}[/]\n"
         if self.bounds:
+            yield "Lower bounds on epsilon from one run"
             yield _bounds_table(self)
         if self.canaries:
+            yield f"\nCanaries: rank of {self.references:,}; extracted by beam search of width {self.width}"
             yield _canaries_table(self)
         for note in self.notes:
             yield f"[dim]{escape(note)}[/]"
 
 
+def _bounds(report: AuditReport) -> dict[str, object]:
+    """What the page shows of the lower bounds: a drawing and a table."""
+    claim = report.guarantee.epsilon if report.guarantee.is_private else None
+    told = "; ".join(f"{kind}: at least {round_down(bound.epsilon)}" for kind, bound in report.bounds.items())
+    bars = [(kind, one.epsilon, round_down(one.epsilon, 3), one.most) for kind, one in report.bounds.items()]
+    claimed = "" if claim is None else f"claimed {round_up(claim, 3)}"
+    return {
+        "drawing": pages.svg.bounds(bars, claim=claim, claimed=claimed, label=f"Lower bounds on epsilon. {told}"),
+        "claimed": "none" if claim is None else round_up(claim),
+        "rows": [
+            (kind, KINDS[kind], one, round_down(one.epsilon), round_down(one.most))
+            for kind, one in report.bounds.items()
+        ],
+    }
+
+
 def _bounds_table(report: AuditReport) -> Table:
-    table = Table(box=None, pad_edge=False, title_justify="left", title="Lower bounds on epsilon from one run")
-    for heading in ("planted", "in / all", "right / guesses", "epsilon at least", "could show"):
+    table = Table(box=None, pad_edge=False)
+    for heading in ("planted", "included / all", "correct / guesses", "epsilon at least", "largest possible"):
         table.add_column(heading, justify="left" if heading == "planted" else "right")
     for kind, bound in report.bounds.items():
         table.add_row(
@@ -197,12 +232,10 @@ def _bounds_table(report: AuditReport) -> Table:
 
 
 def _canaries_table(report: AuditReport) -> Table:
-    title = f"\nCanaries: rank out of {report.references:,}; found by beam search of width {report.width}"
-    table = Table(box=None, pad_edge=False, title_justify="left", title=title)
-    for heading in ("clients", "copies", "seen", "ranks", "found"):
+    table = Table(box=None, pad_edge=False)
+    for heading in ("clients", "copies", "times seen", "ranks", "extracted"):
         table.add_column(heading, justify="right")
     for row in report.configurations:
-        ranks = ", ".join(f"{rank:,}" for rank in row.ranks)
         seen = f"{row.times_seen:,.0f}"
-        table.add_row(str(row.clients), str(row.copies), seen, ranks, f"{row.extracted} / {len(row.ranks)}")
+        table.add_row(str(row.clients), str(row.copies), seen, row.told, f"{row.extracted} / {len(row.ranks)}")
     return table

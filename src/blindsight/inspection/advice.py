@@ -1,55 +1,56 @@
 """What to do with the answer of an inspection."""
 
-from typing import TYPE_CHECKING
-
 from blindsight.accounting.guarantee import round_up
-
-if TYPE_CHECKING:
-    from blindsight.inspection.report import Report
+from blindsight.inspection.sections import Facts
 
 __all__ = ["next_steps"]
 
+LABEL = (
+    "Label the samples: `blindsight label FOLDER` opens a page with one key for each class and saves every label. "
+    "Several people can label; `blindsight label FOLDER --agreement` shows how far they agree.",
+    "Or import `label_studio.json` into Label Studio, with `label_studio.xml` as the labelling interface, and bring "
+    "the annotations back with `blindsight label FOLDER --import annotations.json`.",
+    "Train on the labels: `blindsight train student FOLDER`. The student inherits the guarantee and spends nothing "
+    "more.",
+)
+COLLECT = (
+    "Read the findings from the top: the training data lack what is more frequent in serving. Samples, words and "
+    "shares show it.",
+    "Collect or label more of it (`blindsight inspect labelling` makes synthetic samples to label), or weight it "
+    "higher in training.",
+)
+NOTHING = (
+    "Anything rarer than the smallest detectable share in the findings may have gone undetected: ask more clients or "
+    "spend more epsilon. `blindsight plan --detect` computes the detection power in advance.",
+    "Ask about narrower slices if complaints come from one version, region or type of device.",
+)
 
-def next_steps(report: "Report") -> tuple[str, ...]:
-    """Some sentences in the order of what to do first; what stands between backticks is a command."""
+
+def next_steps(report: Facts) -> tuple[str, ...]:
+    """Sentences in order of priority; commands stand between backticks."""
     again = (
-        f"Ask again after the change. The same inspection costs at most epsilon {round_up(report.guarantee.epsilon)} "
-        "more on the same clients, and the ledger adds it up."
+        f"Repeat the inspection after the change. On the same clients it costs at most another epsilon "
+        f"{round_up(report.guarantee.epsilon)}, and the ledger adds it up."
     )
     if report.task == "labelling":
-        return (
-            "Label them: `blindsight label FOLDER` opens a page with one key for each class and saves after every one; "
-            "several people can, and `blindsight label FOLDER --agreement` says how far they agree.",
-            "Or import `label_studio.json` into Label Studio, with `label_studio.xml` as the labelling interface, and "
-            "bring the annotations back with `blindsight label FOLDER --import annotations.json`.",
-            "Train on the labels: `blindsight train student FOLDER`. The student inherits the guarantee, and nothing "
-            "more is spent.",
-        )
+        return LABEL
+    if report.outcome == "nothing":
+        return NOTHING
     if report.outcome == "fault":
-        fault = report.named[0].fault
-        return (
-            f"Look for the step that does {fault!r} to what the model is given: compare the versions, devices and "
-            "settings that came before the change with those that came after.",
-            f"Until it is repaired, undo {fault!r} on the client before the model sees the input, or roll back.",
-            again,
-        )
-    if report.bias is not None and report.outcome == "difference":
-        return (
-            "Read the findings from the top: what serving has more of is what the training data lack, and the samples, "
-            "words and shares show it.",
-            "Collect or label more of it (`blindsight inspect labelling` gives synthetic samples to label), or weigh "
-            "it higher in training.",
-            again,
-        )
-    if report.outcome == "difference":
-        unexplained = "No candidate explains it. " if report.diagnoses else ""
-        return (
-            "Read the findings from the top: they say what differs, and the samples show it.",
-            f"{unexplained}Give the next inspection the faults you suspect as candidates.",
-            again,
-        )
+        return (*_repair(report.named[0].fault), again)
+    if report.task == "bias":
+        return (*COLLECT, again)
+    unexplained = "No candidate fault explains it. " if report.diagnoses else ""
     return (
-        "What was rarer than the smallest share in the findings could not be seen: ask more clients, or spend more "
-        "epsilon. `blindsight plan --detect` tells beforehand what would be seen.",
-        "Ask about narrower slices if the complaint comes from one version, region or kind of device.",
+        "Read the findings from the top: they say what differs, and the samples show it.",
+        f"{unexplained}Pass the faults you suspect as candidates to the next inspection.",
+        again,
+    )
+
+
+def _repair(fault: str) -> tuple[str, str]:
+    return (
+        f"Find the step that applies {fault!r} to the model's input: compare versions, devices and settings before and "
+        "after the change.",
+        f"Until it is fixed, undo {fault!r} on the client before the model sees the input, or roll back.",
     )

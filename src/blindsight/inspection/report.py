@@ -1,8 +1,8 @@
-"""The report of an inspection: one value with many faces, each of which carries its guarantee.
+"""The report of an inspection: a guarantee and a list of sections, with a JSON, a terminal and an HTML form.
 
 The library returns it, the command line prints it, a notebook shows it, `save` writes it as one HTML file that opens
-offline, `save_json` as its twin for machines, `save_samples` as Parquet. All that is in it was released under the
-guarantee or computed from such releases; what was read off data without noise (`simulation_only`) is refused.
+offline, `save_json` as JSON, `save_samples` as Parquet. Everything in it was released under the guarantee or computed
+from such releases; values read off data without noise (`simulation_only`) are refused.
 """
 
 import dataclasses
@@ -10,67 +10,106 @@ import datetime
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, TypeVar, Unpack
 
-import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markup import escape
 
-from blindsight.accounting.guarantee import Guarantee
+from blindsight import pages
+from blindsight.accounting.facts import privacy_bar
+from blindsight.accounting.guarantee import Guarantee, round_up
 from blindsight.accounting.so_far import SpentSoFar
 from blindsight.errors import InvalidInput
-from blindsight.inspection import simulation_only
+from blindsight.inspection import advice, simulation_only
 from blindsight.inspection.bias.section import Bias
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
+from blindsight.inspection.sections import Section
+from blindsight.inspection.sections.evidence import Findings, Votes
+from blindsight.inspection.sections.kinds import ALWAYS, KINDS, Parts, assemble
+from blindsight.inspection.sections.privacy import Releases
+from blindsight.inspection.sections.remarks import NextSteps, Notes
+from blindsight.inspection.sections.samples import Samples
 from blindsight.inspection.unknowns.section import Unknowns
+from blindsight.inspection.verdict import Outcome, heading, outcome_of, verdict_of
 from blindsight.runs import write_whole
-from blindsight.samples import as_json
+from blindsight.samples import as_json, export
 from blindsight.samples.views import ArmView
+from blindsight.wording import counted
 
 __all__ = ["ArmView", "Report"]
 
 FORMAT = 1
-_FEW = 0.1  # of an arm's clients: so few votes may be for something that is only like the cause
+_COLOURS = {"fault": "red", "difference": "yellow", "nothing": "green"}
+
+_Kind = TypeVar("_Kind", bound=Section)
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
 class Report:
-    """Everything an inspection found, and what it cost.
+    """The answer of an inspection, and what it cost.
 
-    **Guarantee**: `guarantee` covers all of it, for every number and picture is a release or computed from releases.
-    `releases` says of each what it was, its epsilon alone, its noise and its number of coordinates; `population` holds
-    what is public of the clients: `name`, `clients`, `classes`. `ledger` is what the ledger said of them over all runs
-    when the report was made, for `guarantee` covers this run alone. `unknowns` is what a question about words found,
-    `bias` what a comparison with public data did, and `answer` the answer where other things than differences were
-    asked for.
+    **Guarantee**: `guarantee` covers all of it, for every number and image is a release or computed from releases.
+    `population` holds what is public of the clients: `name`, `clients`, `classes`. `ledger` is what the ledger said of
+    them over all runs when the report was made, for `guarantee` covers this run alone. `answer` is the answer where
+    something else than differences was asked for. `arms`, `findings`, `diagnoses`, `releases`, `notes`, `unknowns` and
+    `bias` make a section each, or replace the one in `sections`.
     """
 
     title: str
     task: str
     question: str
-    arms: tuple[ArmView, ...]
-    findings: tuple[Finding, ...]
-    diagnoses: tuple[Diagnosis, ...]
     guarantee: Guarantee
-    releases: tuple[Mapping[str, Any], ...]
     population: Mapping[str, Any]
-    notes: tuple[str, ...] = ()
-    ledger: tuple[SpentSoFar, ...] = ()
-    unknowns: Unknowns | None = None
-    bias: Bias | None = None
-    answer: str = ""
-    created: str = dataclasses.field(
-        default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    )
+    sections: tuple[Section, ...]
+    ledger: tuple[SpentSoFar, ...]
+    answer: str
+    created: str
 
-    def __post_init__(self) -> None:
-        simulation_only.refuse(self, "the report")
-        for name in ("arms", "findings", "diagnoses", "notes", "ledger"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        object.__setattr__(self, "releases", tuple(as_json.plain(release) for release in self.releases))
-        object.__setattr__(self, "population", as_json.plain(self.population))
-        _check_arms(self.arms)
+    def __init__(
+        self,
+        *,
+        title: str,
+        task: str,
+        question: str,
+        guarantee: Guarantee,
+        population: Mapping[str, Any],
+        sections: Iterable[Section] = (),
+        ledger: Iterable[SpentSoFar] = (),
+        answer: str = "",
+        created: str = "",
+        **parts: Unpack[Parts],
+    ) -> None:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        stored, spent = tuple(sections), tuple(ledger)
+        fields: dict[str, Any] = {"title": title, "task": task, "question": question, "population": population}
+        fields |= {"guarantee": guarantee, "ledger": spent, "answer": answer, "created": created or now}
+        simulation_only.refuse({**fields, "sections": stored, **parts}, "the report")
+        fields |= {"sections": assemble(stored, {**parts}), "population": as_json.plain(population)}
+        simulation_only.refuse(fields["sections"], "the report")  # what came from iterators is known only now
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def arms(self) -> tuple[ArmView, ...]:
+        """What is shown of each arm."""
+        return self._section(Samples).arms
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Everything that was tested or measured."""
+        return self._section(Findings).findings
+
+    @property
+    def ranked(self) -> tuple[Finding, ...]:
+        """The findings, the clearest difference first."""
+        return self._section(Findings).ranked
+
+    @property
+    def diagnoses(self) -> tuple[Diagnosis, ...]:
+        """What the clients of each arm voted for."""
+        return self._section(Votes).diagnoses
 
     @property
     def named(self) -> tuple[Diagnosis, ...]:
@@ -78,57 +117,42 @@ class Report:
         return tuple(sorted((one for one in self.diagnoses if one.fault != "none"), key=lambda one: -one.share))
 
     @property
-    def outcome(self) -> Literal["fault", "difference", "nothing"]:
-        """Whether a fault was named, or the arms differ in some way that no candidate explains, or neither."""
-        if self.named:
-            return "fault"
-        return "difference" if any(_is_difference(one) for one in self.findings) else "nothing"
+    def releases(self) -> tuple[Mapping[str, Any], ...]:
+        """What each release was, its own epsilon, its noise and its number of coordinates."""
+        return self._section(Releases).releases
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else should be known."""
+        return self._section(Notes).notes
+
+    @property
+    def unknowns(self) -> Unknowns | None:
+        """Unknown words before and after a change, where these were asked about."""
+        return next((one for one in self.sections if isinstance(one, Unknowns)), None)
+
+    @property
+    def bias(self) -> Bias | None:
+        """Clients against public data, where this was asked about."""
+        return next((one for one in self.sections if isinstance(one, Bias)), None)
+
+    def _section(self, kind: type[_Kind]) -> _Kind:
+        return next(one for one in self.sections if isinstance(one, kind))
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether a fault was named, or the arms differ in a way that no candidate explains, or neither."""
+        return outcome_of(self)
 
     @property
     def verdict(self) -> str:
-        """The answer in one sentence, and the clearest finding in another where more than that was asked for."""
-        if self.answer:
-            return self.answer if self.outcome == "nothing" else f"{self.answer} {self._found}"
-        return self._found
-
-    @property
-    def _found(self) -> str:
-        if self.outcome == "fault":
-            return self.named[0].statement + self._beside(self.named[0])
-        if self.outcome == "difference":
-            return self.ranked[0].statement
-        missed = [one.smallest for one in self.findings if one.smallest is not None and math.isfinite(one.smallest)]
-        if not missed:
-            blind = any(one.kind in ("cue", "votes", "share") for one in self.findings)
-            why = ", and none could have been: an arm has too few clients at this epsilon" if blind else ""
-            return f"No difference was found{why}."
-        share = f"{100 * min(missed):.2g} %"
-        if self.bias is not None:
-            return f"No difference was found. Less than {share} more of anything could not have been seen."
-        return f"No difference was found. A fault on fewer than {share} of clients could not have been seen."
-
-    def _beside(self, diagnosis: Diagnosis) -> str:
-        """The clearest difference, where few clients voted: the cause may lie outside the library."""
-        clearest = next((one for one in self.ranked if _is_difference(one) and one.kind == "cue"), None)
-        if clearest is None or diagnosis.share >= _FEW:
-            return ""
-        return f" The clearest difference: {clearest.statement}"
-
-    @property
-    def ranked(self) -> tuple[Finding, ...]:
-        """The findings: differences by how far they are from zero in widths of their intervals, then the rest."""
-
-        def place(one: Finding) -> tuple[bool, bool, float]:
-            surprise = abs(one.effect) / max(one.high - one.low, 1e-12)
-            return not _is_difference(one), one.verdict != "found", -surprise
-
-        return tuple(sorted(self.findings, key=place))
+        """The answer in one sentence, and the clearest finding in another where both were asked for."""
+        parts = [self.answer, "" if self.answer and self.outcome == "nothing" else verdict_of(self)]
+        return " ".join(filter(None, parts))
 
     @property
     def next_steps(self) -> tuple[str, ...]:
         """What to do with the answer."""
-        from blindsight.inspection import advice
-
         return advice.next_steps(self)
 
     @property
@@ -139,16 +163,15 @@ class Report:
             classes = classes.get("label") or next(iter(classes.values()), ())
         return tuple(map(str, classes)) if isinstance(classes, list | tuple) else ()
 
-    @property
-    def coverage(self) -> tuple[str, ...]:
-        """What the guarantee covers, and what the ledger says of all runs together: a sentence each."""
-        count = self.guarantee.releases
-        own = f"The guarantee covers this run's own {count:,} release{'' if count == 1 else 's'}, and no other run's."
-        return (*((own,) if self.guarantee.is_private else ()), *map(str, self.ledger))
-
     def class_name(self, label: int) -> str:
         """The name of class `label`, or its number."""
         return self.class_names[label] if 0 <= label < len(self.class_names) else str(label)
+
+    @property
+    def coverage(self) -> tuple[str, ...]:
+        """What the guarantee covers, and what the ledger says of all runs together: a sentence each."""
+        own = f"The guarantee covers only this run ({counted(self.guarantee.releases, 'release')})."
+        return (*((own,) if self.guarantee.is_private else ()), *map(str, self.ledger))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, from which `from_dict` makes the same report."""
@@ -159,18 +182,12 @@ class Report:
             "question": self.question,
             "outcome": self.outcome,
             "verdict": self.verdict,
-            "arms": [arm.to_dict() for arm in self.arms],
-            "findings": [as_json.plain(finding.to_dict()) for finding in self.findings],
-            "diagnoses": [as_json.plain(diagnosis.to_dict()) for diagnosis in self.diagnoses],
             "guarantee": as_json.plain(self.guarantee.to_dict()),
-            "releases": list(self.releases),
             "population": self.population,
-            "notes": list(self.notes),
             "ledger": [one.to_dict() for one in self.ledger],
-            "unknowns": None if self.unknowns is None else as_json.plain(self.unknowns.to_dict()),
-            "bias": None if self.bias is None else as_json.plain(self.bias.to_dict()),
             "answer": self.answer,
             "created": self.created,
+            **{section.key: as_json.plain(section.to_dict()) for section in self._shown},
         }
 
     @classmethod
@@ -179,20 +196,15 @@ class Report:
         try:
             if value["format"] != FORMAT:
                 raise InvalidInput("the report was written by a newer Blindsight: update to read it")
+            written = [kind for kind in KINDS if kind in ALWAYS or value.get(kind.key) is not None]
             return cls(
                 title=value["title"],
                 task=value["task"],
                 question=value["question"],
-                arms=tuple(ArmView.from_dict(arm) for arm in value["arms"]),
-                findings=tuple(Finding.from_dict(finding) for finding in value["findings"]),
-                diagnoses=tuple(Diagnosis.from_dict(diagnosis) for diagnosis in value["diagnoses"]),
                 guarantee=Guarantee.from_dict(value["guarantee"]),
-                releases=tuple(value["releases"]),
-                population=value["population"],
-                notes=tuple(value["notes"]),
-                ledger=tuple(SpentSoFar.from_dict(one) for one in value.get("ledger", ())),
-                unknowns=Unknowns.from_dict(value["unknowns"]) if value.get("unknowns") else None,
-                bias=Bias.from_dict(value["bias"]) if value.get("bias") else None,
+                population=dict(value["population"]),
+                sections=[kind.from_dict(value[kind.key]) for kind in written],
+                ledger=map(SpentSoFar.from_dict, value.get("ledger", ())),
                 answer=value.get("answer", ""),
                 created=value["created"],
             )
@@ -201,18 +213,22 @@ class Report:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InvalidInput(f"this is not the JSON of a report, or it is damaged: {error!r}") from error
 
+    @property
+    def _shown(self) -> tuple[Section, ...]:
+        """All sections in the order of the page: those stored, and the next steps, which follow from them."""
+        place = self.sections.index(self._section(Releases))
+        return (*self.sections[:place], NextSteps(self.next_steps), *self.sections[place:])
+
     def save(self, path: str | Path) -> Path:
-        """Write the report as one HTML file, which asks for nothing else and opens anywhere; the path."""
+        """Write the report as one HTML file that loads nothing else and opens anywhere; return the path."""
         return write_whole(path, self.to_html())
 
     def save_json(self, path: str | Path) -> Path:
-        """Write the twin of the report for machines; the path."""
+        """Write the report as JSON; return the path."""
         return write_whole(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     def save_samples(self, folder: str | Path) -> Path:
-        """Write the synthetic samples as `samples.parquet`, which `datasets` reads, beside a card; the folder."""
-        from blindsight.samples import export
-
+        """Write the synthetic samples as `samples.parquet`, which `datasets` reads, with a card; return the folder."""
         return export.save_set(
             self.arms,
             Path(folder),
@@ -225,9 +241,20 @@ class Report:
 
     def to_html(self) -> str:
         """The page that `save` writes."""
-        from blindsight.inspection import page
-
-        return page.render(self)
+        bar = privacy_bar(self.guarantee)
+        bar.facts += [("all runs", f"≤ {round_up(one.epsilon)}") for one in self.ledger if math.isfinite(one.epsilon)]
+        values = ((section.template, section.values(self)) for section in self._shown)
+        return pages.render(
+            "report.html",
+            report=self,
+            title=self.title,
+            created=self.created,
+            bar=bar,
+            coverage=self.coverage,
+            heading=heading(self),
+            population=_in_short(self.population, len(self.class_names)),
+            sections=[pages.part(template, **shown) for template, shown in values if shown is not None],
+        )
 
     def __repr__(self) -> str:
         return f"<Report {self.title!r}: {self.verdict}>"
@@ -239,31 +266,24 @@ class Report:
         return printed.get()
 
     def _repr_html_(self) -> str:
-        from blindsight.inspection import page
-
-        return page.embed(self)
+        return pages.embed(self.to_html(), title=self.title)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from blindsight.inspection import terminal
-
-        yield from terminal.lines(self, console)
-
-
-def _is_difference(one: Finding) -> bool:
-    """Whether something was found to differ; a threshold or a fidelity that was measured is no difference."""
-    return one.verdict == "found" and one.kind in ("cue", "votes", "share")
-
-
-def _check_arms(arms: tuple[ArmView, ...]) -> None:
-    names = [arm.name for arm in arms]
-    if not arms or len(set(names)) < len(names):
-        raise InvalidInput(f"a report is about one arm or several with names of their own, got {names}")
-    shown = [arm for arm in arms if arm.samples is not None]
-    if len({None if arm.samples is None else arm.samples.shape for arm in shown}) > 1:
-        raise InvalidInput("arms are shown side by side from the same latents: draw equally many samples of one size")
-    if any(not _same(arm.labels, shown[0].labels) for arm in shown):
-        raise InvalidInput("arms are shown side by side in one order of classes: draw samples with the same labels")
+        yield f"[bold]{escape(self.title)}[/]  [dim]{escape(self.task)}[/]"
+        yield f"{escape(self.question)}\n"
+        yield f"[bold {_COLOURS[self.outcome]}]{escape(self.verdict)}[/]"
+        for section in self.sections:
+            for place, line in enumerate(section.lines(self, console)):
+                yield from ("", line) if place == 0 else (line,)
+        is_private = self.guarantee.is_private
+        yield f"\n[green]{escape(str(self.guarantee))}[/]" if is_private else "\n[red]epsilon = inf[/]"
+        yield from map(escape, self.coverage)
 
 
-def _same(a: np.ndarray | None, b: np.ndarray | None) -> bool:
-    return a is b or (a is not None and b is not None and np.array_equal(a, b))
+def _in_short(population: Mapping[str, Any], classes: int) -> str:
+    """Whom the report is about, in a few words; all of them are public."""
+    name, clients = population.get("name"), population.get("clients")
+    parts = [str(name)] if name else []
+    parts += [counted(clients, "client") if isinstance(clients, int) else f"{clients} clients"] if clients else []
+    parts += [counted(classes, "class", "classes")] if classes else []
+    return " · ".join(parts)

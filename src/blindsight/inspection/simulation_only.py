@@ -1,4 +1,4 @@
-"""What was read off data without noise is marked `simulation_only`, and has no place beside a guarantee."""
+"""Values read off data without noise are marked `simulation_only`; no report with a guarantee may hold one."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ MARK = "simulation_only"
 
 
 def refuse(value: Any, where: str) -> None:
-    """Raise a `PrivacyError` if `value` or any part of it is marked, however deep; `where` says what it is part of."""
+    """Raise a `PrivacyError` if `value` or any part of it is marked, at any depth; `where` names it in the message."""
     if isinstance(value, str):
         marked = MARK in value
     else:
         marked = not isinstance(value, np.ndarray) and bool(getattr(value, MARK, False))
     if marked:
         raise PrivacyError(
-            f"{where} holds what is marked {MARK}, read off data without noise, which no guarantee covers: leave it out"
+            f"{where} is marked {MARK}: it was read off data without noise, and no guarantee covers it. Leave it out"
         )
     if dataclasses.is_dataclass(value):
         parts = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]

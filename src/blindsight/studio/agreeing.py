@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from blindsight.studio.labels import Labels
+from blindsight.wording import percent
 
 __all__ = ["Agreement", "Majority", "Pair", "Rater", "agreement", "majority"]
 
@@ -64,7 +65,7 @@ class Agreement:
             done.add_column(heading, justify="left" if heading == "rater" else "right")
         for one in self.raters:
             numbers = [f"{one.labelled:,} of {self.samples:,}", f"{one.skipped:,}", _said(one.seconds, ".1f")]
-            done.add_row(escape(one.name), *numbers, _percent(one.as_proposed))
+            done.add_row(escape(one.name), *numbers, _share(one.as_proposed))
         yield done
         if len(self.raters) < 2:
             yield "\nOne rater cannot disagree: name another with --rater to know how far people agree."
@@ -75,7 +76,7 @@ class Agreement:
             both.add_column(heading, justify="left" if heading == "raters" else "right")
         for pair in self.pairs:
             names = escape(" and ".join(pair.raters))
-            both.add_row(names, f"{pair.samples:,}", _percent(pair.same), _said(pair.kappa, ".3f"))
+            both.add_row(names, f"{pair.samples:,}", _share(pair.same), _said(pair.kappa, ".3f"))
         yield both
         if len(self.raters) > 2:
             yield f"\nFleiss' kappa of all on {self.everybody:,} samples: {_said(self.fleiss, '.3f')}"
@@ -156,8 +157,8 @@ def _fleiss(rows: list[Counter[str]]) -> float | None:
     return (agreed - by_chance) / (1 - by_chance)
 
 
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
+def _share(value: float | None) -> str:
+    return "-" if value is None else percent(value, 3)
 
 
 def _said(value: float | None, form: str) -> str:

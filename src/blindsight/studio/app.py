@@ -5,13 +5,10 @@ to this machine itself (a page from elsewhere that points its own name here is r
 JSON. The page asks for nothing but its own two addresses, which its Content-Security-Policy enforces.
 """
 
-import base64
-import hashlib
 import json
 import re
 import secrets
 from collections.abc import Callable
-from importlib.resources import files
 from typing import Any
 
 from starlette.applications import Starlette
@@ -19,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from blindsight import pages
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.studio.queue import Queue
 
@@ -26,7 +24,6 @@ __all__ = ["HOSTS", "make_app"]
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _MOST = 100_000  # bytes of a body: keys for thousands of classes
-_PARTS = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 _UNKEPT = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 
 Act = Callable[[dict[str, Any]], None]
@@ -34,8 +31,10 @@ Act = Callable[[dict[str, Any]], None]
 
 def make_app(queue: Queue, token: str) -> Starlette:
     """The application: the page at `/TOKEN/`, its state, and what it posts."""
-    text = files("blindsight.studio").joinpath("page/label.html").read_text(encoding="utf-8")
-    headers = {**_UNKEPT, "Content-Security-Policy": _policy(text)}
+    text = pages.render("label.html")
+    style = pages.asset("style.css") + pages.asset("label.css")
+    policy = pages.policy(style, pages.asset("label.js"), connects=True)
+    headers = {**_UNKEPT, "Content-Security-Policy": f"{policy}; frame-ancestors 'none'"}
 
     async def page(request: Request) -> Response:
         return _closed(request, token) or Response(text, media_type="text/html", headers=headers)
@@ -99,15 +98,3 @@ async def _act(request: Request, act: Act, queue: Queue) -> Response:
 
 def _refused(status: int, why: str, queue: Queue) -> Response:
     return JSONResponse({"error": why, **queue.state()}, status, headers=_UNKEPT)
-
-
-def _policy(text: str) -> str:
-    """What the page may do: run its own script and style, show pictures that are inside, talk to this server."""
-    hashes: dict[str, str] = {}
-    for kind, body in _PARTS.findall(text):
-        digest = base64.b64encode(hashlib.sha256(body.encode()).digest()).decode("ascii")
-        hashes[kind] = f"'sha256-{digest}'"
-    return (
-        f"default-src 'none'; script-src {hashes['script']}; style-src {hashes['style']}; img-src data:; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )

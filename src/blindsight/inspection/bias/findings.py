@@ -31,8 +31,9 @@ from blindsight.inspection.bias.section import Compared, Verdict
 from blindsight.inspection.contrast.findings import ALPHA, POWER, Finding, holm
 from blindsight.inspection.measuring import Measured
 from blindsight.inspection.unknowns.section import Rate
+from blindsight.wording import percent
 
-__all__ = ["Tested", "compare_habits", "compare_shares", "conclude", "habit_p_value", "percent"]
+__all__ = ["Tested", "compare_habits", "compare_shares", "conclude", "habit_p_value"]
 
 SERVING, TRAINING = "serving", "training"
 REGION = "region of pictures"  # and not "region", which is a field of many tables
@@ -215,12 +216,6 @@ _SUBJECTS = {
 
 def _rate(value: float, error: float) -> Rate:
     return Rate(*(float(min(max(value + way * _WIDE * error, 0.0), 1.0)) for way in (0, -1, 1)))
-
-
-def percent(share: float) -> str:
-    """A share in words."""
-    value = 100 * share
-    return f"{value:.0f} %" if value >= 19.95 or value == 0 else f"{value:.1f} %"
 
 
 def in_points(value: float) -> str:

@@ -25,6 +25,7 @@ from scipy import stats
 
 from blindsight.errors import InvalidInput
 from blindsight.samples import as_json
+from blindsight.wording import percent, span
 
 if TYPE_CHECKING:  # a report is read without JAX
     from blindsight.inspection.contrast.cues import ArmCues
@@ -194,11 +195,11 @@ def diagnose(
         share, low, high = share_of_clients(votes, label)
         smallest = expected[j] + needed * float(votes.error(expected[j])) if votes.is_measurable else 1.0
         found: Verdict = "found" if p_values[j] <= ALPHA else "not found"
-        words = f"{label} would repair {_percent(share)} of {_of(votes.arm)} (95 %: {_range(low, high)})"
+        words = f"{label} would repair {percent(share)} of {_of(votes.arm)} (95 %: {span(low, high)})"
         if found == "not found":
             words = (
-                f"{label} does not explain {_of(votes.arm)}: {_percent(share)} voted for it "
-                f"(95 %: {_range(low, high)}){_unseen(smallest)}"
+                f"{label} does not explain {_of(votes.arm)}: {percent(share)} voted for it "
+                f"(95 %: {span(low, high)}){_unseen(smallest)}"
             )
         findings.append(
             Finding(
@@ -270,9 +271,9 @@ def _diagnosis(votes: "ArmVotes", winner: int | None) -> Diagnosis:
     if not votes.is_measurable:
         statement = f"There are too few {_of(votes.arm)} for a diagnosis at this epsilon."
     elif winner is None:
-        statement = f"No fault of the library explains {_of(votes.arm)}: {_percent(share)} voted for none."
+        statement = f"No fault of the library explains {_of(votes.arm)}: {percent(share)} voted for none."
     else:
-        statement = f"{fault}, {_percent(share)} of {_of(votes.arm)} (95 %: {_range(low, high)})."
+        statement = f"{fault}, {percent(share)} of {_of(votes.arm)} (95 %: {span(low, high)})."
     tally = {label: round(float(share), 6) for label, share in zip(votes.labels, votes.shares, strict=True)}
     return Diagnosis(fault, share, low, high, votes.arm, statement, tally)
 
@@ -306,14 +307,4 @@ def _of(arm: str) -> str:
 def _unseen(smallest: float) -> str:
     if not smallest < 1:
         return "; not even a fault of all clients would have been seen"
-    return f"; less than {_percent(smallest)} of clients could not have been seen"
-
-
-def _percent(share: float) -> str:
-    percent = 100 * share
-    return f"{percent:.0f} %" if percent >= 9.95 or percent == 0 else f"{percent:.1f} %"
-
-
-def _range(low: float, high: float) -> str:
-    digits = 0 if 100 * high >= 10 else 1
-    return f"{100 * low:.{digits}f}-{100 * high:.{digits}f}"
+    return f"; less than {percent(smallest, 2)} of clients could not have been seen"

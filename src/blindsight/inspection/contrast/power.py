@@ -38,6 +38,7 @@ from blindsight.inspection.measuring import Measured, Part, noise_for
 from blindsight.models.primary import Primary
 from blindsight.selection import Arms, everything
 from blindsight.selection import observe as observe_primary
+from blindsight.wording import percent
 
 __all__ = ["HEALTHY", "Prediction", "Yardstick", "client_vectors", "embedded_yardstick", "measure_yardstick", "predict"]
 
@@ -223,8 +224,8 @@ class Prediction:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         verdict, colour = ("can", "green") if self.is_visible else ("can hardly", "yellow")
         yield (
-            f"[bold {colour}]{self.clients:,} clients {verdict} show {escape(self.fault)} on {_percent(self.fraction)} "
-            f"of them[/] at epsilon {self.epsilon:g}, delta {self.delta:.3g}."
+            f"[bold {colour}]{self.clients:,} clients {verdict} show {escape(self.fault)} on "
+            f"{percent(self.fraction, 3)} of them[/] at epsilon {self.epsilon:g}, delta {self.delta:.3g}."
         )
         table = Table(box=None, pad_edge=False)
         for heading in ("how", "found in", "9 times in 10 from"):
@@ -360,12 +361,8 @@ def _smallest(power: Any) -> float | None:
 
 
 def _rate(probability: float) -> str:
-    return f"{100 * probability:.0f} % of rounds"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
+    return f"{percent(probability)} of rounds"
 
 
 def _least(fraction: float | None) -> str:
-    return "no fraction" if fraction is None else f"{_percent(fraction)} of clients"
+    return "no fraction" if fraction is None else f"{percent(fraction, 3)} of clients"

@@ -19,6 +19,7 @@ from blindsight.inspection.contrast.findings import ALPHA, NONE, POWER, Diagnosi
 from blindsight.inspection.measuring import Measured
 from blindsight.inspection.unknowns.section import Rate
 from blindsight.inspection.unknowns.words import RATES, SIDES, SIGNS, SUSPECTS
+from blindsight.wording import percent, span
 
 __all__ = ["Reading", "compare", "read"]
 
@@ -167,18 +168,18 @@ _TOO_FEW = "Too few clients have sentences on both sides for this to be compared
 
 
 def _rate_words(reading: Reading, finding: Finding, place: int) -> str:
-    before, after = reading.before[place], reading.after[place]
+    before, after = (percent(max(rates[place], 0.0)) for rates in (reading.before, reading.after))
     of = "of words" if place == 0 else "of sentences"
     points = f"95 %: {100 * finding.low:+.1f} to {100 * finding.high:+.1f} points"
     name = finding.name[0].upper() + finding.name[1:]
     if finding.verdict == "found":
         way = "rose" if finding.effect > 0 else "fell"
-        return f"{name} {way} from {_percent(before)} to {_percent(after)} {of} ({points})."
-    return f"No change was found in {finding.name}: {_percent(before)} and {_percent(after)} {of} ({points})."
+        return f"{name} {way} from {before} to {after} {of} ({points})."
+    return f"No change was found in {finding.name}: {before} and {after} {of} ({points})."
 
 
 def _sign_words(reading: Reading, finding: Finding, place: int) -> str:
-    up, down = (_percent(share[place] / reading.clients) for share in (reading.up, reading.down))
+    up, down = (percent(max(share[place] / reading.clients, 0.0)) for share in (reading.up, reading.down))
     what = SIGNS[place]
     if finding.verdict == "found":
         return f"{up} of clients have more {what} after the change than before, {down} have fewer."
@@ -186,11 +187,11 @@ def _sign_words(reading: Reading, finding: Finding, place: int) -> str:
 
 
 def _vote_words(reading: Reading, finding: Finding, place: int) -> str:
-    span = f"95 %: {_range(finding.low, finding.high)}"
-    net = _percent(finding.effect)
+    interval = f"95 %: {span(max(finding.low, 0.0), max(finding.high, 0.0))}"
+    net = percent(max(finding.effect, 0.0))
     if finding.verdict == "found":
-        return f"Undoing {finding.name} would make new unknown words known for {net} of clients ({span})."
-    return f"{finding.name} does not explain the unknown words: undoing it helps {net} of clients ({span})."
+        return f"Undoing {finding.name} would make new unknown words known for {net} of clients ({interval})."
+    return f"{finding.name} does not explain the unknown words: undoing it helps {net} of clients ({interval})."
 
 
 def _diagnoses(reading: Reading, candidates: Sequence[Finding]) -> list[Diagnosis]:
@@ -207,15 +208,5 @@ def _diagnoses(reading: Reading, candidates: Sequence[Finding]) -> list[Diagnosi
     best = max(named, key=lambda one: one.effect)
     low, high = max(best.low, 0.0), min(best.high, 1.0)
     means = SUSPECTS.get(best.name) or faults.parse(best.name)[0].damage.about
-    statement = f"{best.name}: {means}, on {_percent(best.effect)} of clients (95 %: {_range(low, high)})."
+    statement = f"{best.name}: {means}, on {percent(best.effect)} of clients (95 %: {span(low, high)})."
     return [Diagnosis(best.name, best.effect, low, high, SIDES[1], statement, tallies[1])]
-
-
-def _percent(share: float) -> str:
-    percent = 100 * max(share, 0.0)
-    return f"{percent:.0f} %" if percent >= 19.95 else f"{percent:.1f} %"
-
-
-def _range(low: float, high: float) -> str:
-    digits = 0 if 100 * high >= 20 else 1
-    return f"{100 * max(low, 0.0):.{digits}f}-{100 * max(high, 0.0):.{digits}f}"

@@ -1,0 +1,68 @@
+"""What a report is made of: each section knows its JSON, its terminal form and its template.
+
+A new section is a class with the members of `Section`, a template in `pages/templates/sections/`, and a line in
+`kinds.KINDS`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal, Protocol, Self
+
+from rich.console import Console, RenderableType
+
+from blindsight.accounting.guarantee import Guarantee
+from blindsight.inspection.contrast.findings import Diagnosis, Finding
+from blindsight.samples.views import ArmView
+
+__all__ = ["Facts", "Section"]
+
+
+class Facts(Protocol):
+    """What a section may ask of the report that it is part of."""
+
+    @property
+    def task(self) -> str: ...
+    @property
+    def outcome(self) -> Literal["fault", "difference", "nothing"]: ...
+    @property
+    def answer(self) -> str: ...
+    @property
+    def guarantee(self) -> Guarantee: ...
+    @property
+    def coverage(self) -> tuple[str, ...]: ...
+    @property
+    def population(self) -> Mapping[str, Any]: ...
+    @property
+    def arms(self) -> tuple[ArmView, ...]: ...
+    @property
+    def findings(self) -> tuple[Finding, ...]: ...
+    @property
+    def ranked(self) -> tuple[Finding, ...]: ...
+    @property
+    def diagnoses(self) -> tuple[Diagnosis, ...]: ...
+    @property
+    def named(self) -> tuple[Diagnosis, ...]: ...
+    def class_name(self, label: int) -> str: ...
+
+
+class Section(Protocol):
+    """One part of a report; `key` names it in the JSON, `template` is its file."""
+
+    key: ClassVar[str]
+    template: ClassVar[str]
+
+    def to_dict(self) -> Any:
+        """Plain values for JSON, from which `from_dict` makes the same section."""
+        ...
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Self:
+        """The section that `to_dict` was called on."""
+        ...
+
+    def lines(self, report: Facts, console: Console) -> Iterator[RenderableType]:
+        """What the terminal shows."""
+        ...
+
+    def values(self, report: Facts) -> Mapping[str, object] | None:
+        """What the template shows; None where there is nothing to show."""
+        ...

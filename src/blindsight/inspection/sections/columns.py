@@ -1,0 +1,85 @@
+"""Synthetic rows and texts: some of every arm side by side, and each column compared, largest difference first."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from blindsight.pages.bars import BarTable, Row, share_bar
+from blindsight.wording import number, percent
+
+__all__ = ["compare"]
+
+ROWS, CATEGORIES, BINS, LETTERS = 12, 6, 24, 240
+
+Arm = tuple[int, str, dict[str, np.ndarray]]
+"""Place among all arms, name, columns."""
+
+
+def compare(arms: Sequence[Arm]) -> dict[str, object]:
+    """Rows of every arm, then every column that the arms share."""
+    if not arms:
+        return {"tables": []}
+    tables = [{"place": place, "name": name, "fields": list(rows), "rows": _first(rows)} for place, name, rows in arms]
+    fields = [field for field in arms[0][2] if all(field in rows for _, _, rows in arms)]
+    compared = sorted((_column(arms, field) for field in fields), key=lambda pair: -pair[0])
+    return {"tables": tables, "columns": [column for _, column in compared]}
+
+
+def _first(rows: dict[str, np.ndarray]) -> list[list[str]]:
+    count = min(ROWS, len(next(iter(rows.values()))))
+    return [[_cell(column[place]) for column in rows.values()] for place in range(count)]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, np.floating):
+        return number(float(value), 4)
+    text = str(value)
+    return text if len(text) <= LETTERS else text[: LETTERS - 1] + "…"
+
+
+def _column(arms: Sequence[Arm], field: str) -> tuple[float, dict[str, object]]:
+    """The distance of the arms in a column (total variation), and what is drawn of it."""
+    columns = [rows[field] for _, _, rows in arms]
+    if columns[0].dtype.kind in "iuf" and len(np.unique(np.concatenate(columns))) > CATEGORIES:
+        return _numbers(arms, field, columns)
+    if columns[0].dtype.kind == "T" and len(set(columns[0].tolist())) > max(20, len(columns[0]) // 2):
+        lengths = [np.strings.str_len(column) for column in columns]
+        return _numbers(arms, f"length of {field}, in characters", lengths)
+    return _categories(arms, field, columns)
+
+
+def _numbers(arms: Sequence[Arm], title: str, columns: list[np.ndarray]) -> tuple[float, dict[str, object]]:
+    finite = [column[np.isfinite(column)].astype(np.float64) for column in columns]
+    together = np.concatenate(finite)
+    low, high = (float(together.min()), float(together.max())) if len(together) else (0.0, 1.0)
+    shares = [np.histogram(column, BINS, (low, max(high, low + 1e-9)))[0] / max(1, len(column)) for column in finite]
+    names = [name for _, name, _ in arms]
+    missing = [1 - len(some) / max(1, len(column)) for some, column in zip(finite, columns, strict=True)]
+    told = [f"{name}: {percent(share)} missing" for name, share in zip(names, missing, strict=True) if share]
+    return _distance(shares) + float(np.ptp(missing)), {
+        "title": title,
+        "note": " · ".join(told),
+        "bars": None,
+        "chart": [(name, place, share) for (place, name, _), share in zip(arms, shares, strict=True)],
+        "ends": (number(low), number(high)),
+    }
+
+
+def _categories(arms: Sequence[Arm], field: str, columns: list[np.ndarray]) -> tuple[float, dict[str, object]]:
+    counts = [dict(zip(*(part.tolist() for part in np.unique(c, return_counts=True)), strict=True)) for c in columns]
+    values = sorted({value for count in counts for value in count}, key=lambda v: -sum(c.get(v, 0) for c in counts))
+    shares = [
+        np.array([count.get(value, 0) for value in values]) / max(1, len(column))
+        for count, column in zip(counts, columns, strict=True)
+    ]
+    rows = [
+        Row(_cell(value), [share_bar(float(s[turn]), place) for (place, _, _), s in zip(arms, shares, strict=True)])
+        for turn, value in enumerate(values[:CATEGORIES])
+    ]
+    rest = f"{len(values) - CATEGORIES} rarer values left out" if len(values) > CATEGORIES else ""
+    return _distance(shares), {"title": field, "note": rest, "bars": BarTable(rows, least=1.0)}
+
+
+def _distance(shares: list[np.ndarray]) -> float:
+    return max((0.5 * float(np.abs(share - shares[0]).sum()) for share in shares[1:]), default=0.0)

@@ -1,0 +1,57 @@
+"""The answer of an inspection in one sentence."""
+
+import math
+from typing import Literal
+
+from blindsight.inspection.contrast.findings import Diagnosis, Finding
+from blindsight.inspection.sections import Facts
+from blindsight.inspection.sections.evidence import is_difference
+from blindsight.wording import percent
+
+__all__ = ["Outcome", "heading", "outcome_of", "verdict_of"]
+
+Outcome = Literal["fault", "difference", "nothing"]
+
+FEW = 0.1  # of an arm's clients: so few votes may be for a fault that only resembles the cause
+HEADINGS = {"fault": "Fault identified", "difference": "Difference detected", "nothing": "No fault identified"}
+UNDETECTED = "A fault on fewer than {} of clients could go undetected."
+UNDETECTED_BY_TASK = {"bias": "A difference in share of less than {} could go undetected."}
+
+
+def outcome_of(report: Facts) -> Outcome:
+    """Whether a fault was named, or the arms differ in a way that no candidate explains, or neither."""
+    if report.named:
+        return "fault"
+    return "difference" if any(map(is_difference, report.findings)) else "nothing"
+
+
+def verdict_of(report: Facts) -> str:
+    """The largest named fault, else the clearest difference, else what could have gone undetected."""
+    if report.outcome == "fault":
+        return report.named[0].statement + _beside(report.named[0], report.ranked)
+    if report.outcome == "difference":
+        return report.ranked[0].statement
+    smallest = [one.smallest for one in report.findings if one.smallest is not None and math.isfinite(one.smallest)]
+    if smallest:
+        return "No difference detected. " + UNDETECTED_BY_TASK.get(report.task, UNDETECTED).format(
+            percent(min(smallest), 2)
+        )
+    is_blind = any(one.kind in ("cue", "votes", "share") for one in report.findings)
+    why = ", and none could be: an arm has too few clients at this epsilon" if is_blind else ""
+    return f"No difference detected{why}."
+
+
+def heading(report: Facts) -> str:
+    """The kind of answer in a few words, to stand above the verdict."""
+    if report.answer and report.outcome == "nothing":
+        return "Answer"
+    unexplained = "; no candidate fault explains it" if report.outcome == "difference" and report.diagnoses else ""
+    return HEADINGS[report.outcome] + unexplained
+
+
+def _beside(diagnosis: Diagnosis, ranked: tuple[Finding, ...]) -> str:
+    """The clearest difference, where few clients voted: the cause may not be among the candidates."""
+    clearest = next((one for one in ranked if is_difference(one) and one.kind == "cue"), None)
+    if clearest is None or diagnosis.share >= FEW:
+        return ""
+    return f" The clearest difference: {clearest.statement}"

@@ -1,0 +1,66 @@
+"""HTML pages from templates: one frame, one stylesheet; nothing is fetched, and only a page's own script runs.
+
+`render` fills a template from `templates/`, `part` does so for a part of a page. Every value is escaped unless it is
+`Markup`; `filters` format numbers and text, `svg` draws. The Content-Security-Policy admits the stylesheet and the
+script by their hashes, and images from the page itself. This package knows no report: callers pass values.
+"""
+
+import base64
+import functools
+import hashlib
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from blindsight.pages import filters, svg
+
+__all__ = ["asset", "embed", "part", "policy", "render", "svg"]
+
+
+def render(template: str, **values: object) -> str:
+    """The page that `template` makes of `values`."""
+    return _environment().get_template(template).render(values)
+
+
+def part(template: str, **values: object) -> Markup:
+    """A part that `template` makes of `values`, for a page to show as it is."""
+    return Markup(render(template, **values))
+
+
+def embed(page: str, *, title: str) -> str:
+    """`page` in a frame of its own, for notebooks: neither can touch the other's style or script."""
+    return render("embed.html", page=page, title=title)
+
+
+def asset(name: str) -> Markup:
+    """A stylesheet or script from `assets/`, to put into a page whole."""
+    return Markup(files("blindsight.pages").joinpath("assets", name).read_text(encoding="utf-8"))
+
+
+def policy(style: str, script: str = "", *, connects: bool = False) -> str:
+    """The Content-Security-Policy of a page with this style and script; `connects` lets it call its own server."""
+    rules = ["default-src 'none'", "img-src data:", f"style-src '{_digest(style)}'"]
+    rules += [f"script-src '{_digest(script)}'"] if script else []
+    rules += ["connect-src 'self'"] if connects else []
+    return "; ".join([*rules, "base-uri 'none'", "form-action 'none'"])
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+
+
+@functools.cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("blindsight.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update({name: getattr(filters, name) for name in filters.__all__})
+    available: dict[str, Any] = {"asset": asset, "policy": policy, "svg": svg}
+    environment.globals.update(available)
+    return environment
