@@ -20,8 +20,8 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-from blindsight import __version__
 from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.version import __version__
 
 __all__ = ["Run", "begin", "create", "file_name", "find", "open_run", "write_whole"]
 

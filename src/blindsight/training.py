@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from blindsight import __version__, checkpoints
+from blindsight import checkpoints
 from blindsight.accounting.assumptions import KEPT_SECRET
 from blindsight.accounting.bayesian import BayesianDiagnostic
 from blindsight.accounting.composition import Split
@@ -34,6 +34,7 @@ from blindsight.mechanisms.release import marked
 from blindsight.participation import Unproven
 from blindsight.privacy import Privacy
 from blindsight.runs import Run
+from blindsight.version import __version__
 
 __all__ = ["Trained", "machine", "train"]
 

@@ -129,7 +129,7 @@ def test_the_noise_reaches_what_was_released(tmp_path: Path):
     shape = class_sums(FEATURES, {"image": bars()[0]}, bars()[1], 2, grid=None).value.shape
     of = shard(tmp_path, data=lambda: (np.zeros((0, 8, 8), np.uint8), np.zeros(0, int)))
     for noise in (1.0, 4.0):
-        mechanism = importlib.import_module("blindsight.mechanisms.gaussian").gaussian(noise)
+        mechanism = importlib.import_module("blindsight.mechanisms.gaussian_mechanism").gaussian(noise)
         total = class_sums(FEATURES, {"image": of.inputs}, of.labels, 2, grid=mechanism.grid(1.0))
         sums.append(np.asarray(of.publish(mechanism, total, key=KEY, note="x").value))
     assert sums[0].shape == shape  # of nothing: noise alone
@@ -163,7 +163,7 @@ def test_a_linear_voter_learns_and_pays_for_all_its_steps_together(tmp_path: Pat
 def test_one_example_moves_the_sum_of_gradients_by_at_most_the_clip(scale, tmp_path: Path, monkeypatch: Any):
     """Whatever its features: also an outlier, in all steps."""
     sums: list[Any] = []
-    mechanisms = importlib.import_module("blindsight.mechanisms.gaussian")
+    mechanisms = importlib.import_module("blindsight.mechanisms.gaussian_mechanism")
     whole = mechanisms.GaussianMechanism.release
     monkeypatch.setattr(
         mechanisms.GaussianMechanism,

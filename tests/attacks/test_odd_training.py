@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from blindsight import cli
 from blindsight.accounting.ledger import Ledger
-from blindsight.mechanisms.gaussian import GaussianMechanism
+from blindsight.mechanisms.gaussian_mechanism import GaussianMechanism
 
 RUN = """
 name = "tiny"

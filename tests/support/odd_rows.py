@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from neighbours import USUAL
 
-from blindsight.mechanisms.gaussian import GaussianMechanism
+from blindsight.mechanisms.gaussian_mechanism import GaussianMechanism
 from blindsight.mechanisms.release import Release
 from blindsight.trees import BoundedSum
 

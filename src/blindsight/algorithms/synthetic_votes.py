@@ -32,7 +32,7 @@ from blindsight.algorithms.parties.processes import Here, Process, Reached, Repl
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 from blindsight.mechanisms.argmax import UNDECIDED, NoisyArgmax, noisy_argmax, winners
-from blindsight.mechanisms.gaussian import gaussian
+from blindsight.mechanisms.gaussian_mechanism import gaussian
 from blindsight.mechanisms.noise import Sampler
 from blindsight.mechanisms.release import marked
 

@@ -30,7 +30,7 @@ from blindsight.data.text import Case, Vocabulary, tokens
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 from blindsight.mechanisms import GaussianMechanism, gaussian, publish
-from blindsight.mechanisms.gaussian import joint
+from blindsight.mechanisms.gaussian_mechanism import joint
 from blindsight.mechanisms.release import marked
 from blindsight.participation import full
 

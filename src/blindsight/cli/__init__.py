@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from blindsight import __version__
 from blindsight.cli.audit import audit
 from blindsight.cli.data import data_app
 from blindsight.cli.inspect import inspect
@@ -20,6 +19,7 @@ from blindsight.cli.printing import AsJson, flag, print_json, progress_bar, step
 from blindsight.cli.serve import serve
 from blindsight.cli.train import train_app
 from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.version import __version__
 
 if TYPE_CHECKING:
     from blindsight.accounting.ledger import Ledger

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from starlette.requests import Request
@@ -12,13 +12,13 @@ from starlette.routing import BaseRoute, Route
 
 from blindsight.algorithms.draw_and_discard import Task
 from blindsight.errors import InvalidInput
+from blindsight.service.auth import Access
 from blindsight.service.export import FORMATS, export
+from blindsight.service.metrics import Totals
 from blindsight.service.openapi import document
 from blindsight.service.pool import Pool
 from blindsight.service.protocol import OCTETS, Refusal, decode
-
-if TYPE_CHECKING:
-    from blindsight.service.app import Service
+from blindsight.service.registry import Registry
 
 __all__ = ["make_routes"]
 
@@ -29,7 +29,18 @@ _LARGEST = 1e15  # of a weight to begin with: squares of larger ones overflow, a
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def make_routes(service: "Service") -> list[BaseRoute]:
+class Served(Protocol):
+    """The part of the application that these calls use."""
+
+    registry: Registry
+    totals: Totals
+
+    def access(self, headers: dict[bytes, bytes], model: str | None = None) -> Access:
+        """The rights of the request's token."""
+        ...
+
+
+def make_routes(service: Served) -> list[BaseRoute]:
     """The routes of everything that is not the hot path."""
     calls = _Calls(service)
     one = "/v1/admin/models/{model}"
@@ -54,7 +65,7 @@ def make_routes(service: "Service") -> list[BaseRoute]:
 class _Calls:
     """What each route does, for one service."""
 
-    def __init__(self, service: "Service") -> None:
+    def __init__(self, service: Served) -> None:
         self.service, self.registry = service, service.registry
 
     def admin(self, endpoint: Endpoint) -> Endpoint:

@@ -20,6 +20,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Router
 
+from blindsight.service.admin import make_routes
 from blindsight.service.auth import Access
 from blindsight.service.metrics import Totals
 from blindsight.service.pool import Pool
@@ -65,8 +66,6 @@ class Service:
     """The application. `routes` are added to its own (pages of a demo, say)."""
 
     def __init__(self, registry: Registry, routes: Sequence[BaseRoute] = ()) -> None:
-        from blindsight.service.admin import make_routes
-
         self.registry = registry
         self.totals = Totals()
         self.failure: Exception | None = None  # to start

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from safetensors.numpy import save
 
-from blindsight import __version__
 from blindsight.algorithms.draw_and_discard import Task
 from blindsight.service.protocol import OCTETS, Refusal, encode
+from blindsight.version import __version__
 
 __all__ = ["FORMATS", "export", "onnx_model"]
 

@@ -5,8 +5,8 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
-from blindsight import __version__
 from blindsight.service.pool import Pool
+from blindsight.version import __version__
 
 __all__ = ["Latencies", "Totals"]
 

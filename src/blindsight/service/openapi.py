@@ -3,9 +3,9 @@
 import functools
 from typing import Any
 
-from blindsight import __version__
 from blindsight.service.export import FORMATS
 from blindsight.service.protocol import MODEL_NAME, OCTETS, TICKET, VERSION
+from blindsight.version import __version__
 
 __all__ = ["document"]
 

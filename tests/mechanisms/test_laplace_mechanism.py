@@ -16,7 +16,7 @@ from blindsight.accounting import accountants, events
 from blindsight.errors import InvalidInput, RelationMismatch, UnboundedContribution
 from blindsight.keys import Stream
 from blindsight.mechanisms import noise as additive
-from blindsight.mechanisms.laplace import LaplaceMechanism, laplace
+from blindsight.mechanisms.laplace_mechanism import LaplaceMechanism, laplace
 from blindsight.trees import BoundedSum
 
 ALIKE, DIFFERENT = 1e-3, 1e-9

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from blindsight import keys
 from blindsight.accounting import events
 from blindsight.errors import InvalidInput
-from blindsight.mechanisms.gaussian import gaussian
-from blindsight.mechanisms.quantile import Quantile, QuantileEstimate, quantile
+from blindsight.mechanisms.gaussian_mechanism import gaussian
+from blindsight.mechanisms.quantiles import Quantile, QuantileEstimate, quantile
 
 laws = settings(derandomize=True, deadline=None, max_examples=100)
 both = pytest.mark.parametrize("sampler", ["exact", "float"])

@@ -13,9 +13,9 @@ from scipy import stats
 
 from blindsight import keys
 from blindsight.errors import InvalidInput
-from blindsight.mechanisms.gaussian import GaussianMechanism, gaussian
-from blindsight.mechanisms.laplace import LaplaceMechanism, laplace
-from blindsight.mechanisms.votes import Tally, Votes, votes
+from blindsight.mechanisms.gaussian_mechanism import GaussianMechanism, gaussian
+from blindsight.mechanisms.laplace_mechanism import LaplaceMechanism, laplace
+from blindsight.mechanisms.tallies import Tally, Votes, votes
 
 MECHANISMS: dict[str, Callable[[float], GaussianMechanism | LaplaceMechanism]] = {
     "gaussian exact": gaussian,

@@ -14,7 +14,7 @@ import numpy as np
 from blindsight.accounting.events import Event
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
-from blindsight.mechanisms.gaussian import GaussianMechanism
+from blindsight.mechanisms.gaussian_mechanism import GaussianMechanism
 from blindsight.mechanisms.release import Release
 from blindsight.trees import BoundedSum, sum_clients
 
