@@ -46,8 +46,8 @@ PINNED = {
     "blindsight.models.generation": "beam_search log_probability sample",
     "blindsight.models.ngram": "NGram fit_ngram",
     "blindsight.models.glm": "FAMILIES Family gradient loss predict weights_needed",
-    "blindsight.codings.specs": "Boolean Category Features Field Ngrams Number Response Rows field_from_dict fnv1a "
-    "readable rows_from_sqlite",
+    "blindsight.codings.specs": "AnyField BooleanField CategoryField ClientRows FeatureSpec NgramField NumberField "
+    "Response field_from_dict fnv1a readable rows_from_sqlite",
     "blindsight.participation": "FixedSizeRounds Full Participation TruncatedPoissonRounds Unproven fixed_size full "
     "poisson unproven",
     "blindsight.privacy": "Plan Privacy plan",

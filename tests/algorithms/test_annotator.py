@@ -12,8 +12,8 @@ from blindsight import keys
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.algorithms.annotator import annotator
 from blindsight.algorithms.moments import MomentsPart
-from blindsight.codings.coding import Category
 from blindsight.codings.features import images, rows
+from blindsight.codings.images_and_rows import Category
 from blindsight.errors import InvalidInput
 
 FEATURES = images((6, 6), frequencies=4)

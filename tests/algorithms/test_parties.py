@@ -26,9 +26,9 @@ from blindsight.algorithms.parties.generators import OneShot, TrainedPrivately, 
 from blindsight.algorithms.parties.party import Made, Party, PartyFailed, Session, Shard, predictor
 from blindsight.algorithms.parties.voters import GivenModel, OnMade, OnRawData, PrivateLinear, PrivateNetwork, flat
 from blindsight.codings import features
-from blindsight.codings.coding import Images
+from blindsight.codings.images_and_rows import Images
 from blindsight.codings.oriented import oriented_gradients
-from blindsight.codings.specs import Category, Features, Number, Response
+from blindsight.codings.specs import CategoryField, FeatureSpec, NumberField, Response
 from blindsight.errors import BudgetExceeded, InvalidInput
 from blindsight.models.classifiers import Logistic, cross_entropy
 from blindsight.models.gan import compact_gan, paper_gan
@@ -360,7 +360,10 @@ def test_any_model_predicts():
 def test_an_onnx_file_votes_and_what_it_cannot_read_is_no_vote(tmp_path: Path):
     """Whether 255 or 1 is white nobody has said: its scores would be no numbers, and the first class would win."""
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    fields, answer = Features((Number("a", 0, 1), Number("b", 0, 1), Number("c", 0, 1))), Category("y", ("l", "r"))
+    fields, answer = (
+        FeatureSpec((NumberField("a", 0, 1), NumberField("b", 0, 1), NumberField("c", 0, 1))),
+        CategoryField("y", ("l", "r")),
+    )
     about: dict[str, Any] = {"family": "multinomial", "features": fields, "response": Response(answer)}
     task = Task(model="m", unit="model", epsilon=1.0, **about)
     weights = np.zeros((2, fields.width))

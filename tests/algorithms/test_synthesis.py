@@ -15,8 +15,8 @@ from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.moments import MomentsPart
 from blindsight.algorithms.synthesis import Synthesis, plan, synthesise
 from blindsight.backends import Batch
-from blindsight.codings.coding import Category
 from blindsight.codings.features import images, rows, strokes
+from blindsight.codings.images_and_rows import Category
 from blindsight.data.population import Population
 from blindsight.errors import BudgetExceeded, InvalidInput
 from blindsight.mechanisms import GaussianMechanism

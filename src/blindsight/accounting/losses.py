@@ -42,10 +42,6 @@ ORDERS = np.array([*range(2, 65), 96, 128, 256, 512, 1024])
 LARGEST_LOSS = 600.0
 """The largest loss of one release that a grid can hold: e to the power of it is still a number."""
 
-_UPSTREAM = {
-    Relation.ADD_OR_REMOVE: NeighboringRelation.ADD_OR_REMOVE_ONE,
-    Relation.REPLACE: NeighboringRelation.REPLACE_ONE,
-}
 _SMALL_LOSS = 1e-6  # below this the library's formulas for pure losses cancel to nothing, or less
 _LEAST_NOISE = 1e-50  # less is no noise
 

@@ -1,6 +1,6 @@
 """A classifier that is read off released moments, in closed form: for labels of what a generator made.
 
-Every class is a normal distribution of its features (`models.features.strokes`, say) with the mean and covariance that
+Every class is a normal distribution of its features (`codings.features.strokes`, say) with the mean and covariance that
 were released, less what is known to be noise; an example belongs to the class under which it is likeliest (Fisher 1936;
 with a covariance for each class, quadratic discriminant analysis). There is nothing to train and nothing to pay: it is
 post-processing of one release, and labels what was generated from another under the guarantee of both.
@@ -18,7 +18,7 @@ from scipy import special
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.algorithms.denoising import denoised
 from blindsight.algorithms.moments import Moments
-from blindsight.codings.encodings import Encoding
+from blindsight.codings.vectors import Encoding
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 

@@ -56,11 +56,6 @@ class Budget:
                 raise BudgetExceeded(reason)
             file.execute("INSERT INTO spent VALUES (?, ?, ?, ?)", (task.model, *self.price(task), self.unit))
 
-    def can_afford(self, task: _Task) -> bool:
-        """Whether `spend(task)` would be allowed now."""
-        with self._open() as file:
-            return not self._refusal(task, file)
-
     def price(self, task: _Task) -> tuple[float, float]:
         """What one update for `task` costs: epsilon and delta in this budget's unit."""
         times = task.weights if (self.unit, task.unit) == ("model", "feature") else 1

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from blindsight.accounting import events
-from blindsight.codings.specs import Features, Response, Rows, readable
+from blindsight.codings.specs import ClientRows, FeatureSpec, Response, readable
 from blindsight.errors import InvalidInput
 from blindsight.models import glm
 
@@ -35,9 +35,9 @@ class Task:
     `noise="none"` is not private and has to be asked for by name; its epsilon is infinite. `family="custom"`, for
     `client_update_of`, has `weights` and neither features nor response.
 
-    >>> from blindsight.codings.specs import Boolean, Features, Number, Response
-    >>> features = Features((Number("length", 0, 200), Boolean("https")))
-    >>> task = Task(model="phishing", family="logistic", features=features, response=Response(Boolean("phishing")),
+    >>> from blindsight.codings.specs import BooleanField, FeatureSpec, NumberField, Response
+    >>> features = FeatureSpec((NumberField("length", 0, 200), BooleanField("https")))
+    >>> task = Task(model="phishing", family="logistic", features=features, response=Response(BooleanField("phishing")),
     ...             unit="model", epsilon=1.0)
     >>> task.weights, task.scale, task.bound
     (3, 0.002, 8388608)
@@ -45,7 +45,7 @@ class Task:
 
     model: str
     family: str
-    features: Features | None = None
+    features: FeatureSpec | None = None
     response: Response | None = None
     unit: Unit
     epsilon: float
@@ -161,7 +161,7 @@ class Task:
             return []
         return list(dict.fromkeys([*(field.name for field in self.features.fields), self.response.field.name]))
 
-    def encode(self, rows: Rows, *, strict: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    def encode(self, rows: ClientRows, *, strict: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """A client's rows as features (rows, width) and responses (rows,).
 
         A row that cannot be encoded is refused, for whoever wants to know. A client that is about to send must not be
@@ -220,7 +220,7 @@ class Task:
             task = cls(
                 **given,
                 noise=values["noise"].get("kind"),
-                features=Features.from_dict(values["features"]) if values.get("features") is not None else None,
+                features=FeatureSpec.from_dict(values["features"]) if values.get("features") is not None else None,
                 response=Response.from_dict(values["response"]) if values.get("response") is not None else None,
             )
         except TypeError as error:

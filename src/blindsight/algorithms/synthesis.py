@@ -25,8 +25,8 @@ from blindsight.accounting.planning import solve_noise
 from blindsight.algorithms.annotator import Annotator, annotator
 from blindsight.algorithms.moments import MomentsPart, fit, release
 from blindsight.backends import Backend
-from blindsight.codings.encodings import Spectrum
 from blindsight.codings.features import Features, strokes
+from blindsight.codings.vectors import Spectrum
 from blindsight.codings.wavelets import check_strokes
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
@@ -129,7 +129,7 @@ def synthesise(
 ) -> Synthesis:
     """A generator and an annotator of the images of `population`, whose classes are public, from two releases.
 
-    `features` are those of the first (`models.features.images`), `size` the number of strokes in the second. With one
+    `features` are those of the first (`codings.features.images`), `size` the number of strokes in the second. With one
     image for each client this is privacy for every image; with more, for all that a client has.
 
     **Guarantee**: (epsilon, delta) for each client, both releases together; each is in the ledger before its noise is

@@ -11,7 +11,6 @@ examples        c                                        products
 images          low frequencies, evenly spread           all: the covariance of the picture
 images          strokes, where some images differ most   all: the covariance of strokes
 tables          categories and bins as 0 and 1           of different columns: all two-way tables
-text            hashed runs of characters                none
 ==============  =======================================  ==================================================
 """
 
@@ -25,12 +24,12 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import fft
 
-from blindsight.codings.coding import Category, Number, Rows
-from blindsight.codings.encodings import Encoding, Marginals, Ngrams, Spectrum, channels_of
+from blindsight.codings.images_and_rows import Category, Number, Rows
+from blindsight.codings.vectors import Encoding, Marginals, Spectrum, channels_of
 from blindsight.codings.wavelets import Wavelets
 from blindsight.errors import InvalidInput
 
-__all__ = ["Features", "images", "rows", "strokes", "text"]
+__all__ = ["Features", "images", "rows", "strokes"]
 
 _WAVELENGTHS = (1.0, 2.0)  # of random waves, in typical distances between two examples
 
@@ -179,13 +178,6 @@ def rows(columns: Rows | Sequence[Number | Category], *, bins: int = 12, waves: 
     if not given or bins < 2:
         raise InvalidInput(f"rows need one column at least and two bins, got {len(given)} columns and {bins} bins")
     return _features(Marginals(given, bins), waves, seed)
-
-
-def text(*, buckets: int = 512, field: str = "ngrams", waves: int = 0, seed: int = 0) -> Features:
-    """Features of texts whose hashed runs of characters are in `field`: what `ngrams` makes of them."""
-    if buckets < 2:
-        raise InvalidInput(f"runs of characters are hashed into two buckets at least, got {buckets}")
-    return _features(Ngrams(buckets, field), waves, seed)
 
 
 def _features(encoding: Encoding, waves: int, seed: int) -> Features:

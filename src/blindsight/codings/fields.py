@@ -17,12 +17,12 @@ import numpy as np
 
 from blindsight.errors import InvalidInput
 
-__all__ = ["Boolean", "Category", "Field", "Ngrams", "Number", "as_category", "as_list", "check_name"]
-__all__ += ["field_from_dict", "field_to_dict", "fnv1a", "known_keys", "refused"]
+__all__ = ["AnyField", "BooleanField", "CategoryField", "NgramField", "NumberField", "as_category", "as_list"]
+__all__ += ["check_name", "field_from_dict", "field_to_dict", "fnv1a", "known_keys", "refused"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Number:
+class NumberField:
     """A number between `low` and `high`, scaled to [0, 1]; what lies outside counts as the nearer end."""
 
     kind: ClassVar[str] = "number"
@@ -58,7 +58,7 @@ class Number:
 
 
 @dataclasses.dataclass(frozen=True)
-class Boolean:
+class BooleanField:
     """True or false, 1 or 0."""
 
     kind: ClassVar[str] = "boolean"
@@ -83,7 +83,7 @@ class Boolean:
 
 
 @dataclasses.dataclass(frozen=True)
-class Category:
+class CategoryField:
     """One of `categories` (text; whole numbers are read as their digits); `drop_first` gives the first no weight."""
 
     kind: ClassVar[str] = "category"
@@ -124,7 +124,7 @@ class Category:
 
 
 @dataclasses.dataclass(frozen=True)
-class Ngrams:
+class NgramField:
     """Which runs of `sizes` bytes a text contains, hashed into `buckets`: 1 or 0 each."""
 
     kind: ClassVar[str] = "ngrams"
@@ -159,13 +159,13 @@ class Ngrams:
         return encoded
 
 
-Field = Number | Boolean | Category | Ngrams
+AnyField = NumberField | BooleanField | CategoryField | NgramField
 """Any kind of field."""
 
-_KINDS: dict[str, type[Field]] = {kind.kind: kind for kind in (Number, Boolean, Category, Ngrams)}
+_KINDS: dict[str, type[AnyField]] = {kind.kind: kind for kind in (NumberField, BooleanField, CategoryField, NgramField)}
 
 
-def field_from_dict(spec: Any) -> Field:
+def field_from_dict(spec: Any) -> AnyField:
     """The field that a JSON object describes; a kind or key that this version does not know is refused."""
     kind = spec.get("kind") if isinstance(spec, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
@@ -182,7 +182,7 @@ def field_from_dict(spec: Any) -> Field:
         raise InvalidInput(f"the field {values.get('name')!r} of kind {kind} lacks something: {error}") from error
 
 
-def field_to_dict(field: Field) -> dict[str, Any]:
+def field_to_dict(field: AnyField) -> dict[str, Any]:
     """Plain values for JSON."""
     values = {"name": field.name, "kind": field.kind} | dataclasses.asdict(field)
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
@@ -263,7 +263,7 @@ def as_category(value: Any) -> str | None:
     return value
 
 
-def _check_all(field: Field, values: Sequence[Any], wanted: str) -> None:
+def _check_all(field: AnyField, values: Sequence[Any], wanted: str) -> None:
     for row, value in enumerate(values):
         if not field.takes(value):
             raise refused(row, field.name, wanted, value)

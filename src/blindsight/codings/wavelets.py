@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blindsight.codings.encodings import channels_of
+from blindsight.codings.vectors import channels_of
 from blindsight.errors import InvalidInput
 from blindsight.kernels.patches import convolve
 

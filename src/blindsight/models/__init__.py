@@ -1,4 +1,14 @@
-"""Models as plain pytrees (Equinox modules), one readable file each; `glm` and `specs` in NumPy, for clients.
+"""Models as plain pytrees (Equinox modules), one readable file each.
+
+::
+
+    classifiers          logistic regression, perceptrons and convolutional networks
+    cifg_lstm            language models of words and of bytes; `generation` samples from them, `ngram` is the baseline
+    gan, selu_gan, vae   generators trained by rounds over clients
+    generators           generators fitted to moments that were released once
+    glm                  generalised linear models in NumPy, for clients and servers without JAX
+    primary              the model that an inspection asks about: a function, a classifier, a run or an ONNX file
+    layers, recurrent    what the models are made of
 
 Nothing is imported before it is used: a client or a server of linear models runs without JAX.
 """

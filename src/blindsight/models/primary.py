@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from blindsight.codings.coding import Described
+from blindsight.codings.images_and_rows import Described
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.models.classifiers import CNN, Logistic
 from blindsight.models.layers import softmax_cross_entropy

@@ -18,7 +18,7 @@ import httpx2 as httpx
 import numpy as np
 
 from blindsight.algorithms.draw_and_discard import Budget, Task, client_update
-from blindsight.codings.specs import Rows
+from blindsight.codings.specs import ClientRows
 from blindsight.errors import BlindsightError, InvalidInput, PrivacyError
 from blindsight.keys import root
 from blindsight.service.protocol import OCTETS, TICKET, VERSION, decode, encode
@@ -161,7 +161,7 @@ class Client:
         """What the service asks for."""
         return self._run(self._talk.task())
 
-    def train(self, rows: Rows) -> np.ndarray:
+    def train(self, rows: ClientRows) -> np.ndarray:
         """Train the model one step on `rows`; gives the noisy weights that were sent.
 
         A row that cannot be encoded counts as absent: were there silence instead, it would tell what the row holds. To
@@ -225,7 +225,7 @@ class AsyncClient:
         """What the service asks for."""
         return await self._run(self._talk.task())
 
-    async def train(self, rows: Rows) -> np.ndarray:
+    async def train(self, rows: ClientRows) -> np.ndarray:
         """Train the model one step on `rows`; gives the noisy weights that were sent."""
         return await self._run(self._talk.contribute(_training_on(rows)))
 
@@ -263,7 +263,7 @@ class AsyncClient:
 _VERBS = {"task": "give its task", "draw": "give an instance", "update": "take an update"}
 
 
-def _training_on(rows: Rows) -> _Prepared:
+def _training_on(rows: ClientRows) -> _Prepared:
     def prepare(task: Task) -> Callable[[np.ndarray], np.ndarray]:
         x, y = task.encode(rows, strict=False)
         return lambda weights: client_update(task, weights, x, y, key=root().derive("update"))

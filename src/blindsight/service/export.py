@@ -1,7 +1,7 @@
 """The average of the instances as a file: JSON, safetensors, or ONNX for any runtime.
 
-An ONNX model reads features that are encoded already (`models.specs.Features.encode`, with the intercept's column) and
-has the task among its metadata. The format is protobuf, of which a dozen fields are needed here, so they are written by
+An ONNX model reads encoded features (`codings.specs.FeatureSpec.encode`, intercept column included) and has the task
+in its metadata. The format is protobuf, of which a dozen fields are needed here, so they are written by
 hand rather than with a library of forty megabytes.
 """
 

@@ -8,8 +8,8 @@ from typing import Any
 from blindsight.algorithms import moments
 from blindsight.algorithms.moments import MomentsPart
 from blindsight.codings import features
-from blindsight.codings.coding import Category, Number
 from blindsight.codings.features import Features
+from blindsight.codings.images_and_rows import Category, Number
 from blindsight.data.population import TEXT, Population
 from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.inspection import measuring

@@ -24,7 +24,7 @@ from blindsight.accounting.planning import solve_noise
 from blindsight.algorithms import Algorithm
 from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
 from blindsight.backends import Backend
-from blindsight.codings.coding import coding_of
+from blindsight.codings.images_and_rows import coding_of
 from blindsight.data.population import Population
 from blindsight.errors import BudgetExceeded, PrivacyError
 from blindsight.inspection.contrast.asking import Asked, Training
