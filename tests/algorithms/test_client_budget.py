@@ -113,7 +113,7 @@ def test_a_budget_that_makes_no_sense_is_refused(tmp_path):
         with pytest.raises(InvalidInput):
             Budget(tmp_path / "budget.db", **wrong)
     (tmp_path / "text.db").write_text("not a budget, and long enough to be taken for a database file" * 20)
-    with pytest.raises(InvalidInput, match="cannot be kept"):
+    with pytest.raises(InvalidInput, match="cannot be written"):
         Budget(tmp_path / "text.db", epsilon=1)
     with pytest.raises(InvalidInput, match="cannot be opened"):
         Budget(tmp_path / "no folder" / "budget.db", epsilon=1)

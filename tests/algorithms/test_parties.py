@@ -351,7 +351,7 @@ def test_any_model_predicts():
         assert set(found) <= {0, 1}
     tree = DecisionTreeClassifier().fit(images.reshape(5, -1), np.array([0, 1, 0, 1, 0]))
     assert predictor(tree)(images).tolist() == [0, 1, 0, 1, 0]
-    with pytest.raises(InvalidInput, match="a model is an estimator"):
+    with pytest.raises(InvalidInput, match="a model must be an estimator"):
         predictor(3)
     with pytest.raises(InvalidInput, match="there is no model"):
         predictor("nowhere.onnx")

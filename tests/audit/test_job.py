@@ -169,7 +169,7 @@ def test_the_command_prints_the_report(classifier: Path, tmp_path: Path):
 
 def test_what_cannot_be_audited_is_one_sentence(classifier: Path, language: Path, tmp_path: Path):
     run = copy(language, tmp_path)
-    with pytest.raises(InvalidInput, match="as wide as the vocabulary"):
+    with pytest.raises(InvalidInput, match="width must be between 1"):
         jobs.run_audit(run, references=10, width=1000)
     words = json.loads((run / "vocabulary.json").read_text())
     planted = json.loads((run / "planted.json").read_text())

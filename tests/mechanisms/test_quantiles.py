@@ -75,7 +75,7 @@ def test_values_outside_count_at_the_ends():
 
 
 def test_a_value_that_is_not_a_number_is_refused():
-    with pytest.raises(InvalidInput, match="not a number has no place"):
+    with pytest.raises(InvalidInput, match="NaN has no rank"):
         middle().parts(np.array([0.5, math.nan]))
 
 

@@ -49,7 +49,7 @@ def test_a_vote_for_an_unknown_label_is_refused(label):
 
 @pytest.mark.parametrize("labels", [(), ("a", "a"), ("a", "b", "a")])
 def test_labels_must_be_different_and_at_least_one(labels):
-    with pytest.raises(InvalidInput, match="different and at least one"):
+    with pytest.raises(InvalidInput, match="distinct, and at least one"):
         votes(labels, gaussian(1.0))
 
 

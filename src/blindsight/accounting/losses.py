@@ -264,8 +264,8 @@ def _noise_parameter(event: RandomizedResponse) -> float:
 def _needs_replace(event: Event, relation: Relation) -> None:
     if relation is not Relation.REPLACE:
         raise RelationMismatch(
-            f"a {event.name} event hides what a client holds, not whether it is there: account it under "
-            f"relation='replace', or use truncated Poisson participation for an add-or-remove guarantee"
+            f"a {event.name} event protects a client's data, not its presence: account it under "
+            "relation='replace', or use truncated Poisson participation for an add-or-remove guarantee"
         )
 
 
@@ -281,4 +281,4 @@ def is_non_private(leaves: Counter[Event]) -> bool:
 
 
 def _unknown(event: Event) -> UnknownEvent:
-    return UnknownEvent(f"no accountant here can bound {event}; use Gaussian noise, or participation without sampling")
+    return UnknownEvent(f"no accountant can bound {event}: use Gaussian noise, or participation without sampling")

@@ -45,7 +45,7 @@ class Annotator:
     def log_likelihoods(self, images: np.ndarray, *, batch: int = 500) -> np.ndarray:
         """Of every image in every class, up to a constant, (n, classes)."""
         if len(images) == 0:
-            raise InvalidInput("there is nothing to label: give one image at least")
+            raise InvalidInput("there is nothing to label: give at least one image")
         means, whiten = (jnp.asarray(values, jnp.float32) for values in (self.means, self.whiten))
         parts = np.array_split(images, -(-len(images) // batch))
         far = [np.asarray(_squared_distances(self.encoding, means, whiten, jnp.asarray(part))) for part in parts]
@@ -74,7 +74,7 @@ def annotator(moments: Moments, *, arm: int = 0) -> Annotator:
     """The classifier that these moments of images are: post-processing, free of cost."""
     _, mean, covariance = denoised(moments.features, moments.means, moments.noise, moments.counts)
     if covariance is None:
-        raise InvalidInput("only moments of images have covariances to label by: measure images, or strokes")
+        raise InvalidInput("labelling needs covariances, which only moments of images have: measure images or strokes")
     mean, covariance, counts = mean[arm], covariance[arm], moments.counts[arm]
     values, vectors = np.linalg.eigh(covariance)
     whiten = np.swapaxes(vectors, -1, -2) / np.sqrt(values)[..., None]

@@ -41,7 +41,9 @@ class Budget:
         self, path: str | Path, *, epsilon: float, delta: float = 0.0, unit: Literal["feature", "model"] = "model"
     ) -> None:
         if not (epsilon > 0 and 0 <= delta < 1) or unit not in ("feature", "model"):
-            raise InvalidInput(f"a budget has epsilon > 0, delta in [0, 1), a unit; got {epsilon}, {delta}, {unit!r}")
+            raise InvalidInput(
+                f"a budget needs epsilon > 0, delta in [0, 1) and a unit, got {epsilon}, {delta}, {unit!r}"
+            )
         self.path, self.epsilon, self.delta, self.unit = Path(path), epsilon, delta, unit
         with self._open() as file:
             file.execute("CREATE TABLE IF NOT EXISTS spent (model TEXT, epsilon REAL, delta REAL, unit TEXT)")
@@ -70,7 +72,7 @@ class Budget:
     def _refusal(self, task: _Task, file: sqlite3.Connection) -> str:
         sent = file.execute("SELECT COUNT(*) FROM spent WHERE model = ?", (task.model,)).fetchone()[0]
         if sent >= task.participations:
-            return f"{task.model} was sent {sent} updates and may have {task.participations}: nothing more is sent"
+            return f"{task.model} was sent {sent} updates, and {task.participations} are allowed: nothing more is sent"
         (epsilon, delta), price = _total(file), self.price(task)
         if _fits(epsilon + price[0], self.epsilon) and _fits(delta + price[1], self.delta):
             return ""
@@ -96,7 +98,7 @@ class Budget:
                 raise
             connection.execute("COMMIT")
         except sqlite3.Error as error:
-            raise InvalidInput(f"the budget {self.path} cannot be kept: {error}") from error
+            raise InvalidInput(f"the budget {self.path} cannot be written: {error}") from error
         finally:
             connection.close()
 

@@ -80,7 +80,7 @@ class Task:
     def _count_weights(self) -> int:
         if self.family == "custom":
             if self.features or self.response or not self.weights:
-                raise InvalidInput("a custom task has a number of weights, and neither features nor response")
+                raise InvalidInput("a custom task needs a number of weights, and neither features nor response")
             return self.weights
         check_one_of("family", self.family, (*glm.FAMILIES, "custom"))
         if self.features is None or self.response is None:
@@ -89,7 +89,7 @@ class Task:
         if self.response.field.kind != wanted:
             raise InvalidInput(f"a {self.family} model predicts a {wanted}, not a {self.response.field.kind}")
         if self.family == "ordinal" and self.features.intercept:
-            raise InvalidInput("an ordinal model has a threshold for every step and needs features without intercept")
+            raise InvalidInput("an ordinal model has its own thresholds: use features without an intercept")
         count = glm.weights_needed(self.family, self.features.width, self.response.classes)
         if self.weights not in (0, count):
             raise InvalidInput(f"this model has {count} weights, not {self.weights}")
@@ -168,7 +168,7 @@ class Task:
         `strict`: such a row then counts as absent, because silence about a value would tell it.
         """
         if self.features is None or self.response is None:
-            raise InvalidInput("a custom task does not say how rows are encoded")
+            raise InvalidInput("a custom task does not define how rows are encoded")
         if not strict:
             rows = readable(rows, self.features, self.response)
         return self.features.encode(rows), self.response.encode(rows, scaled=self.family != "poisson")
@@ -210,7 +210,7 @@ class Task:
         """
         if not isinstance(values, dict) or not isinstance(values.get("noise"), dict):
             raise InvalidInput(
-                "a task is a JSON object with model, family, features, response, unit, noise and epsilon"
+                "a task must be a JSON object with model, family, features, response, unit, noise and epsilon"
             )
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(set(values) - known - set(_DERIVED), key=str):
@@ -224,7 +224,7 @@ class Task:
                 response=Response.from_dict(values["response"]) if values.get("response") is not None else None,
             )
         except TypeError as error:
-            raise InvalidInput(f"this task lacks something: {error}") from error
+            raise InvalidInput(f"this task is incomplete: {error}") from error
         derived = task.to_dict()
         for name in _DERIVED:
             stated = values.get(name, derived[name])
@@ -232,8 +232,8 @@ class Task:
                 stated = derived[name] | stated
             if stated != derived[name]:
                 raise InvalidInput(
-                    f"this task says {name} = {stated!r}, but what it asks for comes to {derived[name]!r}: "
-                    f"it was edited, or written by another version of Blindsight"
+                    f"this task states {name} = {stated!r}, but its settings give {derived[name]!r}: it "
+                    "was edited, or written by another version of Blindsight"
                 )
         return task
 
@@ -260,7 +260,7 @@ def _gaussian_multiplier(epsilon: float, delta: float, coordinates: int) -> floa
 def check_one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
     """Refuse a word that is not known."""
     if value not in known:
-        raise InvalidInput(f"{name} is one of {', '.join(known)}, got {value!r}")
+        raise InvalidInput(f"{name} must be one of {', '.join(known)}, got {value!r}")
 
 
 def check_whole(name: str, value: Any, least: int, most: int) -> None:

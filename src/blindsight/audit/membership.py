@@ -30,7 +30,7 @@ def client_scores(model: Any, clients: Population, loss: Loss) -> np.ndarray:
     """Minus the mean `loss(model, batch, key)` of the model on each client's examples, of which all have as many."""
     sizes = np.unique(clients.sizes)
     if len(sizes) != 1 or sizes[0] == 0:
-        raise InvalidInput("clients are scored side by side: give each of them as many examples")
+        raise InvalidInput("clients are scored in one batch: give each of them the same number of examples")
     count = int(sizes[0])
     columns = {
         field: jnp.asarray(column.reshape(clients.size, count, *column.shape[1:]))

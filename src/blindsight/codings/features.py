@@ -129,8 +129,8 @@ def images(
     """
     if len(shape) not in (2, 3) or not min(*shape, frequencies) >= 1:
         raise InvalidInput(
-            f"images are (height, width) or with channels last, and have one frequency at least: "
-            f"got {tuple(shape)} and {frequencies}"
+            "shape must be (height, width) or (height, width, channels) and frequencies at least "
+            f"1, got {tuple(shape)} and {frequencies}"
         )
     height, width, channels = shape[0], shape[1], channels_of(shape)
     frequencies = min(frequencies, height * width)
@@ -176,14 +176,14 @@ def rows(columns: Rows | Sequence[Number | Category], *, bins: int = 12, waves: 
     """
     given = (*columns.numbers, *columns.categories) if isinstance(columns, Rows) else tuple(columns)
     if not given or bins < 2:
-        raise InvalidInput(f"rows need one column at least and two bins, got {len(given)} columns and {bins} bins")
+        raise InvalidInput(f"rows need at least one column and two bins, got {len(given)} columns and {bins} bins")
     return _features(Marginals(given, bins), waves, seed)
 
 
 def _features(encoding: Encoding, waves: int, seed: int) -> Features:
     """Most weight goes where most numbers are; half of it to the waves, if there are any."""
     if waves < 0:
-        raise InvalidInput(f"the number of random waves is 0 or more, got {waves}")
+        raise InvalidInput(f"waves must be 0 or more, got {waves}")
     first, second = (0.45, 0.9) if encoding.pairs is not None else (1.0, 0.0)
     share = math.sqrt(0.5) if waves else 1.0
     random = np.random.default_rng(seed)
@@ -196,7 +196,7 @@ def _features(encoding: Encoding, waves: int, seed: int) -> Features:
 def _spread(reference: np.ndarray, basis: np.ndarray, centre: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """How far the public images lie from mid-grey at every frequency: the root of the mean square."""
     if reference.shape[1:] != tuple(shape) or len(reference) < 2:
-        raise InvalidInput(f"reference images have the shape {tuple(shape)}, two at least, got {reference.shape}")
+        raise InvalidInput(f"reference must hold at least two images of shape {tuple(shape)}, got {reference.shape}")
     numbers = reference.astype(np.float64) / (255 if reference.dtype == np.uint8 else 1)
     pixels = numbers.reshape(len(reference), -1, channels_of(shape))
     coefficients = np.einsum("npc,fp->ncf", pixels, basis, optimize=True).reshape(len(reference), -1)

@@ -34,7 +34,7 @@ class NumberField:
         check_name(self.name)
         numeric = _is_number(self.low) and _is_number(self.high)
         if not (numeric and self.low < self.high and math.isfinite(float(self.high) - float(self.low))):
-            raise InvalidInput(f"field {self.name!r} needs a low below its high, got {self.low!r} and {self.high!r}")
+            raise InvalidInput(f"field {self.name!r} needs low < high, got {self.low!r} and {self.high!r}")
         object.__setattr__(self, "low", float(self.low))  # 0 and 0.0 are the same task
         object.__setattr__(self, "high", float(self.high))
 
@@ -95,11 +95,13 @@ class CategoryField:
         check_name(self.name)
         object.__setattr__(self, "categories", tuple(self.categories))
         if not _is_flag(self.drop_first):
-            raise InvalidInput(f"drop_first of {self.name!r} is true or false, got {self.drop_first!r}")
+            raise InvalidInput(f"drop_first of {self.name!r} must be true or false, got {self.drop_first!r}")
         if not all(_is_text(category) for category in self.categories):
             raise InvalidInput(f"the categories of {self.name!r} must be text, got {list(self.categories)}")
         if len(set(self.categories)) < max(len(self.categories), 1 + self.drop_first):
-            raise InvalidInput(f"the categories of {self.name!r} must differ and leave one: {list(self.categories)}")
+            raise InvalidInput(
+                f"the categories of {self.name!r} must be distinct, with at least one left: {list(self.categories)}"
+            )
 
     @property
     def width(self) -> int:
@@ -169,7 +171,7 @@ def field_from_dict(spec: Any) -> AnyField:
     """The field that a JSON object describes; a kind or key that this version does not know is refused."""
     kind = spec.get("kind") if isinstance(spec, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise InvalidInput(f"a field has a kind, one of {', '.join(_KINDS)}, got {spec!r}")
+        raise InvalidInput(f"a field needs a kind, one of {', '.join(_KINDS)}, got {spec!r}")
     known = {field.name for field in dataclasses.fields(_KINDS[kind])}
     values = known_keys(spec, f"a field of kind {kind}", {"kind", *known})
     values.pop("kind")
@@ -179,7 +181,7 @@ def field_from_dict(spec: Any) -> AnyField:
     try:
         return _KINDS[kind](**values)
     except TypeError as error:
-        raise InvalidInput(f"the field {values.get('name')!r} of kind {kind} lacks something: {error}") from error
+        raise InvalidInput(f"the field {values.get('name')!r} of kind {kind} is incomplete: {error}") from error
 
 
 def field_to_dict(field: AnyField) -> dict[str, Any]:

@@ -61,10 +61,10 @@ class FeatureSpec:
         object.__setattr__(self, "crosses", tuple(tuple(pair) for pair in self.crosses))
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
-            raise InvalidInput(f"every field is named once, got {names}")
+            raise InvalidInput(f"field names must be unique, got {names}")
         for pair in self.crosses:
             if len(pair) != 2 or len(set(pair)) < 2 or not set(pair) <= set(names):
-                raise InvalidInput(f"a cross is made of two different fields of {names}, got {list(pair)}")
+                raise InvalidInput(f"a cross needs two different fields of {names}, got {list(pair)}")
         if not self.width:
             raise InvalidInput("a model needs an intercept or at least one field")
 
@@ -93,7 +93,7 @@ class FeatureSpec:
         """The features that `to_dict` wrote; what this version does not know is refused."""
         values = known_keys(spec, "features", {"intercept", "fields", "crosses"})
         if not isinstance(values.get("intercept", True), bool):
-            raise InvalidInput(f"the intercept of features is true or false, got {values['intercept']!r}")
+            raise InvalidInput(f"the intercept must be true or false, got {values['intercept']!r}")
         fields = tuple(field_from_dict(field) for field in as_list(values.get("fields", []), "fields"))
         crosses = tuple(tuple(as_list(pair, "a cross")) for pair in as_list(values.get("crosses", []), "crosses"))
         return cls(fields, crosses, values.get("intercept", True))  # pyright: ignore[reportArgumentType]
@@ -107,9 +107,9 @@ class Response:
 
     def __post_init__(self) -> None:
         if self.field.kind not in ("boolean", "category", "number"):
-            raise InvalidInput(f"a response is a boolean, a category or a number, got {self.field!r}")
+            raise InvalidInput(f"a response must be a boolean, a category or a number, got {self.field!r}")
         if isinstance(self.field, CategoryField) and (self.field.drop_first or len(self.field.categories) < 2):
-            raise InvalidInput(f"the response {self.field.name!r} needs two categories or more, each of them kept")
+            raise InvalidInput(f"the response {self.field.name!r} needs at least two categories and no drop_first")
 
     @property
     def classes(self) -> int:

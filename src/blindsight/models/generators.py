@@ -197,7 +197,7 @@ def draw(
     there are, which is easier on the eye and hides what is rare.
     """
     if per_class < 1:
-        raise InvalidInput(f"draw one example per class at least, got {per_class}")
+        raise InvalidInput(f"draw at least one example per class, got {per_class}")
     random = np.random.default_rng(np.frombuffer(key.derive("examples").secret, np.uint32))
     arms, classes = generator.groups
     latents = (spread * random.normal(size=(per_class, generator.latent))).astype(np.float32)

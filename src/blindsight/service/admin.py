@@ -73,7 +73,7 @@ class _Calls:
 
         async def checked(request: Request) -> Response:
             if not self.service.access(dict(request.scope["headers"])).admin:
-                raise Refusal(401, "an admin token is needed", headers={"WWW-Authenticate": "Bearer"})
+                raise Refusal(401, "this call needs an admin token", headers={"WWW-Authenticate": "Bearer"})
             return await endpoint(request)
 
         return checked
@@ -89,7 +89,7 @@ class _Calls:
         task = _task(values.get("task"))
         start = _weights(values["start"], task) if values.get("start") is not None else None
         if not isinstance(values.get("replace", False), bool):
-            raise Refusal(422, "replace is true or false")
+            raise Refusal(422, "replace must be true or false")
         token = await self.registry.create(task, replace=values.get("replace", False), start=start)
         about = _about(self.registry.pool(task.model)) | ({"token": token} if token else {})
         return JSONResponse(about, status_code=201 if token else 200)
@@ -129,7 +129,7 @@ class _Calls:
     async def average(self, request: Request) -> Response:
         name = request.query_params.get("format", "json")
         if name not in FORMATS:
-            raise Refusal(422, f"format is one of {', '.join(FORMATS)}")
+            raise Refusal(422, f"format must be one of {', '.join(FORMATS)}")
         found = self.pool(request)
         return Response(export(found.record.task, await found.average(), name), media_type=FORMATS[name])
 
@@ -194,7 +194,7 @@ async def _body(request: Request) -> bytes:
             async for part in request.stream():
                 size += len(part)
                 if size > _MOST:
-                    raise Refusal(413, f"a body may have {_MOST} bytes")
+                    raise Refusal(413, f"a body may have at most {_MOST} bytes")
                 parts.append(part)
     except TimeoutError:
         raise Refusal(408, "the body did not arrive in time") from None
@@ -207,7 +207,7 @@ async def _json(request: Request, known: set[str]) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise Refusal(422, "the body is not JSON") from None
     if not isinstance(values, dict) or set(values) - known:
-        raise Refusal(422, f"the body is a JSON object that may have {', '.join(sorted(known))}")
+        raise Refusal(422, f"the body must be a JSON object with keys from {', '.join(sorted(known))}")
     return values
 
 
@@ -229,5 +229,5 @@ def _weights(values: Any, task: Task) -> np.ndarray:
     except (ValueError, TypeError, OverflowError):
         weights = np.zeros(0, np.float32)
     if weights.shape != (task.weights,) or not (np.abs(weights) <= _LARGEST).all():
-        raise Refusal(422, f"weights are {task.weights} numbers of at most {_LARGEST:g}")
+        raise Refusal(422, f"weights must be {task.weights} numbers of magnitude at most {_LARGEST:g}")
     return weights

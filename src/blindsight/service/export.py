@@ -42,7 +42,7 @@ def onnx_model(task: Task, average: np.ndarray) -> bytes:
     The prediction is (rows,), or (rows, classes) for multinomial and ordinal models.
     """
     if task.features is None or task.response is None:
-        raise Refusal(422, "a custom model has no formula that ONNX could hold: export JSON or safetensors")
+        raise Refusal(422, "a custom model cannot be exported to ONNX: use JSON or safetensors")
     width, classes = task.features.width, task.response.classes
     wide = task.family in ("multinomial", "ordinal")
     if task.family == "multinomial":
