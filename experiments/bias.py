@@ -31,6 +31,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from blindsight.inspection.bias.preparing import prepare
 from scipy import stats
 
 import blindsight as bs
@@ -48,7 +49,6 @@ from blindsight.inspection.bias import images as bias_images
 from blindsight.inspection.bias import preparing as bias_asking
 from blindsight.inspection.bias.images import FirstArm
 from blindsight.inspection.bias.measures import HALF, LOOKED, LOOKS, Habits, Shares, look, same_clients
-from blindsight.inspection.bias.preparing import prepare
 from blindsight.inspection.bias.rounds import Rounds
 from blindsight.inspection.bias.text import SURPRISE
 from blindsight.inspection.contrast import cues

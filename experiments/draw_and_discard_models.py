@@ -29,7 +29,7 @@ from draw_and_discard_simulation import Configuration, simulate
 
 from blindsight import data
 from blindsight.algorithms import draw_and_discard as dd
-from blindsight.codings.specs import Boolean, Category, Features, Ngrams, Number, Response
+from blindsight.codings.specs import BooleanField, CategoryField, FeatureSpec, NgramField, NumberField, Response
 from blindsight.models import glm
 
 EACH = 10
@@ -37,18 +37,18 @@ EACH = 10
 # --- the model with known weights
 
 FIELDS = (
-    Boolean("B"),
-    Category("E1", ("A", "B", "C"), drop_first=True),
-    Category("E2", ("a", "b", "c", "d"), drop_first=True),
-    Number("D", 0, 3),
-    Number("I", 0, 5),
+    BooleanField("B"),
+    CategoryField("E1", ("A", "B", "C"), drop_first=True),
+    CategoryField("E2", ("a", "b", "c", "d"), drop_first=True),
+    NumberField("D", 0, 3),
+    NumberField("I", 0, 5),
 )
 PAIRS = (("B", "E1"), ("B", "E2"), ("B", "D"), ("B", "I"), ("E1", "E2"), ("D", "E1"), ("I", "E1"), ("D", "E2"))
 KNOWN = dd.Task(
     model="known",
     family="logistic",
-    features=Features(FIELDS, crosses=(*PAIRS, ("I", "E2"), ("D", "I"))),
-    response=Response(Boolean("O")),
+    features=FeatureSpec(FIELDS, crosses=(*PAIRS, ("I", "E2"), ("D", "I"))),
+    response=Response(BooleanField("O")),
     unit="feature",
     noise="none",
     epsilon=math.inf,
@@ -146,14 +146,18 @@ PUBLISHED |= {"recall": 0.8922, "f1": 0.2681}
 PREVALENCE = 0.0151  # what precision, recall and accuracy imply
 
 
-def phishing_features(weights: int = 387) -> Features:
+def phishing_features(weights: int = 387) -> FeatureSpec:
     """A spec that a server could write without looking at data: so many weights with the hashed runs."""
-    fields: list[Any] = [Number("length", 0, 150), Number("host_length", 0, 50), Number("path_length", 0, 100)]
-    fields += [Number(name, 0, most) for name, (_, most) in COUNTS.items()]
-    fields += [Boolean("https"), Boolean("address"), Category("ending", ENDINGS)]
-    fields += [Boolean(f"has {word}") for word in WORDS]
-    known = Features(tuple(fields), crosses=(("https", "ending"),))
-    return Features((*fields, Ngrams("url", (3,), weights - known.width)), crosses=known.crosses)
+    fields: list[Any] = [
+        NumberField("length", 0, 150),
+        NumberField("host_length", 0, 50),
+        NumberField("path_length", 0, 100),
+    ]
+    fields += [NumberField(name, 0, most) for name, (_, most) in COUNTS.items()]
+    fields += [BooleanField("https"), BooleanField("address"), CategoryField("ending", ENDINGS)]
+    fields += [BooleanField(f"has {word}") for word in WORDS]
+    known = FeatureSpec(tuple(fields), crosses=(("https", "ending"),))
+    return FeatureSpec((*fields, NgramField("url", (3,), weights - known.width)), crosses=known.crosses)
 
 
 def phishing_rows(urls: list[str]) -> dict[str, list[Any]]:
@@ -176,7 +180,7 @@ def phishing_tasks() -> dict[str, dd.Task]:
         model="phishing",
         family="logistic",
         features=phishing_features(),
-        response=Response(Boolean("phishing")),
+        response=Response(BooleanField("phishing")),
     )
     return {
         "no noise": task(unit="feature", noise="none", epsilon=math.inf),

@@ -31,7 +31,7 @@ from draw_and_discard_simulation import Configuration, simulate, spread
 from scipy import stats
 
 from blindsight.algorithms.draw_and_discard import Task, client_update
-from blindsight.codings.specs import Boolean, Features, Number, Response
+from blindsight.codings.specs import BooleanField, FeatureSpec, NumberField, Response
 from blindsight.keys import root
 from blindsight.models import glm
 from blindsight.service import Running, Settings, memory, running
@@ -52,12 +52,12 @@ class Problem:
 
 def make_problem(updates: int, *, seed: int = 0) -> Problem:
     """Clients with examples of a logistic model, `EACH` for each of `updates` updates."""
-    features = Features(tuple(Number(f"x{number}", 0, 1) for number in range(FEATURES)))
+    features = FeatureSpec(tuple(NumberField(f"x{number}", 0, 1) for number in range(FEATURES)))
     task = Task(
         model="run-0",
         family="logistic",
         features=features,
-        response=Response(Boolean("y")),
+        response=Response(BooleanField("y")),
         unit="feature",
         epsilon=32.0,
         learning_rate=0.5,

@@ -35,7 +35,7 @@ from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import Algorithm
 from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
 from blindsight.backends import Simulation
-from blindsight.codings.coding import Images
+from blindsight.codings.images_and_rows import Images
 from blindsight.data import Population, dataset, embedded, faults
 from blindsight.models.gan import paper_gan
 from blindsight.models.layers import Conv, Dense, max_pool, softmax_cross_entropy

@@ -29,7 +29,7 @@ from blindsight import keys, runs, trees
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
 from blindsight.backends import Simulation
-from blindsight.codings.coding import coding_of
+from blindsight.codings.images_and_rows import coding_of
 from blindsight.data import Population, embedded
 from blindsight.fidelity import fidelity
 from blindsight.models.classifiers import CNN

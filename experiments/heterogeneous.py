@@ -44,7 +44,7 @@ from blindsight.algorithms.parties import OneShot, OnRawData, Party, PrivateLine
 from blindsight.algorithms.synthetic_votes import NoisyVotes, aggregate, share_noise
 from blindsight.audit import lower_bound
 from blindsight.codings import features
-from blindsight.codings.coding import Category, Number
+from blindsight.codings.images_and_rows import Category, Number
 from blindsight.codings.oriented import oriented_gradients
 from blindsight.data import dataset
 from blindsight.models import primary

@@ -32,7 +32,7 @@ from draw_and_discard_models import metrics, phishing_features, phishing_rows
 
 from blindsight import data
 from blindsight.algorithms.draw_and_discard import Task
-from blindsight.codings.specs import Boolean, Response
+from blindsight.codings.specs import BooleanField, Response
 from blindsight.models import glm
 from blindsight.service.spam import REFRESH_EVERY, Window, standard_deviations
 
@@ -173,7 +173,7 @@ def main() -> None:
         model="phishing",
         family="logistic",
         features=phishing_features(),
-        response=Response(Boolean("phishing")),
+        response=Response(BooleanField("phishing")),
         unit="feature",
         epsilon=math.log(32),
     )

@@ -156,7 +156,7 @@ def test_another_models_checkpoint_is_refused(tmp_path, like, words):
     path = checkpoints.write(tmp_path, 1, {"a": np.zeros(3, np.float32)}, {})
     text = refusal(path, like)
     assert words in text
-    assert "settings that the run began with" in text
+    assert "settings the run was started with" in text
 
 
 # --- what a full disk does

@@ -78,7 +78,7 @@ def test_bad_requests_are_one_sentence(make_set, tmp_path):
     for arguments, words in [
         (["label", str(tmp_path / "nowhere")], "there is no folder"),
         (["label", str(tmp_path)], "is not a synthetic set"),
-        (["label", folder, "--classes", "cat,dog"], "labels are proposed for owl"),
+        (["label", folder, "--classes", "cat,dog"], "proposed labels owl"),
         (["label", folder, "--rater", " "], "a rater's name"),
         (["label", folder, "--rater", ""], "a rater's name"),
         (["label", folder, "--agreement", "--import", "x.json"], "choose one of --agreement"),

@@ -12,7 +12,7 @@ from command import run
 from blindsight import cli
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 # Each of these trains or inspects for seconds on end: `make docs` runs them, which CI and `make check` do.
 LONG = ("bayesian-gans", "bias", "guide", "heterogeneous", "inspection", "labelling", "language", "synthesis")
@@ -81,3 +81,27 @@ def test_links_between_pages_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} -> {target}"
+
+
+def test_the_architecture_names_every_room_and_only_files_that_exist():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    source = ROOT / "src" / "blindsight"
+    rooms = {path.stem for path in source.iterdir() if path.is_dir() or path.suffix == ".py"}
+    for room in rooms - {"__init__", "__main__", "__pycache__"}:
+        assert f"`{room}`" in page, room
+    files = re.findall(r"`(src/blindsight/[\w/]+\.py)`", page)
+    assert len(files) > 10
+    for file in files:
+        assert (ROOT / file).exists(), file
+
+
+def test_every_decision_is_listed():
+    folder = ROOT / "docs" / "decisions"
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    for record in folder.glob("[0-9]*.md"):
+        assert f"]({record.name})" in page, record.name
+
+
+def test_the_version_is_stated_once():
+    assert 'dynamic = ["version"]' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert not re.search(r"^version:", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)

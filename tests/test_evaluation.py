@@ -76,7 +76,7 @@ def test_a_generated_population_is_evaluated_like_the_same_one_in_memory():
 
 
 def test_nothing_to_evaluate_on_is_one_sentence():
-    with pytest.raises(InvalidInput, match="the clients of nobody to evaluate on have no examples"):
+    with pytest.raises(InvalidInput, match="the held-out clients of nobody have no examples"):
         evaluator(uneven([0, 0], name="nobody"), METRICS)
 
 

@@ -570,7 +570,7 @@ def test_no_round_within_the_budget_is_refused_with_exit_code_3(tmp_path, ledger
     Ledger(ledger_path).set_budget("people", epsilon=0.01, delta=1e-6)
     done = train(tmp_path, RUN)
     assert done.returncode == 3
-    assert "not one round fits the budget of population 'people'" in done.stderr
+    assert "not even one round fits the budget of population 'people'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

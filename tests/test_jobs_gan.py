@@ -15,7 +15,7 @@ from blindsight import config, runs, trees
 from blindsight.accounting.bayesian import BayesianAccountant
 from blindsight.backends import Batch
 from blindsight.backends.paired import bayesian_config
-from blindsight.codings.coding import Images
+from blindsight.codings.images_and_rows import Images
 from blindsight.data import embedded
 from blindsight.errors import InvalidInput
 from blindsight.jobs import train as jobs

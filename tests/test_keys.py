@@ -142,7 +142,7 @@ BAD_SECRETS: list[Any] = [b"", bytes(31), bytes(33), "x" * 32, [0] * 32, bytearr
 
 @pytest.mark.parametrize("secret", BAD_SECRETS)
 def test_a_key_has_32_bytes(secret):
-    with pytest.raises(InvalidInput, match="a key has 32 bytes"):
+    with pytest.raises(InvalidInput, match="a key must have 32 bytes"):
         Key(secret)
 
 
@@ -165,7 +165,7 @@ BAD_PATHS: list[tuple[Any, ...]] = [
 
 @pytest.mark.parametrize("path", BAD_PATHS)
 def test_a_path_is_a_word_and_whole_numbers(path):
-    with pytest.raises(InvalidInput, match="a named purpose and whole indices"):
+    with pytest.raises(InvalidInput, match="a purpose and whole-number indices"):
         SEED.derive(*path)
 
 
@@ -359,7 +359,7 @@ def test_a_probability_is_never_rounded_up(probability):
 
 @pytest.mark.parametrize("probability", [-1e-9, 1 + 1e-9, math.nan, math.inf, -math.inf])
 def test_a_probability_that_is_none_is_refused(probability):
-    with pytest.raises(InvalidInput, match="a probability lies between 0 and 1"):
+    with pytest.raises(InvalidInput, match="a probability must lie between 0 and 1"):
         SEED.stream().bernoulli(probability, 3)
 
 

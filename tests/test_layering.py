@@ -1,4 +1,4 @@
-"""Imports go strictly downward, and the package itself imports nothing until it is asked."""
+"""Imports go strictly downward and never in a ring; the package itself imports nothing until it is used."""
 
 import ast
 import sys
@@ -26,7 +26,7 @@ LAYERS = """
     codings
     kernels
     trees  keys  pages
-    errors  wording
+    errors  version  wording
 """
 HEIGHT = {unit: -row for row, units in enumerate(LAYERS.split("\n")) for unit in units.split()}
 
@@ -64,14 +64,15 @@ def violations(src: Path) -> list[str]:
             found += [
                 f"{path}:{line} is eager: {name}"
                 for line, name in imported(eager(tree), package)
-                if name.partition(".")[0] not in sys.stdlib_module_names
+                if name != "blindsight.version.__version__"
+                and name.partition(".")[0] not in {"lazy_loader", *sys.stdlib_module_names}
             ]
         elif unit not in HEIGHT:
             found.append(f"{path} has no layer: {unit}")
         else:
             for line, name in imported(tree, package):
                 root, target, *_ = *name.split("."), ""
-                if root != "blindsight" or target in (unit, "__version__"):
+                if root != "blindsight" or target == unit:
                     continue
                 if target not in HEIGHT or HEIGHT[target] >= HEIGHT[unit]:
                     found.append(f"{path}:{line} {unit} may not import {name}")
@@ -85,7 +86,7 @@ def test_every_import_goes_strictly_downward():
 ALLOWED = {
     "trees.py": "import jax\nfrom .errors import PrivacyError",
     "accounting/__init__.py": "from . import events\nfrom .events import Event",
-    "accounting/events.py": "import blindsight.keys\nfrom blindsight import errors, __version__\nfrom .. import trees",
+    "accounting/events.py": "import blindsight.keys\nfrom blindsight import errors, version\nfrom .. import trees",
     "mechanisms/votes.py": "from ..accounting.events import Event\nfrom .gaussian import gaussian",
     "cli.py": "def plan():\n    from .accounting import planning",
     "__main__.py": "from .cli import main",
@@ -123,3 +124,86 @@ def test_what_the_layers_allow_passes(tmp_path: Path):
 def test_what_the_layers_forbid_is_found(case: str, tmp_path: Path):
     name, text = FORBIDDEN[case]
     assert len(violations(write(tmp_path, ALLOWED | {name: text}))) == 1
+
+
+# --- rings of modules
+
+
+def dependencies(src: Path) -> dict[str, set[str]]:
+    """Every module under `src/blindsight` with the modules it imports: anywhere in it, in stubs, and for types only.
+
+    A name that a package re-exports counts as an import of the module that defines it, where a stub says so.
+    """
+    found: dict[str, set[str]] = {}
+    for path in sorted([*(src / "blindsight").rglob("*.py"), *(src / "blindsight").rglob("*.pyi")]):
+        module = path.relative_to(src).with_suffix("").parts
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        name = ".".join(module).removesuffix(".__init__")
+        found.setdefault(name, set()).update(name for _, name in imported(tree, module[:-1]))
+    exports = {
+        f"{package}.{target.rpartition('.')[2]}": target
+        for package in found
+        if (src / Path(*package.split(".")) / "__init__.pyi").exists()
+        for target in found[package]
+    }
+
+    def module_of(name: str) -> str:
+        name = exports.get(name, name)
+        while name and name not in found:
+            name = name.rpartition(".")[0]
+        return name
+
+    return {module: {module_of(name) for name in names} - {module, ""} for module, names in found.items()}
+
+
+def rings(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of modules that reach each other (strongly connected components of two or more)."""
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        seen, pending = set[str](), [start]
+        while pending:
+            new = graph[pending.pop()] - seen
+            seen |= new
+            pending += new
+        reached[start] = seen
+    groups = {tuple(sorted(other for other in reached[one] if one in reached[other])) for one in graph}
+    return sorted(list(group) for group in groups if group)
+
+
+STILL_IN_RINGS = {
+    "audit": "page page.plots report",
+    "inspection": "advice page page.bias page.evidence page.privacy page.samples page.unknowns report terminal",
+    "inspection.contrast": "cues findings votes",
+}
+"""Reports and their pages know each other. This list only shrinks: a module that has left its ring leaves it too."""
+
+
+def test_no_modules_import_each_other_in_a_ring():
+    found = {module for ring in rings(dependencies(SRC)) for module in ring}
+    assert found == {f"blindsight.{room}.{name}" for room, names in STILL_IN_RINGS.items() for name in names.split()}
+
+
+IN_A_RING = {
+    "two modules": {"trees.py": "from . import keys", "keys.py": "from . import trees"},
+    "in a function": {"trees.py": "from . import keys", "keys.py": "def f():\n    from blindsight.trees import clip"},
+    "for types only": {"trees.py": "if TYPE_CHECKING:\n    import blindsight.keys", "keys.py": "from . import trees"},
+    "a module and its package": {"data/__init__.py": "from .faults import apply", "data/faults.py": "from . import x"},
+    "through a stub": {
+        "data/__init__.pyi": "from .faults import apply as apply",
+        "data/tables.py": "from blindsight.data import apply",
+        "data/faults.py": "from . import tables",
+    },
+    "three modules": {"a.py": "from . import b", "b.py": "from .c import x", "c.py": "import blindsight.a"},
+}
+
+
+@pytest.mark.parametrize("case", IN_A_RING)
+def test_a_ring_is_found(case: str, tmp_path: Path):
+    files = {"__init__.py": "", "data/__init__.py": "", "other.py": "from . import trees"} | IN_A_RING[case]
+    assert len(rings(dependencies(write(tmp_path, files)))) == 1
+
+
+def test_a_name_of_a_stub_is_no_import_of_the_whole_package(tmp_path: Path):
+    stub = "from .tables import csv as csv\nfrom .faults import apply as apply"
+    files = {"data/__init__.pyi": stub, "data/tables.py": "from blindsight.data import apply", "data/faults.py": ""}
+    assert rings(dependencies(write(tmp_path, files))) == []

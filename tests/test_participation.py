@@ -328,14 +328,14 @@ def test_whoever_turns_up_may_be_listed_in_any_way():
 @pytest.mark.parametrize("available", [[-1], [5], [0, 5], [-1, 2], [0.0, 1.0], [math.nan], [True] * 5, ["0"]])
 def test_clients_that_do_not_exist_are_refused(available):
     rule = participation.unproven(5, 3, max_participations=1)
-    with pytest.raises(InvalidInput, match="available must list clients by their indices, 0 to 4"):
+    with pytest.raises(InvalidInput, match="available must list client indices from 0 to 4"):
         turn(rule, np.array(available), np.zeros(5))
 
 
 @pytest.mark.parametrize("shape", [(), (4,), (6,), (5, 1), (1, 5), (0,)])
 def test_counts_for_another_population_are_refused(shape):
     rule = participation.unproven(5, 3, max_participations=1)
-    with pytest.raises(InvalidInput, match="participated must count all 5 clients"):
+    with pytest.raises(InvalidInput, match="participated must have a count for each of 5 clients"):
         turn(rule, np.arange(3), np.zeros(shape, np.int64))
 
 

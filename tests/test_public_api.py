@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+from pathlib import Path
 
 import blindsight
 
@@ -45,8 +46,8 @@ PINNED = {
     "blindsight.models.generation": "beam_search log_probability sample",
     "blindsight.models.ngram": "NGram fit_ngram",
     "blindsight.models.glm": "FAMILIES Family gradient loss predict weights_needed",
-    "blindsight.codings.specs": "Boolean Category Features Field Ngrams Number Response Rows field_from_dict fnv1a "
-    "readable rows_from_sqlite",
+    "blindsight.codings.specs": "AnyField BooleanField CategoryField ClientRows FeatureSpec NgramField NumberField "
+    "Response field_from_dict fnv1a readable rows_from_sqlite",
     "blindsight.participation": "FixedSizeRounds Full Participation TruncatedPoissonRounds Unproven fixed_size full "
     "poisson unproven",
     "blindsight.privacy": "Plan Privacy plan",
@@ -80,3 +81,12 @@ def test_every_module_lists_its_names_and_each_exists_and_is_documented():
 
 def test_an_unknown_name_is_an_attribute_error():
     assert not hasattr(blindsight, "utils")
+
+
+LAZY = [name for name in PINNED if Path(str(importlib.import_module(name).__file__)).with_suffix(".pyi").exists()]
+
+
+def test_completion_offers_the_public_names_and_no_others():
+    assert len(LAZY) >= 11
+    for name in LAZY:
+        assert sorted(dir(importlib.import_module(name))) == sorted(PINNED[name].split()), name

@@ -193,10 +193,10 @@ def test_a_second_process_is_kept_out_until_the_first_is_killed(tmp_path, spawn)
     run = runs.create("x", {}, folder=tmp_path)
     holder = spawn(sys.executable, "-c", HOLD, str(run.path), stdout=subprocess.PIPE)
     assert holder.stdout.readline() == "mine\n"
-    with pytest.raises(BlindsightError, match=r"another process is at work in .*: wait for it"), run.alone():
+    with pytest.raises(BlindsightError, match=r"another process is using .*: wait for it"), run.alone():
         pass
     second = subprocess.run([sys.executable, "-c", HOLD, str(run.path)], capture_output=True, text=True, check=False)
-    assert "another process is at work" in second.stderr
+    assert "another process is using" in second.stderr
     holder.kill()
     holder.wait()
     with run.alone():  # nothing stale keeps anybody out

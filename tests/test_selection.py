@@ -145,11 +145,11 @@ def test_clients_of_a_region_have_all_their_examples_there():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Arms({"all": everything(), "wrong": mistakes()}), "nobody can be in the arm 'wrong'"),
-        (lambda: Arms({"a": mistakes(5), "b": mistakes(5)}), "nobody can be in the arm 'b'"),
-        (lambda: Arms({}), "one arm at least"),
-        (lambda: by_accuracy(0.0, 0.9), "nobody can be in the arm 'failing'"),
-        (lambda: by_accuracy(0.5, 1.1), "nobody can be in the arm 'healthy'"),
+        (lambda: Arms({"all": everything(), "wrong": mistakes()}), "no client can be in the arm 'wrong'"),
+        (lambda: Arms({"a": mistakes(5), "b": mistakes(5)}), "no client can be in the arm 'b'"),
+        (lambda: Arms({}), "at least one arm"),
+        (lambda: by_accuracy(0.0, 0.9), "no client can be in the arm 'failing'"),
+        (lambda: by_accuracy(0.5, 1.1), "no client can be in the arm 'healthy'"),
         (lambda: by_accuracy(0.9, 0.8), "both arms"),
         (lambda: by_accuracy(float("nan"), 0.8), "failing"),
         (lambda: mistakes(0), "at least 1"),
@@ -172,7 +172,7 @@ def test_what_a_population_cannot_answer_is_refused_with_its_name():
     with pytest.raises(InvalidInput, match="three people has no 'region'"):
         Arms({"here": where("region", 1)}).fit(people())
     region = people(region=np.array([0, 0, 1, 1, 1, 0], np.int32))
-    with pytest.raises(InvalidInput, match="nobody can be examples with region maybe: region has no, yes"):
+    with pytest.raises(InvalidInput, match="no client can match examples with region maybe: region has no, yes"):
         Arms({"here": where("region", "maybe")}).fit(region)
     with pytest.raises(InvalidInput, match="goes from 0 to 1"):
         Arms({"here": where("region", 2)}).fit(region)
@@ -186,10 +186,10 @@ def test_texts_are_selected_by_once_their_public_values_are_named():
     assert said.classes["said"] == ("ho", "hi", "other")
     assert said.columns["said"].tolist() == [1, 0, 1, 2, 0, 0]
     assert Arms({"greeted": where("said", "hi")}).fit(said)["greeted"] == where("said", 1)
-    with pytest.raises(InvalidInput, match="is no text: said"):
+    with pytest.raises(InvalidInput, match="is not text: said"):
         coded(people(said=np.array(["hi"] * 6)), "weather", ["rain"])
     for names in ([], ["hi", "hi"], ["hi", "other"]):
-        with pytest.raises(InvalidInput, match="name different texts"):
+        with pytest.raises(InvalidInput, match="all different and none"):
             coded(people(said=np.array(["hi"] * 6)), "said", names)
 
 

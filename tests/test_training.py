@@ -236,7 +236,7 @@ def test_a_run_stops_when_the_budget_is_spent_and_not_a_round_later(tmp_path: Pa
 
 def test_a_budget_for_not_even_one_round_is_refused(tmp_path: Path):
     Ledger(tmp_path / "ledger.db").set_budget(child.POPULATION, epsilon=0.001, delta=1e-5)
-    with pytest.raises(PrivacyError, match="not one round fits"):
+    with pytest.raises(PrivacyError, match="not even one round fits"):
         begin(tmp_path)
     assert released(tmp_path) == []
 
@@ -269,7 +269,7 @@ def test_a_run_is_not_resumed_with_another_promise(tmp_path: Path, change):
     begin(tmp_path, rounds=5)
     chosen = child.privacy(12, **change)
     about: dict[str, Any] = {"population": child.POPULATION, "delta": 1e-5, "key": keys.reproducible(7)}
-    with pytest.raises(InvalidInput, match="begun with other settings"):
+    with pytest.raises(InvalidInput, match="started with other privacy settings"):
         train(
             child.algorithm(chosen),
             Simulation(child.population()),

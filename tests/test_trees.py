@@ -718,13 +718,13 @@ def test_a_sum_that_is_not_finite_is_refused(bad):
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.bool_, np.uint8, np.complex64, object])
 def test_a_sum_without_a_grid_has_floats(dtype):
-    with pytest.raises(InvalidInput, match="a sum on a grid has whole numbers"):
+    with pytest.raises(InvalidInput, match="a sum on a grid must hold whole numbers"):
         BoundedSum({"a": np.ones(2), "b": np.ones(2, dtype)}, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.bool_, np.uint8, np.complex64, object])
 def test_a_sum_on_a_grid_has_whole_numbers(dtype):
-    with pytest.raises(InvalidInput, match="a sum on a grid has whole numbers"):
+    with pytest.raises(InvalidInput, match="a sum on a grid must hold whole numbers"):
         BoundedSum({"a": np.ones(2, np.int64), "b": np.ones(2, dtype)}, 1.0, 1.0, grid=0.5)
 
 

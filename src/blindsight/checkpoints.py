@@ -91,7 +91,7 @@ def load(path: Path, like: Any) -> Checkpoint:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         facts = json.loads(header["facts"])
         if header["digest"] != _digest(header["facts"], arrays):
-            raise ValueError("its contents do not fit its digest")
+            raise ValueError("its contents do not match its digest")
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise InvalidInput(
             f"{path} is damaged ({error}): delete it, and the run resumes from the checkpoint before"
@@ -103,7 +103,7 @@ def load(path: Path, like: Any) -> Checkpoint:
             there = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
             raise InvalidInput(
                 f"{path} has {there} for {name}, but this run needs {leaf.dtype}{list(leaf.shape)}: "
-                f"resume with the settings that the run began with"
+                f"resume with the settings the run was started with"
             )
     leaves = [  # what was numpy's stays so: JAX would make 32 bits of 64
         jax.numpy.asarray(arrays[name]) if isinstance(leaf, jax.Array) else arrays[name]

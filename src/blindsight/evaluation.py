@@ -117,7 +117,7 @@ def _in_batches(population: Population, batch_size: int) -> tuple[int, dict[str,
     """How many examples there are, and they in batches with weights: what fills the last one up weighs nothing."""
     numbers, count = placement.numbers(population.columns), population.n_examples
     if count == 0:
-        raise InvalidInput(f"the clients of {population.name} to evaluate on have no examples: hold out more, or none")
+        raise InvalidInput(f"the held-out clients of {population.name} have no examples: hold out more, or none")
     size = min(batch_size, count)
     batches = -(-count // size)
 

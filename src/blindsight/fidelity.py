@@ -80,7 +80,7 @@ def frechet(one: np.ndarray, other: np.ndarray) -> float:
     9.0
     """
     if min(len(one), len(other)) < 2:
-        raise InvalidInput("a Frechet distance needs two vectors on either side at least")
+        raise InvalidInput("a Frechet distance needs at least two vectors on either side")
     mean = np.sum(np.square(one.mean(axis=0) - other.mean(axis=0)))
     first, second = (np.atleast_2d(np.cov(side, rowvar=False, dtype=np.float64)) for side in (one, other))
     values, vectors = linalg.eigh(first)

@@ -296,7 +296,7 @@ def unknowns(
         discover=discover,
         training=training,
     )
-    payers = dict(zip(SIDES, known_apart((before, after), session.population), strict=True))
+    payers: dict[str, str] = dict(zip(SIDES, known_apart((before, after), session.population), strict=True))
     conduct = functools.partial(find_unknowns, question, payers)
     return session.ask(question, clients, Public(vocabulary=vocabulary), conduct, payers=list(payers.values()))
 

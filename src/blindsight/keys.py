@@ -30,7 +30,7 @@ class Key:
 
     def __post_init__(self) -> None:
         if type(self.secret) is not bytes or len(self.secret) != 32:
-            raise InvalidInput("a key has 32 bytes: use keys.root(), or keys.reproducible(seed) for a simulation")
+            raise InvalidInput("a key must have 32 bytes: use keys.root(), or keys.reproducible(seed) for a simulation")
 
     def __repr__(self) -> str:
         return "Key(reproducible)" if self.is_reproducible else "Key(secret)"
@@ -50,7 +50,7 @@ class Key:
         except (AttributeError, TypeError, OverflowError, UnicodeEncodeError):
             word = path = b""
         if not word:
-            raise InvalidInput(f"a key is derived for a named purpose and whole indices, got {purpose!r}, {indices}")
+            raise InvalidInput(f"a key is derived from a purpose and whole-number indices, got {purpose!r}, {indices}")
         return Key(hashlib.blake2b(path, key=self.secret, digest_size=32).digest(), self.is_reproducible)
 
     def bound_to(self, facts: Callable[[], Any]) -> "Key":
@@ -180,7 +180,7 @@ class Stream:
     def bernoulli(self, probability: float, count: int) -> np.ndarray:
         """`count` coins that show True with `probability`, rounded down to a multiple of 2^-64 (never up)."""
         if not 0 <= probability <= 1:
-            raise InvalidInput(f"a probability lies between 0 and 1, got {probability}")
+            raise InvalidInput(f"a probability must lie between 0 and 1, got {probability}")
         threshold = int(probability * 2.0**64)
         if threshold >= 1 << 64:
             return np.ones(count, dtype=bool)
@@ -189,7 +189,7 @@ class Stream:
     def subset(self, size: int, count: int) -> np.ndarray:
         """`count` of the indices 0..size-1, every subset equally likely (up to ties of 64-bit words)."""
         if not 0 <= count <= size:
-            raise InvalidInput(f"a subset of {size} has between 0 and {size} members, got {count}")
+            raise InvalidInput(f"a subset of {size} must have between 0 and {size} members, got {count}")
         if count == size:
             return np.arange(size)
         return np.argpartition(self.words(size), count)[:count]

@@ -205,10 +205,12 @@ class Unproven:
         `participated[i]` counts the rounds client `i` has been in; the caller keeps it, in the checkpoint too.
         """
         if participated.shape != (self.population,):
-            raise InvalidInput(f"participated must count all {self.population} clients, got shape {participated.shape}")
+            raise InvalidInput(
+                f"participated must have a count for each of {self.population} clients, got shape {participated.shape}"
+            )
         who = np.unique(available)
         if who.size and not (who.dtype.kind in "iu" and who[0] >= 0 and who[-1] < self.population):
-            raise InvalidInput(f"available must list clients by their indices, 0 to {self.population - 1}")
+            raise InvalidInput(f"available must list client indices from 0 to {self.population - 1}")
         who = who.astype(np.int64)
         coins = key.stream().bernoulli(self.rate, self.population)  # everyone's, so that client i has coin i
         return who[coins[who] & (participated[who] < self.max_participations)]
@@ -261,5 +263,5 @@ def _needs_gaussian(release: Event, sampling: str) -> None:
     if not isinstance(release, Gaussian):
         raise RelationMismatch(
             f"{sampling} participation is accounted for Gaussian noise only, not for {release.name}; "
-            f"release it with full participation, or use the Gaussian mechanism"
+            f"use full participation, or the Gaussian mechanism"
         )

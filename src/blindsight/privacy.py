@@ -156,7 +156,7 @@ class Privacy:
             lambda n: dataclasses.replace(self, rounds=n).event, epsilon=epsilon, delta=delta, relation=self.relation
         )
         if rounds == 0:
-            raise InvalidInput(f"not even one round fits epsilon {epsilon} with this noise: use a larger one")
+            raise InvalidInput(f"not even one round fits epsilon {epsilon} with this noise: increase either")
         return dataclasses.replace(self, rounds=rounds)
 
     @property

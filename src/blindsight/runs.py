@@ -20,8 +20,8 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
-from blindsight import __version__
 from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.version import __version__
 
 __all__ = ["Run", "begin", "create", "file_name", "find", "open_run", "write_whole"]
 
@@ -101,13 +101,15 @@ class Run:
         try:
             lock = open(self.path / "lock", "w", encoding="utf-8")  # noqa: SIM115
         except OSError as error:
-            raise BlindsightError(f"cannot write {self.path / 'lock'} ({error.strerror}): check whose it is") from error
+            raise BlindsightError(
+                f"cannot write {self.path / 'lock'} ({error.strerror}): check its permissions"
+            ) from error
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise BlindsightError(
-                    f"another process is at work in {self.path}: wait for it, or choose another folder"
+                    f"another process is using {self.path}: wait for it, or choose another folder"
                 ) from None
             yield
 

@@ -41,7 +41,7 @@ class Student:
     def probabilities(self, examples: np.ndarray, *, batch: int = 1000) -> np.ndarray:
         """The probability of every class, (n, classes); images are bytes, or numbers as those it learnt from."""
         if len(examples) == 0:
-            raise InvalidInput("there is nothing to ask the student about: give one example at least")
+            raise InvalidInput("there is nothing to predict: give at least one example")
         parts = np.array_split(examples, -(-len(examples) // batch))
         return np.concatenate([np.asarray(_probabilities(self.model, part)) for part in parts])
 
@@ -129,10 +129,10 @@ def _checked(examples: np.ndarray, labels: np.ndarray, steps: int) -> tuple[jax.
     if not len(examples) == len(labels) >= 1:
         raise InvalidInput(f"a student needs a label for every example, got {len(examples)} and {len(labels)}")
     if steps < 1:
-        raise InvalidInput(f"a student learns for one step at least, got {steps}")
+        raise InvalidInput(f"steps must be at least 1, got {steps}")
     labels = np.asarray(labels)
     if labels.ndim not in (1, 2) or (labels.ndim == 1 and labels.dtype.kind not in "iu"):
-        raise InvalidInput("labels are whole numbers (n,), or a probability for every class (n, classes)")
+        raise InvalidInput("labels must be whole numbers (n,), or a probability for every class (n, classes)")
     return jnp.asarray(examples), jnp.asarray(labels, jnp.int32 if labels.ndim == 1 else jnp.float32)
 
 
@@ -143,7 +143,7 @@ def _numbers(x: jax.Array) -> jax.Array:
 def _moved(images: jax.Array, shift: float, turn: float, zoom: float, *, key: jax.Array) -> jax.Array:
     """Each image moved a little in its own way; what comes in from outside is as the edge was."""
     if images.ndim not in (3, 4):
-        raise InvalidInput("only images can be moved: (n, height, width) or with channels last")
+        raise InvalidInput("augmentation needs images: (n, height, width) or with channels last")
     count, height, width = images.shape[:3]
     first, second, third = jax.random.split(key, 3)
     offset = jax.random.uniform(first, (count, 2), minval=-shift, maxval=shift)

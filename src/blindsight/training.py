@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from blindsight import __version__, checkpoints, keys, runs
+from blindsight import checkpoints, keys, runs
 from blindsight.accounting.assumptions import KEPT_SECRET
 from blindsight.accounting.bayesian import BayesianDiagnostic
 from blindsight.accounting.composition import Split
@@ -34,6 +34,7 @@ from blindsight.mechanisms.release import marked
 from blindsight.participation import Unproven
 from blindsight.privacy import Privacy
 from blindsight.runs import Run
+from blindsight.version import __version__
 
 __all__ = ["Trained", "machine", "train"]
 
@@ -258,7 +259,7 @@ class _Loop:
         if event != self.algorithm.event:
             raise PrivacyError(
                 f"round {self.round} released {event} but {self.algorithm.event} was paid for: "
-                f"an algorithm's step must release what its event says"
+                f"an algorithm's step must release exactly its event"
             )
         if isinstance(self.sampling, Unproven):
             self.participated[clients] += 1
@@ -284,7 +285,7 @@ class _Loop:
         """What the rounds so far promise."""
         if self.round == 0:
             raise BudgetExceeded(
-                f"not one round fits the budget of population {self.population!r}: raise it, or use more noise"
+                f"not even one round fits the budget of population {self.population!r}: raise it, or use more noise"
             )
         return self.promise(dataclasses.replace(self.privacy, rounds=self.round))
 
@@ -322,8 +323,8 @@ class _Loop:
         found = checkpoints.load(path, {"state": self.state})
         if found.facts["settings"] != self._settings():
             raise InvalidInput(
-                f"{self.run.path} was begun with other settings of privacy or with another kind of key: resume it with "
-                f"those, or begin another run"
+                f"{self.run.path} was started with other privacy settings or another kind of key: resume "
+                "it with those, or start another run"
             )
         self.ledger.verify(found.facts["ledger"] or None).raise_if_broken()
         self.state, self.round, self.head = found.tree["state"], found.facts["round"], found.facts["ledger"]

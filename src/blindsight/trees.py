@@ -178,7 +178,9 @@ class BoundedSum:
         for leaf in jax.tree.leaves(self.value):
             dtype = leaf.dtype if isinstance(leaf, jax.Array) else np.asarray(leaf).dtype  # nothing is fetched
             if dtype.kind != ("f" if self.grid is None else "i"):
-                raise InvalidInput("a sum on a grid has whole numbers and a sum without one has floating-point numbers")
+                raise InvalidInput(
+                    "a sum on a grid must hold whole numbers, a sum without a grid floating-point numbers"
+                )
         if self.grid is None and not self.known_finite and not bool(_all_finite(self.value)):
             raise UnboundedContribution("a sum that is not finite cannot be released: clip every update first")
 
@@ -260,6 +262,6 @@ def _check_bound(bound: float | jax.Array) -> None:
 def _refuse_non_finite(length: jax.Array) -> None:
     if not isinstance(length, Tracer) and not bool(jnp.isfinite(length)):
         raise UnboundedContribution(
-            "an update with NaN, infinite or enormous coordinates cannot be clipped: find the division, logarithm or "
-            "learning rate that made it, or leave the client out"
+            "an update with NaN, infinite or enormous coordinates cannot be clipped: find the "
+            "division, logarithm or learning rate that caused it, or leave the client out"
         )

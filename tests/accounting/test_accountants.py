@@ -677,7 +677,7 @@ def test_the_lower_bound_survives_huge_losses_and_tiny_deltas():
 
 @pytest.mark.parametrize("event", [Gaussian(1.0), Poisson(0.1, Gaussian(1.0)), FixedSize(9, 3, Laplace(1.0))])
 def test_no_lower_bound_is_known_for_other_events(event: Event):
-    with pytest.raises(UnknownEvent, match=f"fixed-size Gaussian rounds only.*{type(event).__name__}"):
+    with pytest.raises(UnknownEvent, match=f"only known for fixed-size Gaussian rounds.*{type(event).__name__}"):
         fixed_size_lower(Composed((event, FixedSize(9, 3, Gaussian(1.0)))), 1e-6)
 
 
@@ -897,7 +897,7 @@ def test_divergences_that_rounding_made_negative_are_never_a_bound():
     sampled = Poisson(1e-6, Gaussian(1e5))
     assert np.min(losses.rdp(sampled, REPLACE)) < 0
     for event in (sampled, Composed((FixedSize(9, 3, Gaussian(1e6)), Repeated(sampled, 10**9)))):
-        with pytest.raises(PrivacyError, match="lost its precision"):
+        with pytest.raises(PrivacyError, match="not precise enough"):
             accountants._RdpCurve.of(flatten(event), REPLACE)
     assert epsilon(sampled, 1e-6, REPLACE).accountant != "RDP"
 

@@ -468,7 +468,7 @@ def test_a_distance_beyond_what_clipping_allows_is_refused():
 def test_more_steps_than_planned_are_refused():
     full = accountant(steps=3, rounds=3)
     before = full.report(delta=1e-5, classical=CLASSICAL)
-    with pytest.raises(PrivacyError, match="all 3 rounds"):
+    with pytest.raises(PrivacyError, match="all 3 planned rounds"):
         full.record(V1)
     assert full.report(delta=1e-5, classical=CLASSICAL) == before
 

@@ -176,11 +176,19 @@ def test_odds_of_known_epsilons(epsilon: float, times: str, sure: str):
 
 def test_the_paragraph_says_everything():
     text = promise(assumptions=("first thing", "second thing"), lower=0.98765).explain()
-    said = ["1.033", "4e-08", "1,000", "PLD", "truncated Poisson", "all data of any one client", "left out or put in"]
+    said = [
+        "1.033",
+        "4e-08",
+        "1,000",
+        "PLD",
+        "truncated Poisson",
+        "all data of any one client",
+        "were added or removed",
+    ]
     for part in (*said, "This holds if: first thing; second thing.", "below 0.9876", "even odds"):
         assert part in text
     other = promise(unit=Unit.EXAMPLE, relation=Relation.REPLACE).explain()
-    assert "any one example exchanged for anything else" in other
+    assert "any one example were replaced by anything else" in other
     assert "client" not in other
     assert "This holds if" not in other
     assert "No better analysis" not in other

@@ -807,8 +807,8 @@ def test_what_is_broken_is_said_with_the_right_numbers(tamper: Callable[..., Led
 
     assert problem(f"DELETE FROM entries WHERE number = {number}") == f"entry {number} was removed"
     doubled = f"INSERT INTO entries SELECT * FROM entries WHERE number = {number}"
-    assert f"an entry numbered {number} was put in or doubled before it" in problem(doubled)
-    assert "an entry numbered 'x' was put in" in problem(f"UPDATE entries SET number = 'x' WHERE number >= {number}")
+    assert f"an entry numbered {number} was inserted or duplicated before it" in problem(doubled)
+    assert "an entry numbered 'x' was inserted" in problem(f"UPDATE entries SET number = 'x' WHERE number >= {number}")
     cut = problem(f"DELETE FROM entries WHERE number > {number}")
     assert cut == f"entry {number + 1} was removed: the chain should have {COUNT}"
     forged = chain.seal(dataclasses.replace(before[number - 1], note="forged"))
@@ -925,7 +925,7 @@ def test_a_budget_entry_that_is_no_budget_stops_everything(book: Ledger, event: 
     forged = chain.seal(dataclasses.replace(book.entries()[-1], event=event))
     edit(book, f"UPDATE entries SET event = '{event}', hash = '{forged.hash}' WHERE number = 2")
     for call in (lambda: book.record(Gaussian(900.0), population="phones"), lambda: book.budget("phones")):
-        with pytest.raises(LedgerTampered, match="entry 2 is no budget"):
+        with pytest.raises(LedgerTampered, match="entry 2 is not a budget"):
             call()
 
 

@@ -339,7 +339,7 @@ def test_a_ledger_that_stays_locked_is_refused_in_time_and_read_meanwhile(tmp_pa
     book.record(EVENT, population="phones")
     with closing(sqlite3.connect(book.path, isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
-        with pytest.raises(LedgerError, match=r"locked for more than 0\.1 s") as refused:
+        with pytest.raises(LedgerError, match=r"locked it for more than 0\.1 s") as refused:
             book.record(EVENT, population="phones")
         assert one_sentence(refused.value)
         assert len(book.entries()) == 1

@@ -149,7 +149,7 @@ def test_the_page_shows_the_numbers_of_the_ledger(book: Ledger):
     numbers = [book.adaptive_epsilon("tablets", 1e-6), book.spent("tablets", 1e-6).epsilon]
     assert tablets.split()[:6] == ["tablets", *map(round_up, numbers), "-", "1e-06", "1"]
     assert tablets.endswith("no budget")
-    assert "whatever was chosen after reading results" in legend
+    assert "chosen after reading results" in legend
     for line, entry in zip(lines, book.entries(), strict=True):
         assert line.split()[:3] == [str(entry.number), entry.time, entry.hash[:12]]
         assert f"{entry.population}: {entry.kind} {entry.event}" in line
@@ -158,7 +158,7 @@ def test_the_page_shows_the_numbers_of_the_ledger(book: Ledger):
 
 def test_an_empty_ledger_is_said_to_be_empty_and_names_are_no_markup(tmp_path: Path):
     book = Ledger(tmp_path / "[bold].db")
-    assert printed(Statement.of(book)) == [f"{book.path} has no entries yet: the first release or budget makes one."]
+    assert printed(Statement.of(book)) == [f"{book.path} has no entries yet."]
     book.record(Gaussian(9.0), population="[red]phones", note="[dim]")
     _, row, _, line = printed(Statement.of(book, with_entries=True))
     assert row.startswith("[red]phones ")

@@ -12,8 +12,8 @@ from blindsight import keys
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.algorithms.annotator import annotator
 from blindsight.algorithms.moments import MomentsPart
-from blindsight.codings.coding import Category
 from blindsight.codings.features import images, rows
+from blindsight.codings.images_and_rows import Category
 from blindsight.errors import InvalidInput
 
 FEATURES = images((6, 6), frequencies=4)
@@ -85,7 +85,7 @@ def test_it_has_the_guarantee_of_its_moments():
 def test_what_has_no_covariance_cannot_label():
     features = rows([Category("a", 2), Category("b", 3)])
     part = MomentsPart(features, ("all",), ("a", "b"))
-    with pytest.raises(InvalidInput, match="covariances to label by"):
+    with pytest.raises(InvalidInput, match="labelling needs covariances"):
         annotator(part.read(np.ones((2, 1 + features.dimension)), 0.0))
-    with pytest.raises(InvalidInput, match="one image at least"):
+    with pytest.raises(InvalidInput, match="at least one image"):
         annotator(moments()[0]).labels(np.zeros((0, 6, 6), np.uint8))

@@ -18,7 +18,7 @@ from blindsight.accounting.events import to_json
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.bayesian_gan import bayesian_gan, published_noise_multipliers
 from blindsight.backends import Simulation
-from blindsight.codings.coding import Category, Number, Rows
+from blindsight.codings.images_and_rows import Category, Number, Rows
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.mechanisms.release import marked

@@ -25,11 +25,11 @@ def test_it_stops_by_itself_and_a_new_process_knows(tmp_path):
         budget.spend(task())
     again = Budget(tmp_path / "budget.db", epsilon=2.5)
     assert again.spent == (2.0, 0.0)
-    assert not again.can_afford(task())
-    assert again.can_afford(task(epsilon=0.5))
     with pytest.raises(BudgetExceeded):
         again.spend(task())
     assert again.spent == (2.0, 0.0)  # a refusal costs nothing
+    again.spend(task(epsilon=0.5))
+    assert again.spent == (2.5, 0.0)
 
 
 def test_participations_are_counted_by_model_whatever_its_version(tmp_path):
@@ -88,7 +88,8 @@ def test_ten_tenths_are_one(tmp_path):
     budget = Budget(tmp_path / "budget.db", epsilon=1.0)
     for _ in range(10):
         budget.spend(task(epsilon=0.1))
-    assert not budget.can_afford(task(epsilon=2**-12))
+    with pytest.raises(BudgetExceeded):
+        budget.spend(task(epsilon=2**-12))
 
 
 def test_two_at_once_do_not_both_get_the_last_of_it(tmp_path):
@@ -112,7 +113,7 @@ def test_a_budget_that_makes_no_sense_is_refused(tmp_path):
         with pytest.raises(InvalidInput):
             Budget(tmp_path / "budget.db", **wrong)
     (tmp_path / "text.db").write_text("not a budget, and long enough to be taken for a database file" * 20)
-    with pytest.raises(InvalidInput, match="cannot be kept"):
+    with pytest.raises(InvalidInput, match="cannot be written"):
         Budget(tmp_path / "text.db", epsilon=1)
     with pytest.raises(InvalidInput, match="cannot be opened"):
         Budget(tmp_path / "no folder" / "budget.db", epsilon=1)

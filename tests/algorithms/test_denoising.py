@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from blindsight.algorithms.denoising import denoised
-from blindsight.codings.coding import Category
 from blindsight.codings.features import images, rows
+from blindsight.codings.images_and_rows import Category
 
 FEATURES = images((6, 6), frequencies=16)
 COUNTS = np.full((1, 5), 300.0)

@@ -19,7 +19,7 @@ from blindsight.backends import Debug, Simulation
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput, RelationMismatch
 from blindsight.mechanisms import GaussianMechanism
-from blindsight.mechanisms.gaussian import joint
+from blindsight.mechanisms.gaussian_mechanism import joint
 from blindsight.privacy import Privacy
 
 SIZES = [4, 1, 7, 0, 5]

@@ -16,7 +16,7 @@ from blindsight import keys, runs, trees
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.dp_fedavg_gan import chosen_first, dp_fedavg_gan
 from blindsight.backends import Debug, Examples, Simulation
-from blindsight.codings.coding import Category, Number, Rows
+from blindsight.codings.images_and_rows import Category, Number, Rows
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.models.gan import GAN, compact_gan

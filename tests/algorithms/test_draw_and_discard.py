@@ -21,12 +21,12 @@ from blindsight import keys
 from blindsight.accounting.events import Relation, Unit
 from blindsight.algorithms import draw_and_discard as dd
 from blindsight.algorithms import draw_and_discard_task as tasks
-from blindsight.codings.specs import Boolean, Category, Features, Number, Response
+from blindsight.codings.specs import BooleanField, CategoryField, FeatureSpec, NumberField, Response
 from blindsight.errors import InvalidInput
 from blindsight.models import glm
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden/draw_and_discard.json").read_text(encoding="utf-8"))
-FEATURES = Features((Number("a", 0, 1), Boolean("b")))
+FEATURES = FeatureSpec((NumberField("a", 0, 1), BooleanField("b")))
 PRIVATE: list[dict[str, Any]] = [
     {"unit": "feature", "epsilon": math.log(32)},
     {"unit": "feature", "epsilon": 0.3, "clip": 0.1, "learning_rate": 0.7},
@@ -40,7 +40,7 @@ ANY = st.floats(width=64) | st.floats(-2, 2)
 
 
 def logistic(**changes: Any) -> dd.Task:
-    response = Response(Boolean("y"))
+    response = Response(BooleanField("y"))
     values: dict[str, Any] = {"model": "m", "family": "logistic", "features": FEATURES, "response": response}
     return dd.Task(**values | changes)
 
@@ -118,7 +118,11 @@ def test_the_bound_costs_no_more_than_epsilon_exactly(settings_):
 @settings(max_examples=100)
 def test_exchanging_all_data_of_a_client_moves_its_change_by_less_than_epsilon_allows(weights, data, other):
     """For any weights a server may send and any examples, also none, enormous ones and those that are not numbers."""
-    for family, response in (("logistic", Boolean("y")), ("poisson", Number("y", 0, 9)), ("linear", Number("y", 0, 9))):
+    for family, response in (
+        ("logistic", BooleanField("y")),
+        ("poisson", NumberField("y", 0, 9)),
+        ("linear", NumberField("y", 0, 9)),
+    ):
         for settings_ in PRIVATE[:3]:
             task = logistic(family=family, response=Response(response), **settings_)
             changes: list[np.ndarray] = []
@@ -273,7 +277,7 @@ def test_arrays_of_the_wrong_shape_are_refused(weights, x, y):
 
 
 def test_classes_that_are_not_there_are_refused():
-    response = Response(Category("y", ("p", "q", "r")))
+    response = Response(CategoryField("y", ("p", "q", "r")))
     task = dd.Task(model="m", family="multinomial", features=FEATURES, response=response, unit="model", epsilon=1.0)
     for y in (3, -1, math.nan):
         with pytest.raises(InvalidInput, match="places from 0 to 2"):
@@ -413,7 +417,7 @@ def test_a_delta_buys_a_smaller_epsilon_for_many_updates():
 def test_without_noise_there_is_no_promise():
     task = logistic(unit="model", epsilon=math.inf, noise="none")
     assert not dd.guarantee(task).is_private
-    with pytest.raises(InvalidInput, match="nothing to say"):
+    with pytest.raises(InvalidInput, match="nothing can be said"):
         dd.informal(task)
 
 
@@ -435,7 +439,7 @@ def test_a_task_survives_json_and_its_version_tells_changes(settings_):
     assert copy == task
     assert copy.version == task.version
     assert len(task.version) == 16
-    changed = dataclasses.replace(task, features=Features((Number("a", 0, 2), Boolean("b"))))
+    changed = dataclasses.replace(task, features=FeatureSpec((NumberField("a", 0, 2), BooleanField("b"))))
     assert len({task.version, changed.version, dataclasses.replace(task, instances=7).version}) == 3
 
 
@@ -477,7 +481,7 @@ WRONG: list[dict[str, Any]] = [
     {"features": None},
     {"response": None},
     {"weights": 99},
-    {"family": "ordinal", "response": Response(Category("y", ("p", "q", "r")))},
+    {"family": "ordinal", "response": Response(CategoryField("y", ("p", "q", "r")))},
 ]
 
 

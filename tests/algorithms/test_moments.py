@@ -14,9 +14,8 @@ from blindsight import keys
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.moments import MomentsPart, fit, frequencies_for, measure, moments_part
 from blindsight.backends import Batch, Debug, Simulation
-from blindsight.codings.coding import Category
-from blindsight.codings.encodings import ngrams
-from blindsight.codings.features import images, rows, text
+from blindsight.codings.features import images, rows
+from blindsight.codings.images_and_rows import Category
 from blindsight.data.population import Population
 from blindsight.errors import BudgetExceeded, InvalidInput
 from blindsight.mechanisms import GaussianMechanism
@@ -170,16 +169,6 @@ def test_clipped_clients_keep_their_means():
     data = data.replace({**data.columns, "label": np.zeros(20, np.int32)})
     phi = np.asarray(FEATURES(batch_of(data, 0)))
     np.testing.assert_allclose(measured(data).means[0, 0], phi.mean(axis=0), atol=1e-4)
-
-
-def test_texts_are_measured_by_their_runs_of_characters():
-    texts = np.array(["good day", "good night", "bad day", "bad night"] * 5)
-    columns = {"ngrams": ngrams(texts, buckets=64), "phone": np.repeat([0, 1], 10).astype(np.int32)}
-    data = Population(columns, sizes=[5] * 4, name="texts")
-    found = measure(
-        data, text(buckets=64), BY_CLIENT, epsilon=math.inf, delta=1e-5, key=KEY, ledger=Ledger(), label=None
-    )
-    np.testing.assert_allclose(found.means[1, 0], columns["ngrams"][10:].mean(axis=0), atol=5e-4)
 
 
 def test_without_labels_there_is_one_class():

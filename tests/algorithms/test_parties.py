@@ -26,9 +26,9 @@ from blindsight.algorithms.parties.generators import OneShot, TrainedPrivately, 
 from blindsight.algorithms.parties.party import Made, Party, PartyFailed, Session, Shard, predictor
 from blindsight.algorithms.parties.voters import GivenModel, OnMade, OnRawData, PrivateLinear, PrivateNetwork, flat
 from blindsight.codings import features
-from blindsight.codings.coding import Images
+from blindsight.codings.images_and_rows import Images
 from blindsight.codings.oriented import oriented_gradients
-from blindsight.codings.specs import Category, Features, Number, Response
+from blindsight.codings.specs import CategoryField, FeatureSpec, NumberField, Response
 from blindsight.errors import BudgetExceeded, InvalidInput
 from blindsight.models.classifiers import Logistic, cross_entropy
 from blindsight.models.gan import compact_gan, paper_gan
@@ -129,7 +129,7 @@ def test_the_noise_reaches_what_was_released(tmp_path: Path):
     shape = class_sums(FEATURES, {"image": bars()[0]}, bars()[1], 2, grid=None).value.shape
     of = shard(tmp_path, data=lambda: (np.zeros((0, 8, 8), np.uint8), np.zeros(0, int)))
     for noise in (1.0, 4.0):
-        mechanism = importlib.import_module("blindsight.mechanisms.gaussian").gaussian(noise)
+        mechanism = importlib.import_module("blindsight.mechanisms.gaussian_mechanism").gaussian(noise)
         total = class_sums(FEATURES, {"image": of.inputs}, of.labels, 2, grid=mechanism.grid(1.0))
         sums.append(np.asarray(of.publish(mechanism, total, key=KEY, note="x").value))
     assert sums[0].shape == shape  # of nothing: noise alone
@@ -163,7 +163,7 @@ def test_a_linear_voter_learns_and_pays_for_all_its_steps_together(tmp_path: Pat
 def test_one_example_moves_the_sum_of_gradients_by_at_most_the_clip(scale, tmp_path: Path, monkeypatch: Any):
     """Whatever its features: also an outlier, in all steps."""
     sums: list[Any] = []
-    mechanisms = importlib.import_module("blindsight.mechanisms.gaussian")
+    mechanisms = importlib.import_module("blindsight.mechanisms.gaussian_mechanism")
     whole = mechanisms.GaussianMechanism.release
     monkeypatch.setattr(
         mechanisms.GaussianMechanism,
@@ -351,7 +351,7 @@ def test_any_model_predicts():
         assert set(found) <= {0, 1}
     tree = DecisionTreeClassifier().fit(images.reshape(5, -1), np.array([0, 1, 0, 1, 0]))
     assert predictor(tree)(images).tolist() == [0, 1, 0, 1, 0]
-    with pytest.raises(InvalidInput, match="a model is an estimator"):
+    with pytest.raises(InvalidInput, match="a model must be an estimator"):
         predictor(3)
     with pytest.raises(InvalidInput, match="there is no model"):
         predictor("nowhere.onnx")
@@ -360,7 +360,10 @@ def test_any_model_predicts():
 def test_an_onnx_file_votes_and_what_it_cannot_read_is_no_vote(tmp_path: Path):
     """Whether 255 or 1 is white nobody has said: its scores would be no numbers, and the first class would win."""
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    fields, answer = Features((Number("a", 0, 1), Number("b", 0, 1), Number("c", 0, 1))), Category("y", ("l", "r"))
+    fields, answer = (
+        FeatureSpec((NumberField("a", 0, 1), NumberField("b", 0, 1), NumberField("c", 0, 1))),
+        CategoryField("y", ("l", "r")),
+    )
     about: dict[str, Any] = {"family": "multinomial", "features": fields, "response": Response(answer)}
     task = Task(model="m", unit="model", epsilon=1.0, **about)
     weights = np.zeros((2, fields.width))

@@ -15,8 +15,8 @@ from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.moments import MomentsPart
 from blindsight.algorithms.synthesis import Synthesis, plan, synthesise
 from blindsight.backends import Batch
-from blindsight.codings.coding import Category
 from blindsight.codings.features import images, rows, strokes
+from blindsight.codings.images_and_rows import Category
 from blindsight.data.population import Population
 from blindsight.errors import BudgetExceeded, InvalidInput
 from blindsight.mechanisms import GaussianMechanism
@@ -144,7 +144,7 @@ def test_without_noise_it_is_asked_for_by_name():
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, math.nan])
 def test_a_release_without_a_share_is_refused(share):
-    with pytest.raises(InvalidInput, match="share of the budget"):
+    with pytest.raises(InvalidInput, match="share must lie between 0 and 1"):
         plan(10, 10, epsilon=1.0, delta=1e-5, share=share)
 
 
@@ -156,7 +156,7 @@ def test_what_has_no_strokes_is_refused_before_it_is_paid_for(ledger_path):
         name="rows",
         classes={"label": ("a", "b")},
     )
-    with pytest.raises(InvalidInput, match="only images"):
+    with pytest.raises(InvalidInput, match="images only"):
         synthesise(data, rows([Category("colour", 3)]), epsilon=1.0, delta=1e-5, key=KEY, ledger=ledger)
     asked: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "key": KEY, "ledger": ledger}
     with pytest.raises(InvalidInput, match="sides are 12, 16"):
@@ -167,7 +167,7 @@ def test_what_has_no_strokes_is_refused_before_it_is_paid_for(ledger_path):
 
 
 def test_an_image_is_redrawn_for_one_step_at_least():
-    with pytest.raises(InvalidInput, match="one step at least"):
+    with pytest.raises(InvalidInput, match="steps must be at least 1"):
         Synthesis(None, None, None).samples(1, key=KEY, steps=0)  # type: ignore[arg-type]
 
 

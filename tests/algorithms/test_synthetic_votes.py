@@ -77,7 +77,7 @@ def test_a_global_model_from_private_parties(tmp_path: Path):
     one = accountants.epsilon(Gaussian(2.0), 1e-5).epsilon
     assert found.guarantee.epsilon == pytest.approx(one)  # disjoint parties: not three times
     assert found.guarantee.unit is Unit.EXAMPLE
-    assert "no example lies with two parties" in found.guarantee.assumptions
+    assert "no two parties hold the same example" in found.guarantee.assumptions
     assert any("whether and when a party answers" in line for line in found.guarantee.assumptions)
     assert set(found.parties) == {"party-0", "party-1", "party-2"}
 
@@ -97,7 +97,7 @@ def test_what_was_spent_before_on_the_same_examples_counts(tmp_path: Path):
 
 
 def test_a_model_of_raw_data_does_not_vote_unless_that_is_paid_for_or_asked_for(tmp_path: Path):
-    with pytest.raises(InvalidInput, match="votes would give them away"):
+    with pytest.raises(InvalidInput, match="votes would reveal them"):
         run(three(tmp_path, voter=some.RAW))
     assert not any(NonPrivate() == from_json(e.event) for e in Ledger(tmp_path / "party-0.db").entries())
 
@@ -195,10 +195,10 @@ def test_what_left_a_party_is_paid_for_even_if_it_was_garbage(tmp_path: Path):
 @pytest.mark.parametrize(
     ("lie", "why"),
     [
-        ({"epsilon": math.nan}, "did not say what it has spent"),
-        ({"epsilon": -1.0}, "did not say what it has spent"),
-        ({"delta": 0.5}, "did not say what it has spent"),
-        ({"unit": Unit.CLIENT}, "did not say what it has spent"),
+        ({"epsilon": math.nan}, "did not report what it has spent"),
+        ({"epsilon": -1.0}, "did not report what it has spent"),
+        ({"delta": 0.5}, "did not report what it has spent"),
+        ({"unit": Unit.CLIENT}, "did not report what it has spent"),
         ({"relation": Relation.REPLACE}, "its promise is to replace one and the others' is not"),
     ],
 )
@@ -215,7 +215,7 @@ def test_a_promise_that_cannot_stand_beside_the_others_is_left_out(lie, why, tmp
     assert why in found.failures["party-3"]
     assert (found.made, set(found.parties)) == (150, {"party-0", "party-1", "party-2"})
     assert found.guarantee.epsilon == pytest.approx(accountants.epsilon(Gaussian(2.0), 1e-5).epsilon)
-    assert "every party writes down and tells all that it releases" in found.guarantee.assumptions
+    assert "every party records and reports everything it releases" in found.guarantee.assumptions
 
 
 def test_an_error_on_a_partys_side_does_not_tell_its_data(tmp_path: Path, capfd: Any):
@@ -238,8 +238,8 @@ def test_no_sample_with_a_clear_majority_is_an_error(tmp_path: Path):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"samples": 0}, "one sample at least"),
-        ({"margin": -1}, "margin is 0 or more"),
+        ({"samples": 0}, "samples must be at least 1"),
+        ({"margin": -1}, "margin at least 0"),
         ({"votes": "yes"}, "'private', 'unprotected' or NoisyVotes"),
         ({"train": 3}, "an estimator or a function"),
     ],
@@ -252,7 +252,7 @@ def test_requests_that_make_no_sense_are_refused(changes, why, tmp_path: Path):
 
 def test_parties_need_different_names(tmp_path: Path):
     for parties in ([some.party(0, tmp_path)] * 2, [some.party(0, tmp_path)]):
-        with pytest.raises(InvalidInput, match="two parties at least, with different names"):
+        with pytest.raises(InvalidInput, match="at least two parties with different names"):
             run(parties)
 
 

@@ -120,7 +120,7 @@ def test_nothing_is_discovered_where_nothing_is_shared() -> None:
         own_words(crowd(60, {})), epsilon=1, delta=DELTA, key=keys.reproducible(3), ledger=Ledger(), length=6
     )
     assert found.words == ()
-    with pytest.raises(InvalidInput, match="seen through noise"):
+    with pytest.raises(InvalidInput, match="stand out from noise"):
         found.vocabulary(10)
 
 
@@ -154,7 +154,7 @@ def test_the_most_used_words_make_the_vocabulary() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "words"),
-    [({"candidates": []}, "at least one candidate"), ({"most": 0}, "at least one word"), ({"field": "x"}, "no text")],
+    [({"candidates": []}, "at least one candidate"), ({"most": 0}, "must be at least 1"), ({"field": "x"}, "no text")],
 )
 def test_refusals(wrong: dict, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):

@@ -106,8 +106,11 @@ def test_a_model_of_exchanged_clients_makes_the_whole_promise_about_exchanges(tm
 @pytest.mark.parametrize(
     ("learnt", "said"),
     [
-        (None, "the primary model learnt nothing from these clients"),
-        (Learnt("others", TRAINED.to_dict()), "the clients of 'others', whom brightness learnt from, are others"),
+        (None, "the primary model was not trained on these clients"),
+        (
+            Learnt("others", TRAINED.to_dict()),
+            "the clients of 'others', on which brightness was trained, are different clients",
+        ),
     ],
 )
 def test_a_model_of_unknown_or_other_clients_is_an_assumption(tmp_path, learnt, said):

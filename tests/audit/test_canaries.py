@@ -79,7 +79,7 @@ def test_pictures_are_noise_of_the_populations_shape_under_one_label_each():
     assert set(label.tolist()) == set(range(7))
     assert label.dtype == np.int32
     assert -1 <= people.columns["age"].min() < -0.9
-    with pytest.raises(InvalidInput, match="which is no number"):
+    with pytest.raises(InvalidInput, match="is not numeric"):
         picture_clients({"t": (np.dtypes.StringDType(), ())}, label="l", classes=2, count=1, key=KEY)
 
 
@@ -96,14 +96,14 @@ def test_they_survive_a_file_and_another_vocabulary_is_refused():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: phrases(np.arange(4, 6), 10, 2, key=KEY), "make too few phrases"),
-        (lambda: phrases(WORDS, 0, 2, key=KEY), "one phrase of one word at least"),
+        (lambda: phrases(np.arange(4, 6), 10, 2, key=KEY), "give too few phrases"),
+        (lambda: phrases(WORDS, 0, 2, key=KEY), "at least one phrase"),
         (lambda: secret_sharer(WORDS, key=KEY, clients=(0,)), "at least 1"),
-        (lambda: secret_sharer(WORDS, key=KEY, prefix=5), "are the prefix"),
+        (lambda: secret_sharer(WORDS, key=KEY, prefix=5), "prefix must be"),
         (lambda: sharing_clients(secret_sharer(WORDS, key=KEY), PUBLIC, key=KEY, sentences=100), "cannot hold 200"),
         (lambda: sharing_clients(secret_sharer(WORDS, key=KEY), PUBLIC[:0], key=KEY), "has no sentences"),
         (lambda: sharing_clients(secret_sharer(WORDS, key=KEY), PUBLIC[:, :6], key=KEY), "no room for canaries"),
-        (lambda: Canaries(np.zeros((2, 3), np.int32), np.ones(1), np.ones(2)), "as many numbers"),
+        (lambda: Canaries(np.zeros((2, 3), np.int32), np.ones(1), np.ones(2)), "one number of copies"),
     ],
 )
 def test_what_makes_no_sense_is_refused(make: Any, words: str):

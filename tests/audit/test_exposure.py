@@ -119,10 +119,13 @@ def test_the_exposure_of_others_tools():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda m: ranks(m, CONTEXT[None], np.ones((1, 2), np.int32), np.ones((4, 3), np.int32)), "as many words"),
+        (
+            lambda m: ranks(m, CONTEXT[None], np.ones((1, 2), np.int32), np.ones((4, 3), np.int32)),
+            "same number of words",
+        ),
         (lambda m: ranks(m, CONTEXT[None], np.array([[5, 99]]), np.ones((4, 2), np.int32)), "canaries use 99"),
-        (lambda m: references(ALPHABET, 0, 3, key=KEY), "one reference of one word"),
-        (lambda m: extracted(m, CONTEXT[None], np.array([[5, 6]]), width=SIZE + 1), "as wide as the vocabulary"),
+        (lambda m: references(ALPHABET, 0, 3, key=KEY), "at least one reference"),
+        (lambda m: extracted(m, CONTEXT[None], np.array([[5, 6]]), width=SIZE + 1), "width must be between 1"),
         (lambda m: extracted(m, CONTEXT[None], np.ones((2, 2), np.int32)), "one secret for each context"),
     ],
 )

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from blindsight import config, jobs, keys, runs
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
-from blindsight.audit.membership import client_scores, direction_scores, not_taken_for_real
+from blindsight.audit.membership import client_scores, direction_scores
 from blindsight.audit.planting import Planted, joined
 from blindsight.backends import Simulation
 from blindsight.cli import app
-from blindsight.codings.coding import coding_of
+from blindsight.codings.images_and_rows import coding_of
 from blindsight.data import embedded
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput, PrivacyError
@@ -170,7 +170,7 @@ def test_the_command_prints_the_report(classifier: Path, tmp_path: Path):
 
 def test_what_cannot_be_audited_is_one_sentence(classifier: Path, language: Path, tmp_path: Path):
     run = copy(language, tmp_path)
-    with pytest.raises(InvalidInput, match="as wide as the vocabulary"):
+    with pytest.raises(InvalidInput, match="width must be between 1"):
         jobs.run_audit(run, references=10, width=1000)
     words = json.loads((run / "vocabulary.json").read_text())
     planted = json.loads((run / "planted.json").read_text())
@@ -305,7 +305,12 @@ def test_a_gan_is_audited_by_its_critic_and_by_directions():
     planted = Planted(Simulation(joined(real, [canaries])), 6, [1.0] * 4)
     state, _ = algorithm.step(algorithm.init(), planted.cohort(np.arange(6), n_expected=6.0, key=key), key=key)
     trained = algorithm.model(state)
-    scores = client_scores(trained, canaries, not_taken_for_real)
+
+    def critic_loss(gan: Any, batch: Any, key: jax.Array) -> jax.Array:
+        """What the critic takes for real was likely in the training data."""
+        return -batch.mean(gan.critic(gan.coding.encode(batch), gan.labels(batch), batch.weight))
+
+    scores = client_scores(trained, canaries, critic_loss)
     assert scores.shape == (4,)
     assert np.isfinite(scores).all()
     assert direction_scores(gan.critic, trained.critic, 2, key=key).shape == (2,)

@@ -171,7 +171,7 @@ def test_scores_are_minus_the_loss_of_each_client():
     x, y = some.columns["x"], some.columns["y"] + np.arange(10)
     scores = client_scores(model, some.replace({"x": x, "y": y.astype(np.float32)}), squared)
     assert scores == pytest.approx(-np.square(np.arange(10)).reshape(5, 2).mean(axis=1), rel=1e-3)
-    with pytest.raises(InvalidInput, match="as many examples"):
+    with pytest.raises(InvalidInput, match="same number of examples"):
         client_scores(model, Population({"x": x}, sizes=[10, 0], name="uneven"), squared)
 
 

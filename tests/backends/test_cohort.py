@@ -146,7 +146,7 @@ def test_an_update_in_parts_has_a_bound_for_each():
         np.testing.assert_allclose(found["a"].value, [6, 8], rtol=1e-5)
         assert (found["a"].l2_bound, found["b"].l2_bound, found["a"].grid, found["b"].grid) == (5.0, 2.5, None, 2**-10)
         assert 4.5 * 2**10 - 2 <= found["b"].value[0] <= 4.5 * 2**10
-    with pytest.raises(InvalidInput, match="the update has others"):
+    with pytest.raises(InvalidInput, match="the update has different ones"):
         total(Simulation(population), [0], update=update, l2_bound={"a": 1.0})
 
 
@@ -292,7 +292,7 @@ def test_loops_of_known_length_give_the_same_sum():
 @pytest.mark.parametrize("clients", [[3], [-1], [0, 99]])
 def test_clients_that_are_not_there_are_refused(clients):
     """A guarantee for a larger population than there is would count on chances that nobody has."""
-    with pytest.raises(InvalidInput, match="give Privacy the population that there is"):
+    with pytest.raises(InvalidInput, match="set population in Privacy to the real size"):
         total(Simulation(ragged([1, 1, 1])), clients)
 
 
@@ -357,7 +357,7 @@ def test_text_stays_where_it_is():
     population = Population(columns, sizes=[1, 1], name="mixed")
     for backend in (Simulation, Debug):
         assert total(backend(population), [1], update=reads("year"), l2_bound=9.0)[0].value.tolist() == [2, 2, 2]
-        with pytest.raises(BlindsightError, match="clients have no 'note' to compute with"):
+        with pytest.raises(BlindsightError, match="clients have no numeric field 'note'"):
             total(backend(population), [0], update=reads("note"))
 
 

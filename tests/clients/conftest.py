@@ -43,7 +43,7 @@ class Demo:
         while not self.lines or not self.lines[-1].startswith("Ctrl-C"):
             self.lines.append(self.process.stdout.readline())
             assert self.lines[-1], self.complaints.read_text()
-        self.address = next(line.split()[-1] for line in self.lines if line.startswith("The model learns")).rstrip("/")
+        self.address = next(line.split()[-1] for line in self.lines if line.startswith("Watch it learn")).rstrip("/")
 
     def end(self) -> tuple[int, str, str]:
         """Ctrl-C: the exit status, what it said afterwards, and all its complaints."""

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from blindsight.algorithms.draw_and_discard import Task
-from blindsight.codings.specs import Boolean, Features, Number, Response
+from blindsight.codings.specs import BooleanField, FeatureSpec, NumberField, Response
 from blindsight.service import Running, Settings, running
 from blindsight.service.protocol import decode
 
@@ -41,12 +41,12 @@ def origin() -> Iterator[str]:
 
 @pytest.fixture
 def service(origin, tmp_path) -> Iterator[Running]:
-    features = Features((Number("length", 0, 200), Boolean("https")))
+    features = FeatureSpec((NumberField("length", 0, 200), BooleanField("https")))
     task = Task(
         model="phishing",
         family="logistic",
         features=features,
-        response=Response(Boolean("phishing")),
+        response=Response(BooleanField("phishing")),
         unit="model",
         epsilon=1.0,
         participations=4,

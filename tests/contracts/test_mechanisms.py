@@ -15,11 +15,11 @@ from blindsight.accounting import accountants, events
 from blindsight.accounting.ledger import Ledger
 from blindsight.errors import BlindsightError, PrivacyError, RelationMismatch
 from blindsight.mechanisms.argmax import noisy_argmax
-from blindsight.mechanisms.gaussian import GaussianMechanism, gaussian
-from blindsight.mechanisms.laplace import LaplaceMechanism, laplace
-from blindsight.mechanisms.quantile import QuantileEstimate, quantile
+from blindsight.mechanisms.gaussian_mechanism import GaussianMechanism, gaussian
+from blindsight.mechanisms.laplace_mechanism import LaplaceMechanism, laplace
+from blindsight.mechanisms.quantiles import QuantileEstimate, quantile
 from blindsight.mechanisms.release import publish
-from blindsight.mechanisms.votes import Tally, votes
+from blindsight.mechanisms.tallies import Tally, votes
 from blindsight.trees import BoundedSum
 
 LABELS = ("red", "green", "blue")

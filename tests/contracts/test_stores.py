@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from blindsight.algorithms.draw_and_discard import Task
-from blindsight.codings.specs import Boolean, Features, Number, Response
+from blindsight.codings.specs import BooleanField, FeatureSpec, NumberField, Response
 from blindsight.service import snapshots
 from blindsight.service.memory import MemoryStore
 from blindsight.service.pool import first_instances
@@ -18,8 +18,8 @@ from blindsight.service.store import Record
 TASK = Task(
     model="m",
     family="logistic",
-    features=Features((Number("length", 0, 10), Boolean("https"))),
-    response=Response(Boolean("phishing")),
+    features=FeatureSpec((NumberField("length", 0, 10), BooleanField("https"))),
+    response=Response(BooleanField("phishing")),
     unit="feature",
     epsilon=1.0,
     instances=4,

@@ -12,7 +12,7 @@ import numpy as np
 
 from blindsight import keys
 from blindsight.algorithms import draw_and_discard as dd
-from blindsight.codings.specs import Boolean, Category, Features, Ngrams, Number, Response, fnv1a
+from blindsight.codings.specs import BooleanField, CategoryField, FeatureSpec, NgramField, NumberField, Response, fnv1a
 from blindsight.models import glm
 
 ABOUT = (
@@ -39,14 +39,18 @@ UNREADABLE: dict[str, list[Any]] = {
     "score": [None, "", False, [2.5], {}],
     "grade": [None, "excellent", "", "Good", 1, 1.5, True, 9007199254740993, ["good"], {}],
 }
-LENGTH, HTTPS, GRADE = Number("length", 0, 200), Boolean("https"), Category("grade", ("poor", "fair", "good"))
-URL = Features(
-    (LENGTH, HTTPS, Category("tld", ("com", "net", "org")), Ngrams("url", (2, 3), 16)),
+LENGTH, HTTPS, GRADE = (
+    NumberField("length", 0, 200),
+    BooleanField("https"),
+    CategoryField("grade", ("poor", "fair", "good")),
+)
+URL = FeatureSpec(
+    (LENGTH, HTTPS, CategoryField("tld", ("com", "net", "org")), NgramField("url", (2, 3), 16)),
     crosses=(("https", "tld"), ("length", "https")),
 )
-SMALL = Features((LENGTH, Category("tld", ("com", "net", "org"), drop_first=True)))
-BARE = Features((LENGTH, HTTPS), intercept=False)
-PHISHING = Response(Boolean("phishing"))
+SMALL = FeatureSpec((LENGTH, CategoryField("tld", ("com", "net", "org"), drop_first=True)))
+BARE = FeatureSpec((LENGTH, HTTPS), intercept=False)
+PHISHING = Response(BooleanField("phishing"))
 TASKS: list[dict[str, Any]] = [
     {"model": "phishing", "family": "logistic", "features": URL, "response": PHISHING, "unit": "feature"}
     | {"epsilon": math.log(32)},
@@ -54,9 +58,9 @@ TASKS: list[dict[str, Any]] = [
     | {"epsilon": 1.0, "clip": 0.25, "learning_rate": 0.05, "instances": 10, "participations": 4},
     {"model": "phishing-gaussian", "family": "logistic", "features": URL, "response": PHISHING, "unit": "model"}
     | {"epsilon": 2.0, "delta": 1e-6, "noise": "gaussian", "clip": 0.5},
-    {"model": "score", "family": "linear", "features": SMALL, "response": Response(Number("score", 0, 5))}
+    {"model": "score", "family": "linear", "features": SMALL, "response": Response(NumberField("score", 0, 5))}
     | {"unit": "feature", "epsilon": 0.5, "clip": 0.1},
-    {"model": "visits", "family": "poisson", "features": SMALL, "response": Response(Number("count", 0, 10))}
+    {"model": "visits", "family": "poisson", "features": SMALL, "response": Response(NumberField("count", 0, 10))}
     | {"unit": "model", "epsilon": 4.0, "clip": 2.0},
     {"model": "grade", "family": "multinomial", "features": SMALL, "response": Response(GRADE)}
     | {"unit": "feature", "epsilon": 1.0},

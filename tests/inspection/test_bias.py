@@ -25,7 +25,7 @@ from blindsight.inspection.bias.section import Bias
 from blindsight.inspection.report import Report
 from blindsight.inspection.unknowns.models import WordTraining
 from blindsight.mechanisms import gaussian
-from blindsight.mechanisms.gaussian import joint
+from blindsight.mechanisms.gaussian_mechanism import joint
 from blindsight.models.primary import primary
 
 WORDS = ["we", "have", "a", "cat", "and", "the", "dog", "is", "here", "now", "it", "sees", "us"]

@@ -238,7 +238,7 @@ def test_a_release_about_several_populations_is_recorded_for_all_or_for_none(tmp
     with pytest.raises(BudgetExceeded):
         ledger.record(Gaussian(2.0), population=["a", "b"])
     assert len(ledger.entries("a")) == 1
-    with pytest.raises(InvalidInput, match="name one at least"):
+    with pytest.raises(InvalidInput, match="name at least one population"):
         ledger.record(Gaussian(2.0), population=[])
 
 

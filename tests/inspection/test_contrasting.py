@@ -209,7 +209,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "unknown fault": ({"suspects": ("inverse",)}, "no fault 'inverse'"),
     "an arm nobody can be in": (
         {"arms": {"all": selection.everything(), "none": selection.correct()}},
-        "nobody can be",
+        "no client can",
     ),
     "votes without a model": ({"model": None, "arms": {"all": selection.everything()}}, "without a primary model"),
     "quarters without a model": ({"model": None, "suspects": None}, "need a primary model"),

@@ -92,8 +92,8 @@ def test_the_model_is_asked_about_synthetic_examples_alone(labelled):
 @pytest.mark.parametrize(
     "said",
     [
-        "the primary model learnt nothing from these clients",
-        "which classes there are is public, and no name of one is known from clients' data alone",
+        "the primary model was not trained on these clients",
+        "the list of classes is public, and no class name comes from clients' data alone",
     ],
 )
 def test_the_promise_says_what_it_takes_the_model_and_the_classes_for(labelled, said):

@@ -13,7 +13,7 @@ from blindsight.accounting import accountants
 from blindsight.accounting.events import Gaussian, Repeated
 from blindsight.errors import InvalidInput
 from blindsight.mechanisms.argmax import UNDECIDED, NoisyArgmax, noisy_argmax, winners
-from blindsight.mechanisms.gaussian import gaussian
+from blindsight.mechanisms.gaussian_mechanism import gaussian
 from blindsight.mechanisms.noise import Sampler
 
 SAMPLERS: tuple[Sampler, Sampler] = ("exact", "float")

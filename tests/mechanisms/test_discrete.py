@@ -17,8 +17,8 @@ from blindsight.errors import InvalidInput
 from blindsight.keys import Stream
 from blindsight.mechanisms import discrete
 from blindsight.mechanisms.discrete import discrete_gaussian, discrete_laplace
-from blindsight.mechanisms.gaussian import gaussian
-from blindsight.mechanisms.laplace import laplace
+from blindsight.mechanisms.gaussian_mechanism import gaussian
+from blindsight.mechanisms.laplace_mechanism import laplace
 from blindsight.trees import BoundedSum
 
 pytestmark = pytest.mark.timeout(120)  # a sampler that never accepts would draw for ever

@@ -15,10 +15,10 @@ from blindsight.accounting.events import Event, Relation, Unit
 from blindsight.accounting.ledger import Ledger, Split
 from blindsight.errors import BudgetExceeded, RelationMismatch
 from blindsight.keys import Key
-from blindsight.mechanisms.gaussian import gaussian
-from blindsight.mechanisms.laplace import laplace
+from blindsight.mechanisms.gaussian_mechanism import gaussian
+from blindsight.mechanisms.laplace_mechanism import laplace
 from blindsight.mechanisms.release import Release, publish
-from blindsight.mechanisms.votes import votes
+from blindsight.mechanisms.tallies import votes
 from blindsight.trees import BoundedSum
 
 KEY = keys.Key(bytes(range(32)))

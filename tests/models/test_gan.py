@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from blindsight.backends import Batch
-from blindsight.codings.coding import Category, Images, Number, Rows
+from blindsight.codings.images_and_rows import Category, Images, Number, Rows
 from blindsight.errors import InvalidInput
 from blindsight.models import layers
 from blindsight.models.gan import GAN, compact_gan, critic_loss, generator_loss, paper_gan

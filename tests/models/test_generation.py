@@ -151,8 +151,8 @@ def test_a_beam_of_one_is_greedy():
     ("call", "says"),
     [
         (lambda: beam_search(MODEL, [START], width=6, length=2), "as wide as the vocabulary, 5 here"),
-        (lambda: beam_search(MODEL, [START], width=2, length=0), "one token or more"),
-        (lambda: beam_search(MODEL, [4, 5], width=2, length=1), "begins with the model's start"),
+        (lambda: beam_search(MODEL, [START], width=2, length=0), "length must be at least 1 token"),
+        (lambda: beam_search(MODEL, [4, 5], width=2, length=1), "must begin with the model's start"),
         (lambda: beam_search(MODEL, [START, 9], width=2, length=1), "between 0 and 6"),
         (lambda: sample(MODEL, 0, key=KEY, length=2), "count must be at least 1"),
         (lambda: sample(MODEL, 1, key=KEY, length=2, temperature=0.0), "temperature positive"),

@@ -10,8 +10,8 @@ import pytest
 
 from blindsight import keys
 from blindsight.backends import Batch
-from blindsight.codings.coding import Category, Number
-from blindsight.codings.features import images, rows, text
+from blindsight.codings.features import images, rows
+from blindsight.codings.images_and_rows import Category, Number
 from blindsight.errors import InvalidInput
 from blindsight.models.generators import ImageGenerator, RowGenerator, draw, generator_for
 
@@ -104,7 +104,7 @@ def test_only_what_can_be_shown_has_a_generator():
     assert isinstance(generator_for(images((6, 5), frequencies=12), mean, covariance, key=key), ImageGenerator)
     tables = rows(COLUMNS, bins=5)
     assert isinstance(generator_for(tables, shares(tables.encoding), None, key=key), RowGenerator)
-    with pytest.raises(InvalidInput, match="text can only be compared"):
-        generator_for(text(buckets=12), mean, None, key=key)
+    with pytest.raises(InvalidInput, match="no generator for these features"):
+        generator_for(images((6, 5), frequencies=12), mean, None, key=key)
     with pytest.raises(InvalidInput, match="one example per class"):
         draw(ImageGenerator.start(SPECTRUM, mean, covariance, key=key), 0, key=KEY)

@@ -14,7 +14,6 @@ from blindsight.models.layers import (
     ConvTranspose,
     Dense,
     Embedding,
-    GroupNorm,
     LayerNorm,
     max_pool,
     softmax_cross_entropy,
@@ -175,24 +174,17 @@ def test_max_pool_is_the_largest_of_each_block(height, width, size):
             np.testing.assert_array_equal(found[:, row, column], block.max(axis=(1, 2)))
 
 
-NORMS = {"layer": lambda: LayerNorm(6), "group": lambda: GroupNorm(6, 2), "one group": lambda: GroupNorm(6, 1)}
-
-
-@pytest.mark.parametrize("name", NORMS)
-def test_norms_give_mean_0_and_variance_1_then_scale_and_shift(name):
-    plain, moved = NORMS[name](), randomised(NORMS[name])
+def test_a_layer_norm_gives_mean_0_and_variance_1_then_scale_and_shift():
+    plain, moved = LayerNorm(6), randomised(lambda: LayerNorm(6))
     x = 7 * normal(4, 5, 3, 6) - 20
     out, after = (np.asarray(jax.jit(called)(norm, x), np.float64) for norm in (plain, moved))
-    groups = 1 if name != "group" else 2
-    parts = out if name == "layer" else out.reshape(4, 15, groups, -1).swapaxes(1, 2).reshape(4, groups, -1)
-    np.testing.assert_allclose(parts.mean(axis=-1), 0, atol=1e-4)
-    np.testing.assert_allclose(parts.var(axis=-1), 1, atol=1e-3)
+    np.testing.assert_allclose(out.mean(axis=-1), 0, atol=1e-4)
+    np.testing.assert_allclose(out.var(axis=-1), 1, atol=1e-3)
     np.testing.assert_allclose(after, out * np.asarray(moved.scale) + np.asarray(moved.shift), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", NORMS)
-def test_an_examples_norm_depends_on_no_other_example(name):
-    layer, x = NORMS[name](), normal(5, 4, 4, 6)
+def test_an_examples_norm_depends_on_no_other_example():
+    layer, x = LayerNorm(6), normal(5, 4, 4, 6)
     norm = lambda x: np.asarray(jax.jit(called)(layer, x))  # noqa: E731
     changed = 100 * normal(5, 4, 4, 6, seed=1)
     changed[0] = x[0]
@@ -201,8 +193,7 @@ def test_an_examples_norm_depends_on_no_other_example(name):
 
 
 def test_a_constant_image_has_no_infinite_norm():
-    for make in NORMS.values():
-        assert not np.any(jax.jit(called)(make(), np.full((1, 2, 2, 6), 3.0, np.float32)))
+    assert not np.any(jax.jit(called)(LayerNorm(6), np.full((1, 2, 2, 6), 3.0, np.float32)))
 
 
 def test_an_embedding_reads_rows_and_its_logits_are_inner_products_with_them():
@@ -300,7 +291,6 @@ LAYERS = {
     "conv": (lambda: Conv(2, 3, 3, stride=2, key=KEY), (2, 5, 5, 2)),
     "conv_transpose": (lambda: ConvTranspose(2, 3, 4, key=KEY), (2, 3, 3, 2)),
     "layer_norm": (lambda: LayerNorm(4), (2, 4)),
-    "group_norm": (lambda: GroupNorm(4, 2), (2, 3, 3, 4)),
     "cifg": (lambda: CIFG(3, 4, 2, key=KEY), (2, 5, 3)),
     "lstm": (lambda: LSTM(3, 4, 2, key=KEY), (2, 5, 3)),
 }
@@ -341,9 +331,3 @@ def test_initial_weights_have_the_variance_of_glorot_and_differ_by_key():
 def test_another_padding_is_refused(padding):
     with pytest.raises(InvalidInput, match="SAME or VALID"):
         Conv(1, 1, 3, padding=padding, key=KEY)
-
-
-@pytest.mark.parametrize("groups", [0, 4, 12])
-def test_groups_that_do_not_divide_the_channels_are_refused(groups):
-    with pytest.raises(InvalidInput, match="groups of equal size"):
-        GroupNorm(6, groups)

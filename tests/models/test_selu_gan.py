@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from blindsight.backends import Batch
-from blindsight.codings.coding import Images, Number, Rows
+from blindsight.codings.images_and_rows import Images, Number, Rows
 from blindsight.errors import InvalidInput
 from blindsight.models.gan import compact_gan, critic_loss, fake_loss, real_loss
 from blindsight.models.selu_gan import selu_gan

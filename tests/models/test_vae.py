@@ -13,7 +13,7 @@ import pytest
 from blindsight import keys
 from blindsight.algorithms import dp_fedavg
 from blindsight.backends import Batch, Simulation
-from blindsight.codings.coding import Category, Images, Number, Rows
+from blindsight.codings.images_and_rows import Category, Images, Number, Rows
 from blindsight.data.population import Population
 from blindsight.models.vae import VAE, elbo, vae
 from blindsight.privacy import Privacy

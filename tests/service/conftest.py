@@ -9,7 +9,7 @@ import httpx2 as httpx
 import pytest
 
 from blindsight.algorithms.draw_and_discard import Task
-from blindsight.codings.specs import Boolean, Features, Number, Response
+from blindsight.codings.specs import BooleanField, FeatureSpec, NumberField, Response
 from blindsight.service import Settings, running
 from blindsight.service.app import Service
 
@@ -21,8 +21,8 @@ def small_task(**changes: Any) -> Task:
     given: dict[str, Any] = {
         "model": "phishing",
         "family": "logistic",
-        "features": Features((Number("length", 0, 100), Boolean("https"))),
-        "response": Response(Boolean("phishing")),
+        "features": FeatureSpec((NumberField("length", 0, 100), BooleanField("https"))),
+        "response": Response(BooleanField("phishing")),
         "unit": "model",
         "epsilon": 2.0,
         "participations": 1000,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from blindsight.codings.specs import Category, Features, Number, Response
+from blindsight.codings.specs import CategoryField, FeatureSpec, NumberField, Response
 from blindsight.models import glm
 from blindsight.service.export import onnx_model
 from blindsight.service.openapi import document
@@ -143,12 +143,12 @@ def test_the_average_in_every_format(talk, make_task):
     assert get("onnx") == onnx_model(make_task(), weights)
 
 
-FEATURES = Features((Number("length", 0, 100), Category("ending", ("com", "net", "org"))))
+FEATURES = FeatureSpec((NumberField("length", 0, 100), CategoryField("ending", ("com", "net", "org"))))
 RESPONSES = {
-    "linear": Response(Number("y", 0, 5)),
-    "poisson": Response(Number("y", 0, 5)),
-    "multinomial": Response(Category("y", ("a", "b", "c", "d"))),
-    "ordinal": Response(Category("y", ("low", "middle", "high"))),
+    "linear": Response(NumberField("y", 0, 5)),
+    "poisson": Response(NumberField("y", 0, 5)),
+    "multinomial": Response(CategoryField("y", ("a", "b", "c", "d"))),
+    "ordinal": Response(CategoryField("y", ("low", "middle", "high"))),
 }
 
 

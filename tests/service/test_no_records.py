@@ -103,7 +103,7 @@ def test_a_fault_is_logged_without_what_was_sent(serving, caplog, monkeypatch):
 
     monkeypatch.setattr("blindsight.service.pool.Pool.offer_now", broken)
     answer = talk.update(drawn, body)
-    assert (answer.status_code, answer.json()) == (500, {"error": "a fault of the service"})
+    assert (answer.status_code, answer.json()) == (500, {"error": "internal error"})
     log = "\n".join(record.getMessage() for record in caplog.records)
     assert answer.headers["x-request-id"] in log
     assert "ValueError" in log

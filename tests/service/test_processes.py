@@ -219,7 +219,7 @@ def test_what_is_wrong_is_one_sentence(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         words = ["-m", "blindsight", "serve", "--port", str(taken.getsockname()[1])]
         done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert (done.returncode, "name another with --host or --port" in done.stderr) == (2, True)
+    assert (done.returncode, "choose another with --host or --port" in done.stderr) == (2, True)
     words = ["-m", "blindsight", "serve", "--port", "0", "--store", "redis://127.0.0.1:1/0"]
     away = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (away.returncode, "cannot be reached" in away.stderr, "listening" in away.stderr) == (2, True, False)

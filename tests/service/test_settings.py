@@ -28,7 +28,7 @@ def test_a_file_gives_settings_and_options_come_before_it(tmp_path):
         ("port = '1'", "port must be a whole number"),
         ("port = 70000", "from 0 to 65535"),
         ("share_port = 1", "true or false"),
-        ("share_port = true", "a store they share"),
+        ("share_port = true", "a shared store"),
         ("store = 'sqlite://x'", "redis://"),
         ("ticket_s = 0", "more than 0"),
         ("rate_per_s = -1", "0 \\(no limit\\)"),
@@ -77,7 +77,7 @@ def test_tokens_come_from_a_file_and_the_environment(tmp_path):
     [
         ("admin = ['short']", "at least 16"),
         ("admin = [3]", "at least 16"),
-        ("[models]\na = ['pässwörter sind länger']", "plain characters"),
+        ("[models]\na = ['pässwörter sind länger']", "printable ASCII characters"),
         ("other = 1", "nothing else"),
         ("models = 3", "nothing else"),
         ("admin = [", "not TOML"),

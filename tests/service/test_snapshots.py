@@ -56,5 +56,5 @@ def test_a_crash_in_the_middle_leaves_the_old_one_and_then_nothing(kept, tmp_pat
 
 def test_a_folder_that_cannot_be_written_is_said_so(kept, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(BlindsightError, match="name another folder"):
+    with pytest.raises(BlindsightError, match="choose another folder"):
         snapshots.write(tmp_path / "file", *kept)

@@ -69,7 +69,7 @@ def test_the_majority_leaves_out_ties_and_what_nobody_labelled(make_set):
 def test_it_prints_for_none_one_and_several(make_set, capsys):
     for words, expected in [
         ({}, "Nobody"),
-        ({"anna": "c"}, "cannot disagree"),
+        ({"anna": "c"}, "needs a second rater"),
         ({"a": "cd", "b": "cc", "c": "cd"}, "Fleiss"),
     ]:
         made = labelled(make_set, words, seed=len(words))

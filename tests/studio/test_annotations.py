@@ -79,16 +79,16 @@ def test_what_is_exported_can_be_imported_elsewhere(make_set, tmp_path):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ([task(99, {"result": choice("cat")})], "no sample of"),
-        ([task(1, {"result": choice("cow")})], "'cow' is none of the classes"),
+        ([task(99, {"result": choice("cat")})], "not a sample of"),
+        ([task(1, {"result": choice("cow")})], "'cow' is not one of the classes"),
         ([task(1, {"result": choice("cat", "dog")})], "has 2 labels"),
-        ([task(1, {"result": choice("cat")}, set="another")], "is of another set"),
-        ([task(1, {"result": choice("cat")}, set=None)], "does not say of which"),
-        ([task(1, "hello")], "an annotation that is none"),
+        ([task(1, {"result": choice("cat")}, set="another")], "belongs to another set"),
+        ([task(1, {"result": choice("cat")}, set=None)], "does not name its set"),
+        ([task(1, "hello")], "an invalid annotation"),
         ([task(1)], "has no annotations"),
-        ({"tasks": []}, "not an export of Label Studio"),
-        ([1], "not an export of Label Studio"),
-        ([{"image": "x", "label": "cat"}], "no sample of"),
+        ({"tasks": []}, "not a Label Studio export"),
+        ([1], "not a Label Studio export"),
+        ([{"image": "x", "label": "cat"}], "not a sample of"),
     ],
 )
 def test_what_is_not_of_this_set_is_refused_as_a_whole(make_set, tmp_path, value, words):

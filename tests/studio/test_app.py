@@ -72,7 +72,7 @@ def test_a_label_is_answered_with_what_comes_next(client, queue):
     assert queue.labels.standing("anna")[first].seconds == 1.25
     again = client.post(f"/{TOKEN}/label", json={"sample_id": first, "label": "dog", "seconds": 1})
     assert again.status_code == 409
-    assert "labelled before" in again.json()["error"]
+    assert "already labelled" in again.json()["error"]
     assert again.json()["sample"]["id"] == answer["sample"]["id"]  # so the page can go on
     back = client.post(f"/{TOKEN}/undo", json={}).json()
     assert (back["labelled"], back["sample"]["id"]) == (0, first)

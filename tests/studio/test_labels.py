@@ -85,7 +85,7 @@ def test_a_line_that_a_crash_cut_off_is_gone_and_the_next_one_is_whole(make_set)
 def test_labels_of_another_set_are_refused(make_set):
     labels = Labels(make_set())
     labels.add([said(1)])
-    with pytest.raises(InvalidInput, match="are of another set, whose samples were overwritten"):
+    with pytest.raises(InvalidInput, match="belong to another set, whose samples were overwritten"):
         Labels(make_set(seed=1))  # the same folder, the same ids, other pictures
 
 
@@ -93,12 +93,12 @@ def test_labels_of_another_set_are_refused(make_set):
     ("line", "words"),
     [
         ({"sample_id": "everyone/99999"}, "no sample 'everyone/99999'"),
-        ({"label": "cow"}, "'cow' is none of the classes cat, dog, owl"),
+        ({"label": "cow"}, "'cow' is not one of the classes cat, dog, owl"),
         ({"rater": ""}, "a rater's name"),
         ({"rater": "a\nb"}, "a rater's name"),
-        ({"sample_id": 3}, "no label"),
-        ({"seconds": "long"}, "no label"),
-        ({"mood": "good"}, "no label"),
+        ({"sample_id": 3}, "not a label"),
+        ({"seconds": "long"}, "not a label"),
+        ({"mood": "good"}, "not a label"),
     ],
 )
 def test_a_line_that_does_not_fit_is_refused_in_one_sentence(make_set, line, words):
@@ -128,19 +128,19 @@ def test_strange_times_are_cut_to_a_day(make_set):
 
 def test_classes_are_the_set_s_unless_named_and_are_remembered(make_set):
     bare = make_set(classes=(), proposed=False)
-    with pytest.raises(InvalidInput, match="name them with --classes"):
+    with pytest.raises(InvalidInput, match="list them with --classes"):
         Labels(bare)
     for bad in (("yes",), ("yes", "yes"), ("yes", " ")):
         with pytest.raises(InvalidInput, match="two different classes"):
             Labels(bare, bad)
     Labels(bare, ("yes", "no")).add([said(1, "yes")])
     assert Labels(bare).classes == ("yes", "no")
-    with pytest.raises(InvalidInput, match="'yes' is none of the classes"):
+    with pytest.raises(InvalidInput, match="'yes' is not one of the classes"):
         Labels(bare, ("maybe", "no"))
 
 
 def test_classes_must_hold_what_is_proposed(make_set):
-    with pytest.raises(InvalidInput, match="labels are proposed for owl, which --classes does not name"):
+    with pytest.raises(InvalidInput, match="proposed labels owl that --classes does not list"):
         Labels(make_set(), ("cat", "dog"))
     assert Labels(make_set(), ("cat", "dog", "owl", "none of them")).classes[-1] == "none of them"
 

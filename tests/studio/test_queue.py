@@ -47,9 +47,9 @@ def test_it_goes_on_where_it_stopped_and_takes_back_what_was_before(make_set):
 def test_a_sample_is_decided_once(make_set):
     queue = Queue(Labels(make_set()), "anna")
     queue.decide("everyone/00001", "cat", 1.0)
-    with pytest.raises(InvalidInput, match="labelled before"):
+    with pytest.raises(InvalidInput, match="already labelled"):
         queue.decide("everyone/00001", "dog", 1.0)
-    with pytest.raises(InvalidInput, match="none of the classes"):
+    with pytest.raises(InvalidInput, match="not one of the classes"):
         queue.decide("everyone/00002", "cow", 1.0)
 
 

@@ -29,8 +29,8 @@ from blindsight.accounting.ledger import Ledger
 from blindsight.accounting.names import Seal
 from blindsight.algorithms import moments
 from blindsight.backends.simulation import SimulatedCohort
-from blindsight.mechanisms.gaussian import GaussianMechanism
-from blindsight.mechanisms.laplace import LaplaceMechanism
+from blindsight.mechanisms.gaussian_mechanism import GaussianMechanism
+from blindsight.mechanisms.laplace_mechanism import LaplaceMechanism
 from blindsight.mechanisms.release import Release
 
 __all__ = ["blind", "command", "everything_that_leaves", "files"]

@@ -20,9 +20,9 @@ from blindsight.algorithms.synthesis import synthesise
 from blindsight.algorithms.synthetic_votes import aggregate
 from blindsight.algorithms.vocabulary import count_words, discover_words, own_words
 from blindsight.codings import specs as spec
-from blindsight.codings.coding import Number
 from blindsight.codings.features import images, rows
-from blindsight.codings.specs import Features, Response
+from blindsight.codings.images_and_rows import Number
+from blindsight.codings.specs import FeatureSpec, Response
 from blindsight.data.population import TEXT, Population
 from blindsight.data.text import Vocabulary
 from blindsight.selection import Arms, coded, everything, where
@@ -141,8 +141,8 @@ def draw_and_discard() -> Any:
     task = Task(
         model="pay",
         family="logistic",
-        features=Features((spec.Number("age", 0, 100), spec.Category("region", ("north", "south")))),
-        response=Response(spec.Boolean("label")),
+        features=FeatureSpec((spec.NumberField("age", 0, 100), spec.CategoryField("region", ("north", "south")))),
+        response=Response(spec.BooleanField("label")),
         unit="model",
         epsilon=1.0,
     )

@@ -106,7 +106,7 @@ def fixed_size_lower(event: Event, delta: float) -> float:
         return math.inf if leaves else 0.0
     rounds = {leaf: leaf.event for leaf in leaves if isinstance(leaf, FixedSize) and isinstance(leaf.event, Gaussian)}
     if len(rounds) != len(leaves):
-        raise UnknownEvent(f"the lower bound is known for fixed-size Gaussian rounds only, not for {list(leaves)}")
+        raise UnknownEvent(f"the lower bound is only known for fixed-size Gaussian rounds, not for {list(leaves)}")
     rounds = {leaf: noise for leaf, noise in rounds.items() if noise.noise_multiplier <= _MOST_NOISE}
     if not rounds:  # releases that give next to nothing away may be left out of a lower bound
         return 0.0
@@ -279,7 +279,9 @@ class _RdpCurve:
     def of(cls, leaves: Mapping[Event, int], relation: Relation) -> "_RdpCurve":
         total = sum(n * losses.rdp(leaf, relation) for leaf, n in leaves.items())
         if not np.all(np.asarray(total) >= 0):
-            raise PrivacyError("the Renyi accountant lost its precision on these events: their noise is too extreme")
+            raise PrivacyError(
+                "the Renyi accountant is not precise enough for these events: their noise is too extreme"
+            )
         return cls(tuple(np.asarray(total)))
 
     def epsilon(self, delta: float) -> float:

@@ -1,7 +1,6 @@
-"""Everything that a guarantee may assume, in the words in which it says so.
+"""Every assumption a guarantee may make, in the words it uses.
 
-They are here and nowhere else, so that `docs/privacy.md` can list them all for whoever has to believe them. Names in
-braces are filled in by the one who assumes.
+They are here and nowhere else, so that `docs/privacy.md` can list them all. The caller fills in names in braces.
 """
 
 __all__ = ["CLASSES_LISTED", "CLASSES_READ_OFF", "CLIPPED", "COIN", "COUNTED", "DISJOINT_ARMS", "ELIGIBLE"]
@@ -10,8 +9,8 @@ __all__ += ["NUMBER_PUBLIC", "ONE_WEIGHT", "OTHERS_INDEPENDENT", "PARTIES_APART"
 __all__ += ["PLANNED", "RANDOMISED", "SEED", "TAKES_PART"]
 
 NUMBER_PUBLIC = (
-    "the number of {unit}s is public: it is not hidden, and sums may be divided by what follows from it; a {unit} that "
-    "is left out leaves an empty place"
+    "the number of {unit}s is public: it is not hidden, and sums may be divided by numbers derived from it; a {unit} "
+    "that is left out leaves an empty place"
 )
 CLIPPED = "every {unit}'s contribution was clipped to its bound before it left the {unit}'s side"
 COIN = "each {unit} took part in each round by its own secret coin, with the stated probability or less"
@@ -21,28 +20,28 @@ OTHERS_INDEPENDENT = "who else takes part does not depend on whether a client is
 KEPT_SECRET = (
     "the run's folder 'secret', which counts every client's rounds to keep the limit, is seen by nobody but the server"
 )
-IDEAL_NOISE = "the noise is ideal: computer arithmetic on it is exact, as only the `exact` sampler ensures"
+IDEAL_NOISE = "the noise is ideal: floating-point arithmetic on it is exact, which only the `exact` sampler ensures"
 SEED = (
-    "nobody who sees a release knows the seed of this reproducible run, which gives the noise away, and nothing else "
-    "was released with it, for equal noise cancels out"
+    "nobody who sees a release knows the seed of this reproducible run, which reveals the noise, and nothing else "
+    "was released with it, because equal noise cancels out"
 )
 RANDOMISED = "each {unit} randomises its own answer, and nobody sees the answer before that"
 LOCAL_NOISE = "noise is drawn exactly, on the client"
-TAKES_PART = "that a client takes part, and when, is not hidden"
+TAKES_PART = "whether and when a client takes part is not hidden"
 ONE_WEIGHT = "an observer looks at one weight only: all {weights} together cost up to that many times as much"
 DISJOINT_ARMS = "no client is in two arms of the split {split} ({rule})"
-PLANNED = "which releases were made, and with how much noise, was not decided by earlier results"
+PLANNED = "which releases were made, and with how much noise, did not depend on earlier results"
 CLASSES_READ_OFF = (
-    "which classes there are is public: they were read off the clients' data, for [model] classes does not list them"
+    "the list of classes is public: it was read off the clients' data, because [model] classes does not give it"
 )
-CLASSES_LISTED = "which classes there are is public, and no name of one is known from clients' data alone"
+CLASSES_LISTED = "the list of classes is public, and no class name comes from clients' data alone"
 ELIGIBLE = "which clients are eligible for an arm, and how many they are, is public"
-MODEL_UNKNOWN = "the primary model learnt nothing from these clients"
-MODEL_OF_OTHERS = "the clients of {population}, whom {model} learnt from, are others"
-PARTIES_APART = "no example lies with two parties"
+MODEL_UNKNOWN = "the primary model was not trained on these clients"
+MODEL_OF_OTHERS = "the clients of {population}, on which {model} was trained, are different clients"
+PARTIES_APART = "no two parties hold the same example"
 PARTIES_STEADY = "whether and when a party answers does not depend on its examples"
-PARTIES_TOLD = "every party writes down and tells all that it releases"
+PARTIES_TOLD = "every party records and reports everything it releases"
 COUNTED = (
-    "whoever adds up the votes adds the noise that was said and keeps each party's to themselves: a trusted counter, "
-    "or secure aggregation"
+    "the counter of the votes adds the stated noise and discloses no party's votes: it "
+    "is trusted, or secure aggregation"
 )

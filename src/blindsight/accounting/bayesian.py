@@ -193,8 +193,8 @@ class BayesianAccountant:
         """Counts one step from its sampled distances ||g - g'||; a step that is refused changes nothing."""
         if self.steps >= self.config.rounds:
             raise PrivacyError(
-                f"all {self.config.rounds} rounds fixed in advance are spent, and the cost of each depends on their "
-                f"number: plan more rounds and account for all of them anew"
+                f"all {self.config.rounds} planned rounds are used, and the cost of each depends on "
+                "their number: plan more rounds and account for all of them again"
             )
         values = _checked(self.config, distances)
         self._cost = self._cost + step_cost(self.config, values)
@@ -215,7 +215,7 @@ class BayesianAccountant:
         elif epsilon is not None and delta is None:
             delta = self._delta(epsilon, failure)
         else:
-            raise InvalidInput("give either delta or epsilon, and the other one is computed")
+            raise InvalidInput("give either delta or epsilon; the other is computed")
         return BayesianDiagnostic(
             epsilon=epsilon,
             delta=delta,
@@ -233,7 +233,7 @@ class BayesianAccountant:
         if delta <= failure:
             raise PrivacyError(
                 f"delta = {delta:.3g} does not cover the probability {failure:.3g} that one of {self.steps} estimates "
-                f"is too low: account anew with gamma well below {delta / self.steps:.1g}, or ask for a larger delta"
+                f"is too low: account again with gamma well below {delta / self.steps:.1g}, or ask for a larger delta"
             )
         return float(np.min((self._cost - math.log(delta - failure)) / self.config.lambdas))
 
@@ -282,8 +282,8 @@ def _checked(config: BayesianConfig, distances: npt.ArrayLike) -> Floats:
         raise InvalidInput("distances must be finite and not negative: look for a gradient that overflowed")
     if config.distance_bound is not None and values.max() > config.distance_bound * (1 + 1e-6):
         raise PrivacyError(
-            f"a distance of {values.max():.6g} exceeds the bound of {config.distance_bound:.6g} that clipping was said "
-            f"to ensure: clip each contribution, or state the true bound"
+            f"a distance of {values.max():.6g} exceeds the bound of {config.distance_bound:.6g} "
+            "that clipping should ensure: clip each contribution, or state the true bound"
         )
     return values
 

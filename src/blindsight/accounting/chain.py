@@ -70,7 +70,7 @@ class Verification:
     def raise_if_broken(self) -> Self:
         """Itself, or `LedgerTampered`."""
         if not self.ok:
-            raise LedgerTampered(f"{self.problem}; restore the ledger from a copy, and release nothing until then")
+            raise LedgerTampered(f"{self.problem}; restore the ledger from a backup, and release nothing until then")
         return self
 
 
@@ -97,7 +97,7 @@ def from_line(line: str) -> Entry:
     except (TypeError, RecursionError) as error:
         raise ValueError(f"not an entry: {error}") from error
     if to_line(entry) != line:  # a field given twice shows a reader one value and a parser the other
-        raise ValueError("not the canonical spelling of an entry")
+        raise ValueError("not in the canonical form of an entry")
     return entry
 
 
@@ -117,8 +117,8 @@ def verify_chain(entries: Iterable[Entry], *, head: tuple[int, str] | None, witn
     broken, problem = _flaw_at_the_end(count, last, head)
     if not problem and witness is not None and witness.strip().lower() not in seen:
         problem = (
-            f"the head noted elsewhere ({witness.strip()}) is not in the chain: the chain was rewritten or put back, "
-            f"or this is another ledger"
+            f"the witness ({witness.strip()}) is not in the chain: the chain was rewritten or rolled "
+            "back, or this is another ledger"
         )
     return Verification(ok=not problem, entries=count, head=last, broken=broken, problem=problem)
 
@@ -142,7 +142,7 @@ def _flaw(entry: Entry, expected: int, previous: str) -> str:
     if number != expected:
         if isinstance(number, int) and number > expected:
             return f"entry {expected} was removed"
-        return f"entry {expected} is not where it belongs: an entry numbered {number!r} was put in or doubled before it"
+        return f"entry {expected} is out of place: an entry numbered {number!r} was inserted or duplicated before it"
     if digest(entry) != entry.hash:
         return f"entry {expected} was edited or moved: its content and its hash disagree"
     if entry.previous != previous:

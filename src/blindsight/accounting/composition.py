@@ -1,4 +1,4 @@
-"""What all entries of one population amount to: sequential composition, and parallel where arms are disjoint.
+"""The combined cost of all entries of one population: sequential composition, parallel where arms are disjoint.
 
 **Why disjoint arms cost the maximum, under add/remove.** A split puts every client into at most one arm, by a rule that
 reads only that client's data and values already public. Add or remove one client: the arm it falls into changes by that
@@ -92,7 +92,7 @@ class Share:
 
 
 def share_of(event: Event, *, unit: Unit, relation: Relation, split: Split | None, arm: str) -> Share:
-    """One entry's share, or a refusal of what cannot be counted."""
+    """One entry's share; refuses what cannot be counted."""
     try:
         share = Share(event, Unit(unit), Relation(relation), split.to_json() if split else "", arm)
         counts = share.leaves.values()
@@ -102,19 +102,18 @@ def share_of(event: Event, *, unit: Unit, relation: Relation, split: Split | Non
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InvalidInput(f"this {type(event).__name__} cannot be recorded ({error}): record an event") from error
     if again != event:
-        raise InvalidInput(f"the ledger would read this event back as another one: {event!r:.200}")
+        raise InvalidInput(f"this event would read back from the ledger as a different one: {event!r:.200}")
     if not all(isinstance(count, int) and 0 < count <= _MOST_RELEASES for count in counts) or not counts:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(
-            f"an event must count a whole number of releases between 1 and 2^63 - 1, got {event!r:.200}: record what "
-            f"is going to be released"
+            f"an event must count between 1 and 2^63 - 1 releases, got {event!r:.200}: record what will be released"
         )
     if (split is None) != (arm == "") or (split is not None and arm not in split.arms):
         has = f"has the arms {', '.join(split.arms)}" if split else "is missing"
         raise InvalidInput(f"arm {arm!r} needs a split that has it, but the split {has}: name both, or neither")
     if split and share.unit is not Unit.CLIENT:
         raise RelationMismatch(
-            "arms divide clients, and one example more can move all of its client's examples to another arm: record "
-            "arms with unit='client', or record without a split"
+            "arms divide clients, and one more example can move all of its client's examples to "
+            "another arm: record arms with unit='client', or record without a split"
         )
     return share
 
@@ -155,7 +154,9 @@ def check_accountable(kinds: Iterable[Event], new: Share) -> None:
 def _unit_and_relation(shares: Sequence[Share]) -> tuple[Unit, Relation]:
     found = {(share.unit, share.relation) for share in shares} or {(Unit.CLIENT, Relation.ADD_OR_REMOVE)}
     if len(found) > 1:
-        raise RelationMismatch("entries with different units or relations have no common epsilon: state them apart")
+        raise RelationMismatch(
+            "entries with different units or relations have no common epsilon: report them separately"
+        )
     return found.pop()
 
 

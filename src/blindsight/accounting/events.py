@@ -1,6 +1,6 @@
 """What a mechanism did, as data: frozen events that accountants read and the ledger stores.
 
-An event says enough about one release to bound its privacy loss, and nothing about the data. Noise multipliers are
+An event describes one release well enough to bound its privacy loss, and says nothing about the data. Multipliers are
 always *noise scale divided by the bound on one client's contribution*; what that means for a pair of neighbouring
 populations (one bound apart, or two) is the accountant's business, never the caller's.
 
@@ -9,7 +9,7 @@ populations (one bound apart, or two) is the accountant's business, never the ca
     Gaussian(z)                         N(0, (z * l2_bound)^2) on a bounded sum
     Laplace(z)                          Laplace(z * l1_bound) on a bounded sum
     RandomizedResponse(epsilon, k)      k-ary randomised response on each client
-    PureDP(epsilon)                     any mechanism with a pure epsilon (the exponential mechanism, say)
+    PureDP(epsilon)                     any mechanism with a pure epsilon, such as the exponential mechanism
     Poisson(rate, event)                each client takes part with probability `rate`
     TruncatedPoisson(N, rate, B, event) the same, at most B kept, chosen at random
     FixedSize(N, m, event)              exactly m of N clients, without replacement
@@ -50,7 +50,7 @@ __all__ = [
 
 
 class Relation(enum.StrEnum):
-    """Which pairs of populations the guarantee makes hard to tell apart."""
+    """Which pairs of populations count as neighbours."""
 
     ADD_OR_REMOVE = "add_or_remove"
     REPLACE = "replace"
@@ -62,7 +62,7 @@ class Relation(enum.StrEnum):
 
 
 class Unit(enum.StrEnum):
-    """What is hidden: all of a client's data, a single example, or what one coordinate of a release says by itself."""
+    """What the guarantee protects: all of a client's data, one example, or one coordinate of a release by itself."""
 
     CLIENT = "client"
     EXAMPLE = "example"
@@ -88,7 +88,7 @@ class Gaussian(Event):
     really drawn and a post-processing of the ideal continuous Gaussian (`mechanisms.gaussian`), and by it `slack` finds
     what that costs. It is zero for the `float` sampler, which claims the ideal; where only some of the numbers released
     have such noise, the rest has its slack and the event is `partly_float`.
-    `reproducible` noise can be drawn again, and subtracted, by whoever knows the seed; the guarantee says so.
+    `reproducible` noise can be drawn again, and subtracted, by anyone who knows the seed; the guarantee says so.
     """
 
     name: ClassVar[str] = "gaussian"
@@ -174,7 +174,7 @@ class Poisson(Event):
 
 @dataclasses.dataclass(frozen=True)
 class TruncatedPoisson(Event):
-    """`Poisson`, but of a cohort larger than `limit` a uniformly random `limit` clients are kept."""
+    """`Poisson`, but a cohort larger than `limit` is cut to `limit` clients chosen uniformly at random."""
 
     name: ClassVar[str] = "truncated_poisson"
     population: int
@@ -287,17 +287,17 @@ def to_json(event: Event) -> str:
 
 
 def from_json(text: str) -> Event:
-    """The event that `to_json` wrote; a name or field this version does not know is refused, never guessed."""
+    """The event that `to_json` wrote; unknown names and fields are refused, never guessed."""
     try:
         return _decode(json.loads(text, parse_constant=_refuse), _DEEPEST)
     except (TypeError, ValueError, RecursionError) as error:
         start = str(text)[:200]
-        raise UnknownEvent(f"this is not an event that this version of Blindsight knows ({error}): {start}") from error
+        raise UnknownEvent(f"this version of Blindsight does not know this event ({error}): {start}") from error
 
 
 def _encode(event: Event, depth: int) -> dict[str, Any]:
     if event.name not in _BY_NAME:
-        raise UnknownEvent(f"{type(event).__name__} is not an event that this version of Blindsight knows")
+        raise UnknownEvent(f"this version of Blindsight does not know the event {type(event).__name__}")
     if depth == 0:
         raise ValueError("it is nested too deeply")
     fields: dict[str, Any] = {"name": event.name}

@@ -141,7 +141,7 @@ def leaf_cost(leaf: Event, relation: Relation) -> np.ndarray:
     noise = leaf.event if isinstance(leaf, Poisson) and isinstance(leaf.event, Laplace) else leaf
     loss = losses.pure_loss(noise, relation)
     if loss == math.inf:
-        raise UnknownEvent(f"no filter here can bound {leaf}; use Gaussian noise, or participation without sampling")
+        raise UnknownEvent(f"no filter can bound {leaf}: use Gaussian noise, or participation without sampling")
     square = (2 * special.ndtri(special.expit(-loss))) ** 2 if loss < losses.LARGEST_LOSS else math.inf
     return np.concatenate([[loss, square, 0.0, 0.0], losses.rdp(noise, relation)[_PLACES]])
 

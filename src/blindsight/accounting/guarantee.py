@@ -1,4 +1,4 @@
-"""The promise that stands beside every released number."""
+"""The guarantee that accompanies every released number."""
 
 import dataclasses
 import math
@@ -62,23 +62,23 @@ class Guarantee:
         )
 
     def explain(self) -> str:
-        """A paragraph in plain words: what is hidden, how well, and on which conditions."""
+        """A paragraph in plain words: what is protected, how well, and under which assumptions."""
         if not self.is_private:
-            return "There is no privacy guarantee: whoever sees the result may learn a participant's data exactly."
+            return "There is no privacy guarantee: anyone who sees the result may learn a participant's data exactly."
         thing = {
             Unit.CLIENT: "all data of any one client",
             Unit.EXAMPLE: "any one example",
             Unit.FEATURE: "all data of any one client, to someone who looks at a single coordinate,",
         }[self.unit]
         change = {
-            Relation.ADD_OR_REMOVE: f"were {thing} left out or put in",
-            Relation.REPLACE: f"were {thing} exchanged for anything else",
+            Relation.ADD_OR_REMOVE: f"if {thing} were added or removed",
+            Relation.REPLACE: f"if {thing} were replaced by anything else",
         }[self.relation]
         covered = "the one release" if self.releases == 1 else f"the {self.releases:,} releases"
         lines = [
             f"This covers {covered} counted here: they would have looked almost the same {change}, "
             f"no result becomes more than {_times(self.epsilon)} as likely, except with probability {self.delta:.3g}. "
-            f"That aside, someone who beforehand gave even odds to either case could, after seeing them, be at "
+            f"Otherwise, someone who gave even odds to either case beforehand could, after seeing them, be at "
             f"most {_certainty(self.epsilon)} % sure. "
             f"Epsilon is {round_up(self.epsilon)}, an upper bound computed by {self.accountant}; "
             f"participation: {self.participation}.",
@@ -112,7 +112,7 @@ def certify(
     participation: str | None = None,
     assumptions: tuple[str, ...] = (),
 ) -> Guarantee:
-    """What can be promised for `event`: its epsilon at `delta`, and in words all that the number rests on.
+    """The guarantee of `event`: its epsilon at `delta`, with all assumptions in words.
 
     `participation` overrides the words derived from the event; `assumptions` are put before the derived ones.
     """
@@ -162,12 +162,12 @@ def _assumptions(leaf: Event, unit: Unit) -> list[str]:
 
 
 def round_up(value: float, digits: int = 4) -> str:
-    """`value` to `digits` significant digits, never smaller than it is: for upper bounds."""
+    """`value` rounded up to `digits` significant digits: for upper bounds."""
     return _round(value, digits, ROUND_CEILING)
 
 
 def round_down(value: float, digits: int = 4) -> str:
-    """`value` to `digits` significant digits, never larger than it is: for lower bounds."""
+    """`value` rounded down to `digits` significant digits: for lower bounds."""
     return _round(value, digits, ROUND_FLOOR)
 
 

@@ -1,16 +1,16 @@
-"""What has been released about whom: append-only, hash-chained, and checked against a budget before every release.
+"""The record of every release: append-only, hash-chained, and checked against a budget before each release.
 
-The order of things is the guarantee. `Ledger.record` returns only after the entry is on disk; the caller uses the value
-only after `record` returned. Whatever is killed in between, the ledger may count a release that nobody saw, but never
-lacks one that somebody did. Adding up, comparing with the budget and writing are one transaction that excludes all
-other writers, so two processes cannot both take the last of a budget.
+The order of operations is the guarantee. `Ledger.record` returns only after the entry is on disk; the caller uses the
+value only after `record` has returned. If a process dies in between, the ledger may count a release that nobody saw,
+but never misses one that somebody did. Composing, comparing with the budget and writing are one transaction that
+excludes all other writers, so two processes cannot both spend the last of a budget.
 
-A budget is decided by a *filter* (`filter`), which holds even if every release is chosen after reading the earlier
-ones. `Ledger.spent` is the smaller number of `composition`, which holds for a plan that was fixed beforehand.
+Budgets are enforced by a *filter* (`filter`), which holds even if each release is chosen after reading the earlier
+ones. `Ledger.spent` is the smaller number from `composition`, which holds for a plan fixed in advance.
 
-The same data under a second name are refused (`names`). What it cannot see: that two names mean the same clients with
-other data, a second ledger (a new one at a relative path is announced on stderr), and a file rewritten as a whole or
-put back to an older state (these last are found by `verify` with a witness).
+The same data under a second name are refused (`names`). The ledger cannot see that two names stand for the same clients
+with different data, or that a second ledger exists (a new one at a relative path is announced on stderr). A file that
+was rewritten as a whole or rolled back is found only by `verify` with a witness.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ _event_of = functools.lru_cache(maxsize=1024)(from_json)  # a long run asks for 
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """What may be spent on one population in all: epsilon at delta."""
+    """The total epsilon that may be spent on one population, at a given delta."""
 
     epsilon: float
     delta: float
@@ -64,15 +64,17 @@ class Budget:
         if not 0 <= self.epsilon < math.inf:
             raise InvalidInput(f"a budget's epsilon must be a finite number >= 0, got {self.epsilon}")
         if not 0 < self.delta < 1:
-            raise InvalidInput(f"a budget's delta must lie between 0 and 1, got {self.delta}; say population^-1.1")
+            raise InvalidInput(
+                f"a budget's delta must lie between 0 and 1, got {self.delta}; a common choice is population^-1.1"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
 class Balance:
-    """A budget and what is spent of it.
+    """A budget and what has been spent of it.
 
-    `spent` holds for a plan that was fixed beforehand. The budget is decided by `adaptive_epsilon`, which holds
-    whatever was chosen when: the smallest budget that would have allowed everything so far.
+    `spent` holds for releases that were planned in advance. Budgets are compared with `adaptive_epsilon`, which also
+    holds for adaptive choices: the smallest budget that would have allowed everything so far.
     """
 
     population: str
@@ -82,12 +84,12 @@ class Balance:
 
     @property
     def overspent(self) -> bool:
-        """Whether more is spent than the budget allows (it was lowered afterwards): nothing more can be released."""
+        """Whether the budget was lowered below what is already spent; nothing more can be released."""
         return self.adaptive_epsilon > self.budget.epsilon
 
     @property
     def remaining(self) -> float:
-        """Epsilon left, never below 0; a rough guide only, since the epsilons of several releases do not add up."""
+        """Epsilon left, at least 0. Only a rough guide: the epsilons of several releases do not add up."""
         return max(0.0, self.budget.epsilon - self.adaptive_epsilon)
 
 
@@ -101,7 +103,7 @@ class Ledger:
     | a ledger of a newer version | `LedgerFromTheFuture` | the same |
     | anything else, also an empty file (a truncated ledger must not look new) | `LedgerCorrupted` | the same |
 
-    Nothing stays open between calls; as a context manager it only reads well.
+    No file stays open between calls; the context manager is there for style only.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, timeout_s: float = 30.0) -> None:
@@ -138,18 +140,19 @@ class Ledger:
         arm: str = "",
         noise: str = "",
     ) -> Entry:
-        """The entry for `event`, which is on disk when this returns: use the released value only afterwards.
+        """Write the entry for `event` and return it once it is on disk; use the released value only after that.
 
-        *Guarantee*: everything recorded for the population, this event included, stays within its budget, also if what
-        to release was decided by earlier results (`filter` has the proof); otherwise `BudgetExceeded`, and nothing is
-        written. A release that reads several populations has an entry for each, all or none, of which the last is
-        returned. A training run records all its planned rounds ahead (`Repeated`).
-        Refused as well: a unit or relation that differs from the population's earlier ones, an event that no accountant
-        can bound or that counts nothing, an arm that its split does not have. How arms compose: see `composition`.
+        *Guarantee*: everything recorded for the population, this event included, stays within its budget, even if
+        earlier results decided what to release (`filter` has the proof). Otherwise `BudgetExceeded` is raised and
+        nothing is written. A release that reads several populations gets one entry for each, all or none; the last is
+        returned. A training run records its planned rounds in advance (`Repeated`).
+        Also refused: a unit or relation that differs from the population's earlier ones, an event that no accountant
+        can bound or that counts no release, and an arm that is not part of its split. `composition` says how arms
+        compose.
 
         `noise` names reproducible noise and what it is added to, "KEY of SUM". The same noise on two different sums
         cancels out in their difference, so the second is recorded as `NonPrivate`, for its own population and for that
-        of the first: read the event off the entry. No budget allows that, and it is refused where there is one.
+        of the first: check the event of the returned entry. Any budget refuses such a release.
         """
         share = composition.share_of(event, unit=unit, relation=relation, split=split, arm=arm)
         payers, data = names_of(population), data_of(population)
@@ -178,7 +181,7 @@ class Ledger:
                 return [_append(db, {**fields, "population": name}) for name in payers][-1]
 
     def check_names(self, population: Payers) -> None:
-        """Refuses data that this ledger knows by another name, as `record` would; nothing is written."""
+        """Refuse data that this ledger has under another name, as `record` would; write nothing."""
         with self._file.connected() as db:
             for name, known in data_of(population).items():
                 for one in known:
@@ -200,14 +203,14 @@ class Ledger:
             self._seal.check(sealed, kept)
             if kept == sealed and other != name:
                 raise PrivacyError(
-                    f"the data of {name!r} are known to the ledger {self.path} as {other!r}, and under a second name "
-                    f"they would have a second budget: use the first, population={other!r} or --population"
+                    f"the ledger {self.path} already has the data of {name!r} under the name {other!r}; "
+                    f"a second name would give them a second budget: use population={other!r} or --population"
                 )
 
     def set_budget(self, population: str, *, epsilon: float, delta: float, note: str = "") -> Balance:
-        """The balance under the new budget, which is an entry like any other; the newest counts.
+        """Set a budget and return the balance under it. A budget is an entry like any other; the newest counts.
 
-        A budget below what is spent is accepted and comes back as `overspent`: nothing more may then be released.
+        A budget below what is already spent is accepted and returned as `overspent`: nothing more can be released.
         """
         budget, name = Budget(float(epsilon), float(delta)), _one(population)
         text = json.dumps(dataclasses.asdict(budget), sort_keys=True, separators=(",", ":"))
@@ -246,9 +249,9 @@ class Ledger:
         return Balance(_one(population), budget, spent, _adaptive(self._totals_of(population), spent))
 
     def spent(self, population: str, delta: float | None = None) -> Guarantee:
-        """What all releases on the population amount to, over all runs and models, at `delta` or the budget's delta.
+        """The guarantee of all releases on the population, over all runs and models, at `delta` or the budget's delta.
 
-        It holds for releases that were planned beforehand, as it says; `adaptive_epsilon` needs no such assumption.
+        It assumes that the releases were planned in advance, and says so; `adaptive_epsilon` needs no such assumption.
         """
         name = _one(population)
         with self._file.connected() as db, ledger_file.transaction(db, "DEFERRED"):
@@ -256,7 +259,7 @@ class Ledger:
         return composition.certified(shares, _delta(name, delta, budget))
 
     def adaptive_epsilon(self, population: str, delta: float | None = None) -> float:
-        """The smallest budget that would have allowed all releases on the population, whatever was chosen when.
+        """The smallest budget that would have allowed all releases on the population, chosen adaptively or not.
 
         At `delta` or the budget's delta; inf if there is no such budget.
         """
@@ -273,9 +276,9 @@ class Ledger:
                 return  # all there will be for its clients, and chosen before anything about them was read: a plan
             spent = [round_up(filters.spent(total, budget.delta)) for total in (spending.total, after)]
             raise BudgetExceeded(
-                f"this release would bring population {population!r} from epsilon {spent[0]} to {spent[1]} at delta "
-                f"{budget.delta:.3g} (whatever is chosen after reading results), beyond its budget of "
-                f"{budget.epsilon:.4g}: release less or with more noise, or raise the budget, and do not use the value"
+                f"this release would take population {population!r} from epsilon {spent[0]} to {spent[1]} "
+                f"at delta {budget.delta:.3g} (adaptive composition), over its budget of {budget.epsilon:.4g}: "
+                "release less, add more noise or raise the budget; do not use the value"
             )
 
     def _totals_of(self, population: str) -> Spending:
@@ -296,7 +299,7 @@ class Ledger:
         return known.spending
 
     def verify(self, witness: str | None = None) -> Verification:
-        """Whether every entry is as it was written; if not, which is the first that is not.
+        """Whether every entry is intact; if not, which is the first that was changed.
 
         It finds any entry edited, removed (first, middle, last or all), moved, inserted or doubled. Whoever can write
         the file can also rewrite the whole chain, hashes and head included, or put back an old copy: that is found only
@@ -307,7 +310,7 @@ class Ledger:
             whole, ruled = ledger_file.is_whole(db), ledger_file.has_its_rules(db)
         if found.ok and not whole:
             raise LedgerCorrupted(
-                f"all entries of {self.path} read well, but the file is damaged: restore it from a copy"
+                f"all entries of {self.path} are intact, but the file is damaged: restore it from a backup"
             )
         if found.ok and not ruled:
             problem = "every entry is as written, but the triggers that keep the ledger append-only were changed"
@@ -315,7 +318,7 @@ class Ledger:
         return found
 
     def export(self) -> Iterator[str]:
-        """One line of JSON per entry, hashes included: what `verify_export` checks."""
+        """One line of JSON per entry, hashes included, in the form that `verify_export` checks."""
         return (chain.to_line(entry) for entry in self.entries())
 
 
@@ -335,7 +338,7 @@ def _adaptive(spending: Spending, planned: Guarantee) -> float:
 
 def _delta(population: str, delta: float | None, budget: Budget | None) -> float:
     if delta is None and budget is None:
-        raise InvalidInput(f"population {population!r} has no budget, so say at which delta to state its epsilon")
+        raise InvalidInput(f"population {population!r} has no budget: give a delta at which to state its epsilon")
     chosen = budget.delta if delta is None and budget is not None else delta
     if chosen is None or not 0 < chosen < 1:
         raise InvalidInput(f"delta must lie between 0 and 1, got {chosen}; a common choice is population^-1.1")
@@ -359,7 +362,7 @@ def _shares(db: sqlite3.Connection, population: str, after: int = 0) -> list[Sha
         ]
     except (TypeError, ValueError) as error:
         raise LedgerTampered(
-            f"an entry of population {population!r} is none that Blindsight writes ({error}): verify the ledger"
+            f"Blindsight did not write this entry of population {population!r} ({error}): verify the ledger"
         ) from error
 
 
@@ -385,7 +388,7 @@ def _budget(db: sqlite3.Connection, population: str) -> Budget | None:
     try:
         return Budget(**json.loads(_intact(found[-1]).event)) if found else None
     except (TypeError, ValueError) as error:
-        raise LedgerTampered(f"entry {found[-1].number} is no budget ({error}): verify the ledger") from error
+        raise LedgerTampered(f"entry {found[-1].number} is not a budget ({error}): verify the ledger") from error
 
 
 def _append(db: sqlite3.Connection, fields: Mapping[str, str]) -> Entry:

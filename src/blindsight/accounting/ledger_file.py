@@ -71,8 +71,8 @@ class LedgerFile:
                 _create(self.path)
                 if self.announced:
                     sys.stderr.write(
-                        f"blindsight: a new, empty ledger begins at {self.path}. What was released before from another "
-                        f"folder is in another ledger: name one file with --ledger or BLINDSIGHT_LEDGER\n"
+                        f"blindsight: started a new, empty ledger at {self.path}. Releases made from another "
+                        "folder are in another ledger: set --ledger or BLINDSIGHT_LEDGER to use one file\n"
                     )
             self._refuse_strangers()
             with contextlib.closing(self._open_to_write() if writing else self._open_to_read()) as db:
@@ -111,8 +111,8 @@ class LedgerFile:
                 db.execute(f"PRAGMA {pragma}")
             if not has_its_rules(db):
                 raise LedgerTampered(
-                    f"the triggers that keep the ledger {self.path} append-only were changed: nothing was recorded; "
-                    f"verify it, and restore it from a copy"
+                    f"the triggers that keep the ledger {self.path} append-only were changed: nothing was "
+                    "recorded; verify it and restore it from a backup"
                 )
         return db
 
@@ -145,7 +145,7 @@ class LedgerFile:
         if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             why, remedy = "the disk is full or failing", "free some space and try again"
         elif code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            why = f"another process kept it locked for more than {self.timeout_s:g} s"
+            why = f"another process has locked it for more than {self.timeout_s:g} s"
             remedy = "wait until that one is done and try again"
         elif code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
             why = "this user may not write there"
@@ -159,7 +159,7 @@ class LedgerFile:
 
     def _corrupted(self, why: str) -> LedgerCorrupted:
         return LedgerCorrupted(
-            f"{self.path} is not a ledger, or a damaged one ({why}): it was left as it is; restore it from a copy"
+            f"{self.path} is not a ledger, or is damaged ({why}): it was left unchanged; restore it from a backup"
         )
 
 
@@ -225,7 +225,7 @@ def _is_there(path: Path) -> bool:
         return False
     if not stat.S_ISREG(mode):
         what = "folder" if stat.S_ISDIR(mode) else "device"
-        raise LedgerError(f"{path} is a {what}, not a ledger: name a file, say {path / 'ledger.db'}")
+        raise LedgerError(f"{path} is a {what}, not a ledger: name a file, for example {path / 'ledger.db'}")
     return True
 
 

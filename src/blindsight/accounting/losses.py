@@ -42,10 +42,6 @@ ORDERS = np.array([*range(2, 65), 96, 128, 256, 512, 1024])
 LARGEST_LOSS = 600.0
 """The largest loss of one release that a grid can hold: e to the power of it is still a number."""
 
-_UPSTREAM = {
-    Relation.ADD_OR_REMOVE: NeighboringRelation.ADD_OR_REMOVE_ONE,
-    Relation.REPLACE: NeighboringRelation.REPLACE_ONE,
-}
 _SMALL_LOSS = 1e-6  # below this the library's formulas for pure losses cancel to nothing, or less
 _LEAST_NOISE = 1e-50  # less is no noise
 
@@ -268,8 +264,8 @@ def _noise_parameter(event: RandomizedResponse) -> float:
 def _needs_replace(event: Event, relation: Relation) -> None:
     if relation is not Relation.REPLACE:
         raise RelationMismatch(
-            f"a {event.name} event hides what a client holds, not whether it is there: account it under "
-            f"relation='replace', or use truncated Poisson participation for an add-or-remove guarantee"
+            f"a {event.name} event protects a client's data, not its presence: account it under "
+            "relation='replace', or use truncated Poisson participation for an add-or-remove guarantee"
         )
 
 
@@ -285,4 +281,4 @@ def is_non_private(leaves: Counter[Event]) -> bool:
 
 
 def _unknown(event: Event) -> UnknownEvent:
-    return UnknownEvent(f"no accountant here can bound {event}; use Gaussian noise, or participation without sampling")
+    return UnknownEvent(f"no accountant can bound {event}: use Gaussian noise, or participation without sampling")

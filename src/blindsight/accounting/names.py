@@ -84,7 +84,7 @@ def names_of(population: Payers) -> tuple[str, ...]:
     """
     names = tuple(dict.fromkeys(map(_name, _listed(population))))
     if not names:
-        raise InvalidInput("a release is about some population: name one at least")
+        raise InvalidInput("name at least one population for the release")
     return names
 
 
@@ -101,7 +101,7 @@ def text(field: str, value: str) -> str:
     try:
         value.encode()
     except (AttributeError, UnicodeEncodeError) as error:
-        raise InvalidInput(f"{field} must be text that can be written as UTF-8, got {value!r}") from error
+        raise InvalidInput(f"{field} must be text that can be encoded as UTF-8, got {value!r}") from error
     return value
 
 
@@ -114,7 +114,8 @@ def _name(population: str) -> str:
     name = unicodedata.normalize("NFC", text("population", population))
     if not name.isprintable() or name != name.strip() or not name:
         raise InvalidInput(
-            f"a population's name must be visible text without spaces at its ends or control characters, got {name!r}"
+            f"a population's name must be non-empty text without leading or trailing spaces or control characters, "
+            f"got {name!r}"
         )
     return str(name)
 
@@ -137,8 +138,8 @@ class Seal:
         """Refuses a key that did not make what the ledger keeps: nobody could tell which data have a name already."""
         if sealed is None or json.loads(sealed)["key"] != json.loads(kept)["key"]:
             raise LedgerError(
-                f"{self.path} is not the key that the ledger's fingerprints of data were made with, so nothing was "
-                f"recorded: restore it from a copy of the ledger's folder"
+                f"{self.path} is not the key of the ledger's data fingerprints, so nothing was recorded: "
+                "restore it from a backup of the ledger's folder"
             )
 
     def _read(self) -> bytes | None:

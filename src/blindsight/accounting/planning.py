@@ -22,7 +22,7 @@ def solve_noise(
 ) -> float:
     """The smallest noise multiplier for which `make_event(noise_multiplier)` is (epsilon, delta)-DP.
 
-    Rounded up to five digits, so that what is printed is what was promised.
+    Rounded up to five digits, so that the printed value is the one that was certified.
 
     >>> from blindsight.accounting.events import Gaussian
     >>> solve_noise(Gaussian, epsilon=1.0, delta=1e-5)
@@ -51,7 +51,7 @@ def solve_noise(
         while gap(low) <= 0:
             low, high = low - math.log(2), low
             if low < math.log(_SMALLEST_NOISE):
-                raise InvalidInput(f"epsilon {epsilon} is met with next to no noise; ask for a smaller epsilon")
+                raise InvalidInput(f"epsilon {epsilon} needs almost no noise; choose a smaller epsilon")
     root = float(optimize.brentq(gap, low, high, xtol=1e-6, rtol=1e-8))  # pyright: ignore[reportArgumentType]
     noise = float(round_up(math.exp(root), 5))
     while reached(noise) > epsilon:  # brentq may stop on either side of the root
@@ -106,7 +106,7 @@ def split_noise(noise_multiplier: float, cohort: float, *, count_std: float | No
 def group_privacy(
     epsilon: float, delta: float, members: int, *, method: Literal["tight", "textbook"] = "tight"
 ) -> tuple[float, float]:
-    """What an (epsilon, delta) promise to one client means for a group of `members`.
+    """The (epsilon, delta) of a group of `members`, given that of one client.
 
     Chaining the definition gives delta * (1 + e^epsilon + ... + e^((k-1) epsilon)); textbooks bound each of the k terms
     by the largest. Ramaswamy et al. 2020 quote the textbook for 16 clients at (1, 1e-8): (16, 0.53).
@@ -115,9 +115,9 @@ def group_privacy(
     [0.523, 0.052]
     """
     if not 1 <= members < math.inf or members != int(members):
-        raise InvalidInput(f"a group has a whole number of members, at least one, got {members}")
+        raise InvalidInput(f"members must be a whole number of at least 1, got {members}")
     if not (epsilon >= 0 and 0 <= delta <= 1):
-        raise InvalidInput(f"a promise has epsilon >= 0 and delta between 0 and 1, got ({epsilon}, {delta})")
+        raise InvalidInput(f"epsilon must be >= 0 and delta between 0 and 1, got ({epsilon}, {delta})")
     if members == 1 or delta == 0:
         return members * epsilon, delta
     if method == "textbook":

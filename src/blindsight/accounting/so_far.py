@@ -34,8 +34,8 @@ class SpentSoFar:
         allowed = "" if self.budget is None else f", of a budget of {self.budget:g}"
         releases = f"{self.releases:,} release{'' if self.releases == 1 else 's'}"
         return (
-            f"All runs on {self.population} together: {amount} at delta {self.delta:.3g} for {releases}{allowed}, "
-            f"as the ledger said at {self.time}."
+            f"All runs on {self.population} combined: {amount} at delta {self.delta:.3g} for {releases}{allowed}, "
+            f"according to the ledger at {self.time}."
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -26,8 +26,9 @@ class Spending:
         if self._terms not in (None, (new.unit, new.relation)):
             unit, relation = self._terms or ("", "")
             raise RelationMismatch(
-                f"population {population!r} is accounted per {unit} under {relation}, this release per "
-                f"{new.unit} under {new.relation}, and the two have no common epsilon: record it like the earlier ones"
+                f"population {population!r} is accounted per {unit} under {relation}, but this release "
+                f"per {new.unit} under {new.relation}; they have no common epsilon: use the same unit "
+                "and relation as before"
             )
 
     def add(self, share: Share) -> None:

@@ -82,7 +82,7 @@ class Statement:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not self.accounts:
-            yield f"{escape(self.path)} has no entries yet: the first release or budget makes one."
+            yield f"{escape(self.path)} has no entries yet."
             return
         table = Table(box=None, pad_edge=False)
         for column, justify in (
@@ -105,8 +105,8 @@ class Statement:
             table.add_row(*map(escape, cells), f"{one.spent.releases:,}", unit, one.state)
         yield table
         yield (
-            "[dim]Epsilon spent holds whatever was chosen after reading results; budgets are compared with it. "
-            "If planned: for releases that were all fixed beforehand.[/]"
+            "[dim]Epsilon spent also holds for questions chosen after reading results; budgets "
+            "are compared with it. If planned: assuming that all releases were fixed in advance.[/]"
         )
         for entry in self.entries:
             what = f"{entry.population}: {entry.kind} {entry.event}"

@@ -44,7 +44,6 @@ PAPERS = {
 }
 
 _RULED = box.Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
-Row = FederatedRow | LossNoiseRow | BayesianRow
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A classifier that is read off released moments, in closed form: for labels of what a generator made.
 
-Every class is a normal distribution of its features (`models.features.strokes`, say) with the mean and covariance that
+Every class is a normal distribution of its features (`codings.features.strokes`, say) with the mean and covariance that
 were released, less what is known to be noise; an example belongs to the class under which it is likeliest (Fisher 1936;
 with a covariance for each class, quadratic discriminant analysis). There is nothing to train and nothing to pay: it is
 post-processing of one release, and labels what was generated from another under the guarantee of both.
@@ -18,7 +18,7 @@ from scipy import special
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.algorithms.denoising import denoised
 from blindsight.algorithms.moments import Moments
-from blindsight.codings.encodings import Encoding
+from blindsight.codings.vectors import Encoding
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 
@@ -45,7 +45,7 @@ class Annotator:
     def log_likelihoods(self, images: np.ndarray, *, batch: int = 500) -> np.ndarray:
         """Of every image in every class, up to a constant, (n, classes)."""
         if len(images) == 0:
-            raise InvalidInput("there is nothing to label: give one image at least")
+            raise InvalidInput("there is nothing to label: give at least one image")
         means, whiten = (jnp.asarray(values, jnp.float32) for values in (self.means, self.whiten))
         parts = np.array_split(images, -(-len(images) // batch))
         far = [np.asarray(_squared_distances(self.encoding, means, whiten, jnp.asarray(part))) for part in parts]
@@ -74,7 +74,7 @@ def annotator(moments: Moments, *, arm: int = 0) -> Annotator:
     """The classifier that these moments of images are: post-processing, free of cost."""
     _, mean, covariance = denoised(moments.features, moments.means, moments.noise, moments.counts)
     if covariance is None:
-        raise InvalidInput("only moments of images have covariances to label by: measure images, or strokes")
+        raise InvalidInput("labelling needs covariances, which only moments of images have: measure images or strokes")
     mean, covariance, counts = mean[arm], covariance[arm], moments.counts[arm]
     values, vectors = np.linalg.eigh(covariance)
     whiten = np.swapaxes(vectors, -1, -2) / np.sqrt(values)[..., None]

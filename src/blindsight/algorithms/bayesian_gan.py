@@ -160,6 +160,6 @@ def _check(counts: tuple[int, ...], penalty: float, weight_clip: float | None, a
     if not 0 <= penalty < float("inf"):
         raise InvalidInput(f"penalty must be 0 (WGAN) or positive (WGAN-GP), got {penalty}")
     if weight_clip is not None and not 0 < weight_clip < float("inf"):
-        raise InvalidInput(f"weight_clip must be positive, or None for none, got {weight_clip}")
+        raise InvalidInput(f"weight_clip must be positive, or None, got {weight_clip}")
     if not 0 <= average < 1:
-        raise InvalidInput(f"average lies between 0 (the last generator) and 1, got {average}")
+        raise InvalidInput(f"average must lie between 0 (the last generator) and 1, got {average}")

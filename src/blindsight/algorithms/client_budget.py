@@ -41,7 +41,9 @@ class Budget:
         self, path: str | Path, *, epsilon: float, delta: float = 0.0, unit: Literal["feature", "model"] = "model"
     ) -> None:
         if not (epsilon > 0 and 0 <= delta < 1) or unit not in ("feature", "model"):
-            raise InvalidInput(f"a budget has epsilon > 0, delta in [0, 1), a unit; got {epsilon}, {delta}, {unit!r}")
+            raise InvalidInput(
+                f"a budget needs epsilon > 0, delta in [0, 1) and a unit, got {epsilon}, {delta}, {unit!r}"
+            )
         self.path, self.epsilon, self.delta, self.unit = Path(path), epsilon, delta, unit
         with self._open() as file:
             file.execute("CREATE TABLE IF NOT EXISTS spent (model TEXT, epsilon REAL, delta REAL, unit TEXT)")
@@ -55,11 +57,6 @@ class Budget:
             if reason := self._refusal(task, file):
                 raise BudgetExceeded(reason)
             file.execute("INSERT INTO spent VALUES (?, ?, ?, ?)", (task.model, *self.price(task), self.unit))
-
-    def can_afford(self, task: _Task) -> bool:
-        """Whether `spend(task)` would be allowed now."""
-        with self._open() as file:
-            return not self._refusal(task, file)
 
     def price(self, task: _Task) -> tuple[float, float]:
         """What one update for `task` costs: epsilon and delta in this budget's unit."""
@@ -75,7 +72,7 @@ class Budget:
     def _refusal(self, task: _Task, file: sqlite3.Connection) -> str:
         sent = file.execute("SELECT COUNT(*) FROM spent WHERE model = ?", (task.model,)).fetchone()[0]
         if sent >= task.participations:
-            return f"{task.model} was sent {sent} updates and may have {task.participations}: nothing more is sent"
+            return f"{task.model} was sent {sent} updates, and {task.participations} are allowed: nothing more is sent"
         (epsilon, delta), price = _total(file), self.price(task)
         if _fits(epsilon + price[0], self.epsilon) and _fits(delta + price[1], self.delta):
             return ""
@@ -101,7 +98,7 @@ class Budget:
                 raise
             connection.execute("COMMIT")
         except sqlite3.Error as error:
-            raise InvalidInput(f"the budget {self.path} cannot be kept: {error}") from error
+            raise InvalidInput(f"the budget {self.path} cannot be written: {error}") from error
         finally:
             connection.close()
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from blindsight.codings.encodings import Spectrum
 from blindsight.codings.features import Features
+from blindsight.codings.vectors import Spectrum
 from blindsight.codings.wavelets import Wavelets
 
 __all__ = ["denoised"]

@@ -23,7 +23,7 @@ from blindsight.backends import Cohort, Examples
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 from blindsight.mechanisms import gaussian, without_noise
-from blindsight.mechanisms.gaussian import joint
+from blindsight.mechanisms.gaussian_mechanism import joint
 from blindsight.mechanisms.noise import Sampler
 from blindsight.privacy import Privacy
 from blindsight.trees import Tree

@@ -121,7 +121,7 @@ def _check(counts: tuple[int, ...], average: float, privacy: Privacy) -> None:
             f"batch sizes, steps and critic_rounds must be at least 1, got {', '.join(map(str, counts))}"
         )
     if not 0 <= average < 1:
-        raise InvalidInput(f"average lies between 0 (the last generator) and 1, got {average}")
+        raise InvalidInput(f"average must lie between 0 (the last generator) and 1, got {average}")
     if privacy.noise_multiplier is None:
         raise InvalidInput("this Privacy has no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
 

@@ -56,11 +56,15 @@ def client_update(task: Task, weights: np.ndarray, x: np.ndarray, y: np.ndarray,
     drawn, examples = _check_weights(task, weights), np.asarray(x, np.float64)
     width = task.features.width if task.features else 0
     if task.family == "custom" or examples.ndim != 2 or examples.shape != (len(y), width):
-        raise InvalidInput(f"{task.model} wants features of shape (examples, {width}) with as many responses")
+        raise InvalidInput(
+            f"{task.model} needs features of shape (examples, {width}) and one response for each example"
+        )
     if task.family in ("multinomial", "ordinal") and task.response:
         places = np.asarray(y)
         if not np.all((places >= 0) & (places < task.response.classes)):
-            raise InvalidInput(f"the responses of {task.model} are places from 0 to {task.response.classes - 1}")
+            raise InvalidInput(
+                f"the responses of {task.model} must be class indices from 0 to {task.response.classes - 1}"
+            )
     with np.errstate(all="ignore"):  # what overflows counts as zero
         gradient = glm.gradient(task.family, drawn, examples, y)
     return _noised(task, drawn, gradient, key)
@@ -178,7 +182,7 @@ def guarantee(
     if asked == "feature":
         assumptions.append(ONE_WEIGHT.format(weights=f"{task.weights:,}"))
     if not allowed and task.noise == "gaussian":
-        raise InvalidInput("Gaussian noise has no pure epsilon: ask at a delta > 0")
+        raise InvalidInput("Gaussian noise has no pure epsilon: give a delta > 0")
     if not allowed and task.noise == "laplace":
         return Guarantee(
             epsilon=task.epsilon * coordinates * count,
@@ -211,7 +215,7 @@ def informal(task: Task, *, updates: int = 100, delta: float = 1e-8) -> "Informa
     from blindsight.accounting.informal import against_snapshots
 
     if task.noise == "none":
-        raise InvalidInput("without noise there is nothing to say about weaker observers")
+        raise InvalidInput("without noise nothing can be said about weaker observers")
     return against_snapshots(
         task.event,
         epsilon=task.epsilon,

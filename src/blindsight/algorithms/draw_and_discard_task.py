@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from blindsight.accounting import events
-from blindsight.codings.specs import Features, Response, Rows, readable
+from blindsight.codings.specs import ClientRows, FeatureSpec, Response, readable
 from blindsight.errors import InvalidInput
 from blindsight.models import glm
 
@@ -35,9 +35,9 @@ class Task:
     `noise="none"` is not private and has to be asked for by name; its epsilon is infinite. `family="custom"`, for
     `client_update_of`, has `weights` and neither features nor response.
 
-    >>> from blindsight.codings.specs import Boolean, Features, Number, Response
-    >>> features = Features((Number("length", 0, 200), Boolean("https")))
-    >>> task = Task(model="phishing", family="logistic", features=features, response=Response(Boolean("phishing")),
+    >>> from blindsight.codings.specs import BooleanField, FeatureSpec, NumberField, Response
+    >>> features = FeatureSpec((NumberField("length", 0, 200), BooleanField("https")))
+    >>> task = Task(model="phishing", family="logistic", features=features, response=Response(BooleanField("phishing")),
     ...             unit="model", epsilon=1.0)
     >>> task.weights, task.scale, task.bound
     (3, 0.002, 8388608)
@@ -45,7 +45,7 @@ class Task:
 
     model: str
     family: str
-    features: Features | None = None
+    features: FeatureSpec | None = None
     response: Response | None = None
     unit: Unit
     epsilon: float
@@ -80,7 +80,7 @@ class Task:
     def _count_weights(self) -> int:
         if self.family == "custom":
             if self.features or self.response or not self.weights:
-                raise InvalidInput("a custom task has a number of weights, and neither features nor response")
+                raise InvalidInput("a custom task needs a number of weights, and neither features nor response")
             return self.weights
         check_one_of("family", self.family, (*glm.FAMILIES, "custom"))
         if self.features is None or self.response is None:
@@ -89,7 +89,7 @@ class Task:
         if self.response.field.kind != wanted:
             raise InvalidInput(f"a {self.family} model predicts a {wanted}, not a {self.response.field.kind}")
         if self.family == "ordinal" and self.features.intercept:
-            raise InvalidInput("an ordinal model has a threshold for every step and needs features without intercept")
+            raise InvalidInput("an ordinal model has its own thresholds: use features without an intercept")
         count = glm.weights_needed(self.family, self.features.width, self.response.classes)
         if self.weights not in (0, count):
             raise InvalidInput(f"this model has {count} weights, not {self.weights}")
@@ -161,14 +161,14 @@ class Task:
             return []
         return list(dict.fromkeys([*(field.name for field in self.features.fields), self.response.field.name]))
 
-    def encode(self, rows: Rows, *, strict: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    def encode(self, rows: ClientRows, *, strict: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """A client's rows as features (rows, width) and responses (rows,).
 
         A row that cannot be encoded is refused, for whoever wants to know. A client that is about to send must not be
         `strict`: such a row then counts as absent, because silence about a value would tell it.
         """
         if self.features is None or self.response is None:
-            raise InvalidInput("a custom task does not say how rows are encoded")
+            raise InvalidInput("a custom task does not define how rows are encoded")
         if not strict:
             rows = readable(rows, self.features, self.response)
         return self.features.encode(rows), self.response.encode(rows, scaled=self.family != "poisson")
@@ -210,7 +210,7 @@ class Task:
         """
         if not isinstance(values, dict) or not isinstance(values.get("noise"), dict):
             raise InvalidInput(
-                "a task is a JSON object with model, family, features, response, unit, noise and epsilon"
+                "a task must be a JSON object with model, family, features, response, unit, noise and epsilon"
             )
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(set(values) - known - set(_DERIVED), key=str):
@@ -220,11 +220,11 @@ class Task:
             task = cls(
                 **given,
                 noise=values["noise"].get("kind"),
-                features=Features.from_dict(values["features"]) if values.get("features") is not None else None,
+                features=FeatureSpec.from_dict(values["features"]) if values.get("features") is not None else None,
                 response=Response.from_dict(values["response"]) if values.get("response") is not None else None,
             )
         except TypeError as error:
-            raise InvalidInput(f"this task lacks something: {error}") from error
+            raise InvalidInput(f"this task is incomplete: {error}") from error
         derived = task.to_dict()
         for name in _DERIVED:
             stated = values.get(name, derived[name])
@@ -232,8 +232,8 @@ class Task:
                 stated = derived[name] | stated
             if stated != derived[name]:
                 raise InvalidInput(
-                    f"this task says {name} = {stated!r}, but what it asks for comes to {derived[name]!r}: "
-                    f"it was edited, or written by another version of Blindsight"
+                    f"this task states {name} = {stated!r}, but its settings give {derived[name]!r}: it "
+                    "was edited, or written by another version of Blindsight"
                 )
         return task
 
@@ -260,7 +260,7 @@ def _gaussian_multiplier(epsilon: float, delta: float, coordinates: int) -> floa
 def check_one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
     """Refuse a word that is not known."""
     if value not in known:
-        raise InvalidInput(f"{name} is one of {', '.join(known)}, got {value!r}")
+        raise InvalidInput(f"{name} must be one of {', '.join(known)}, got {value!r}")
 
 
 def check_whole(name: str, value: Any, least: int, most: int) -> None:

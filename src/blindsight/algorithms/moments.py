@@ -96,7 +96,9 @@ class MomentsPart:
             names: tuple[str, ...] = ("all",)
             label = None
         elif label not in population.classes:
-            raise InvalidInput(f"the classes of {label!r} in {population.name} have no names: give them, or label=None")
+            raise InvalidInput(
+                f"the classes of {label!r} in {population.name} have no names: pass names, or label=None"
+            )
         else:
             names = population.classes[label]
         return cls(features, tuple(arms), names, label, 1 if arms.disjoint_by_client else len(arms))

@@ -25,8 +25,8 @@ from blindsight.accounting.planning import solve_noise
 from blindsight.algorithms.annotator import Annotator, annotator
 from blindsight.algorithms.moments import MomentsPart, fit, release
 from blindsight.backends import Backend
-from blindsight.codings.encodings import Spectrum
 from blindsight.codings.features import Features, strokes
+from blindsight.codings.vectors import Spectrum
 from blindsight.codings.wavelets import check_strokes
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
@@ -70,9 +70,7 @@ class Synthesis:
         A `spread` above 1 draws strokes that are rarer than in truth.
         """
         if steps < 1:
-            raise InvalidInput(
-                f"images are redrawn for one step at least, got {steps}: `blurred` has them as they were"
-            )
+            raise InvalidInput(f"steps must be at least 1, got {steps}: use `blurred` for images that are not redrawn")
         images, labels = self.blurred(per_class, key=key.derive("blurred"))
         wanted = self.annotator.draw(labels, key=key.derive("strokes"), spread=spread)
         whiten = np.linalg.inv(np.asarray(self.generator.factor[0], np.float64)).astype(np.float32)
@@ -101,7 +99,7 @@ def plan(
     infinite epsilon is a run without noise.
     """
     if not 0 < share < 1:
-        raise InvalidInput(f"each release needs a share of the budget, between 0 and 1, got {share}")
+        raise InvalidInput(f"share must lie between 0 and 1, got {share}: each release needs part of the budget")
     if math.isinf(epsilon):
         return without_noise(), without_noise()
     both = lambda z: [gaussian(z / math.sqrt(part), sampler=sampler) for part in (share, 1 - share)]  # noqa: E731
@@ -129,14 +127,14 @@ def synthesise(
 ) -> Synthesis:
     """A generator and an annotator of the images of `population`, whose classes are public, from two releases.
 
-    `features` are those of the first (`models.features.images`), `size` the number of strokes in the second. With one
+    `features` are those of the first (`codings.features.images`), `size` the number of strokes in the second. With one
     image for each client this is privacy for every image; with more, for all that a client has.
 
     **Guarantee**: (epsilon, delta) for each client, both releases together; each is in the ledger before its noise is
     drawn.
     """
     if not isinstance(features.encoding, Spectrum):
-        raise InvalidInput("only images are made of strokes: use algorithms.moments for rows")
+        raise InvalidInput("synthesis works on images only: use algorithms.moments for rows")
     arms = Arms({"all": everything()})
     looks = MomentsPart.of(features, arms, population, label=label)
     check_strokes(features.encoding.shape, size, _SHOWN * len(looks.classes))  # before anything is paid for

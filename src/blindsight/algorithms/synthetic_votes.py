@@ -32,7 +32,7 @@ from blindsight.algorithms.parties.processes import Here, Process, Reached, Repl
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 from blindsight.mechanisms.argmax import UNDECIDED, NoisyArgmax, noisy_argmax, winners
-from blindsight.mechanisms.gaussian import gaussian
+from blindsight.mechanisms.gaussian_mechanism import gaussian
 from blindsight.mechanisms.noise import Sampler
 from blindsight.mechanisms.release import marked
 
@@ -89,7 +89,7 @@ def share_noise(*, epsilon: float, delta: float, voter: float = 0.5) -> tuple[fl
     3.734
     """
     if not 0 < voter < 1:
-        raise InvalidInput(f"the voter's share lies between 0 and 1, got {voter}")
+        raise InvalidInput(f"the voter's share must lie between 0 and 1, got {voter}")
     noise = solve_noise(Gaussian, epsilon=0.999 * epsilon, delta=delta)  # room for the exact sampler's slack
     return noise / math.sqrt(1 - voter), noise / math.sqrt(voter)
 
@@ -129,9 +129,9 @@ def aggregate(
     **Guarantee**: the worst of what the parties' ledgers say, per example, at `delta`; infinite for unprotected votes.
     """
     if len({party.name for party in parties}) < max(len(parties), 2):
-        raise InvalidInput("aggregation takes two parties at least, with different names")
+        raise InvalidInput("aggregation needs at least two parties with different names")
     if samples < 1 or margin < 0:
-        raise InvalidInput(f"each party makes one sample at least and the margin is 0 or more, got {samples}, {margin}")
+        raise InvalidInput(f"samples must be at least 1 and margin at least 0, got {samples}, {margin}")
     _check(votes, train)
     table = _Table(tuple(classes), tuple(shape), delta, timeout_s)
     try:
@@ -151,8 +151,8 @@ def aggregate(
     clear = labels != UNDECIDED
     if not clear.any():
         raise InvalidInput(
-            f"on none of {len(questions):,} samples was a class more than {margin} votes ahead: more parties, better "
-            f"models or less noise on the votes would help, or a smaller margin"
+            f"no class leads by more than {margin} votes on any of {len(questions):,} samples: "
+            "use more parties, better models, less noise on the votes or a smaller margin"
         )
     progress(f"training on {int(clear.sum()):,} samples")
     model = _trained(train, questions[clear], labels[clear])
@@ -200,10 +200,10 @@ class _Table:
             except PartyFailed as error:
                 self._leave(name, str(error))
             except Exception as error:  # an answer that could not be read is the party's failure, not everyone's
-                self._leave(name, f"it sent an answer that makes no sense ({type(error).__name__})")
+                self._leave(name, f"it sent an invalid answer ({type(error).__name__})")
         if len(self.seats) < 2:
             said = "; ".join(f"{name}: {why}" for name, why in self.failures.items())
-            raise InvalidInput(f"fewer than two parties are left to vote ({said}): mend them and begin anew")
+            raise InvalidInput(f"fewer than two parties are left to vote ({said}): fix them and start again")
         return found
 
     def vote(
@@ -244,10 +244,10 @@ class _Table:
         """Refuse a promise that is none, or that cannot stand beside those of the others."""
         found = Guarantee.from_dict(reply.header["guarantee"])
         if not (found.epsilon >= 0 and found.delta == self.delta and found.unit is Unit.EXAMPLE):
-            raise PartyFailed("it did not say what it has spent, per example and at the delta that was asked for")
+            raise PartyFailed("it did not report what it has spent, per example and at the requested delta")
         if any(found.relation is not other.relation for other in self.spent.values()):
             raise PartyFailed(
-                f"its promise is to {found.relation.in_words} and the others' is not: account for it alike"
+                f"its guarantee is for {found.relation.in_words}, unlike the others': account for all alike"
             )
         return found
 
@@ -266,7 +266,7 @@ class _Table:
         if made is None or made.ndim < 1 or made.shape[1:] != self.shape:
             raise PartyFailed(f"its samples do not have the shape {list(self.shape)}")
         if len(made) != samples:  # who sends more would outweigh the others
-            raise PartyFailed(f"it sent {len(made):,} samples where {samples:,} were asked for")
+            raise PartyFailed(f"it sent {len(made):,} samples instead of {samples:,}")
         if made.dtype.kind not in "uif" or (made.dtype.kind == "f" and not np.isfinite(made).all()):
             raise PartyFailed("its samples are not finite numbers")
         return made
@@ -284,9 +284,9 @@ class _Table:
 def _check(votes: Any, train: Any) -> None:
     """Refuse what would come to nothing before any party pays for it."""
     if not isinstance(votes, NoisyVotes) and votes not in ("private", "unprotected"):
-        raise InvalidInput(f"votes are 'private', 'unprotected' or NoisyVotes(...), got {votes!r}")
+        raise InvalidInput(f"votes must be 'private', 'unprotected' or NoisyVotes(...), got {votes!r}")
     if not hasattr(train, "fit") and not callable(train):
-        raise InvalidInput(f"train is an estimator or a function of inputs and labels, got {type(train).__name__}")
+        raise InvalidInput(f"train must be an estimator or a function of inputs and labels, got {type(train).__name__}")
 
 
 def _trained(train: Any, inputs: np.ndarray, labels: np.ndarray) -> Any:

@@ -30,7 +30,7 @@ from blindsight.data.text import Case, Vocabulary, tokens
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 from blindsight.mechanisms import GaussianMechanism, gaussian, publish
-from blindsight.mechanisms.gaussian import joint
+from blindsight.mechanisms.gaussian_mechanism import joint
 from blindsight.mechanisms.release import marked
 from blindsight.participation import full
 
@@ -61,8 +61,8 @@ class WordCounts:
         """The vocabulary of the `size` most used words."""
         if not self.words:
             raise InvalidInput(
-                f"no word is used by enough clients to be seen through noise of {self.noise_std:.0f}: allow a larger "
-                f"epsilon, or name a public list of candidates"
+                f"no word is used by enough clients to stand out from noise of {self.noise_std:.0f}: "
+                "use a larger epsilon, or a public list of candidates"
             )
         return Vocabulary(self.words[:size])
 
@@ -91,7 +91,7 @@ def count_words(
     """
     listed = list(dict.fromkeys(candidates))
     if not listed:
-        raise InvalidInput("name at least one candidate word to count, or discover words without a list")
+        raise InvalidInput("give at least one candidate word to count, or discover words without a list")
     paying = (key, ledger, population or words.name, run)
     asked = _Asked(words, epsilon, delta, *paying, most, levels=1, cells=len(listed), listed=listed)
     place = {word: number for number, word in enumerate(listed)}
@@ -125,7 +125,7 @@ def discover_words(
     drawn. Where all prefixes have died earlier, less than that was spent.
     """
     if not 1 <= length <= 64:
-        raise InvalidInput(f"words have 1 to 64 bytes, got {length}")
+        raise InvalidInput(f"length must be between 1 and 64 bytes, got {length}")
     if (epsilon is None) == (mechanism is None):
         raise InvalidInput("discovering words costs an epsilon, or what a mechanism costs: give one of the two")
     paying = (key, ledger, population or words.name, run)
@@ -206,7 +206,7 @@ class _Asked:
 
     def __post_init__(self) -> None:
         if not self.most >= 1:
-            raise InvalidInput(f"a client counts in full for at least one word, got most={self.most}")
+            raise InvalidInput(f"most, the words a client counts for in full, must be at least 1, got {self.most}")
         self.bound = math.sqrt(self.most)
         asked = (self.listed, self.epsilon, self.whole, self.delta, self.most, self.levels)
         self.key = self.key.bound_to(lambda: ["words", self.words.fingerprint, *asked])

@@ -41,9 +41,9 @@ class Canaries:
     def __post_init__(self) -> None:
         count, words = self.phrases.shape
         if self.clients.shape != (count,) or self.copies.shape != (count,):
-            raise InvalidInput(f"{count} canaries need as many numbers of clients and of copies")
+            raise InvalidInput(f"give one number of clients and one number of copies for each of the {count} canaries")
         if not 1 <= self.prefix < words:
-            raise InvalidInput(f"of {words} words between 1 and {words - 1} are the prefix, got {self.prefix}")
+            raise InvalidInput(f"prefix must be between 1 and {words - 1} of the {words} words, got {self.prefix}")
 
     @property
     def size(self) -> int:
@@ -83,9 +83,7 @@ class Canaries:
         if vocabulary is not None:
             for word in itertools.chain.from_iterable(rows):
                 if word not in vocabulary:
-                    raise InvalidInput(
-                        f"the vocabulary lacks the canary word {word!r}: use the one that the run was trained with"
-                    )
+                    raise InvalidInput(f"the vocabulary lacks the canary word {word!r}: use the vocabulary of the run")
             rows = [[vocabulary.id(word) for word in row] for row in rows]
         counts = np.array(value["clients"], np.int64), np.array(value["copies"], np.int64)
         return cls(np.array(rows, np.int32), *counts, int(value["prefix"]))
@@ -94,11 +92,11 @@ class Canaries:
 def phrases(alphabet: np.ndarray, count: int, words: int, *, key: Key) -> np.ndarray:
     """`count` different phrases of `words` tokens, each drawn uniformly from `alphabet`; int32 (count, words)."""
     if not (count >= 1 and words >= 1):
-        raise InvalidInput(f"there must be one phrase of one word at least, got {count} of {words}")
+        raise InvalidInput(f"there must be at least one phrase of at least one word, got {count} of {words}")
     if len(alphabet) ** words < 10 * count:
         raise InvalidInput(
-            f"{len(alphabet)} words make too few phrases of {words} words for {count} random ones: use a larger "
-            f"vocabulary, longer phrases or fewer canaries"
+            f"{len(alphabet)} words give too few phrases of {words} words for {count} random ones: "
+            "use a larger vocabulary, longer phrases or fewer canaries"
         )
     stream = key.derive("phrases").stream()
     found: dict[tuple[int, ...], None] = {}
@@ -121,8 +119,7 @@ def secret_sharer(
     """Canaries for every pair of `clients` and `copies`, `repeats` of each: 27 on 189 clients unless told otherwise."""
     if not (clients and copies and repeats >= 1 and min(clients) >= 1 and min(copies) >= 1):
         raise InvalidInput(
-            f"canaries need numbers of clients, copies and repeats of at least 1, got {list(clients)}, {list(copies)} "
-            f"and {repeats}"
+            f"clients, copies and repeats must be at least 1, got {list(clients)}, {list(copies)} and {repeats}"
         )
     pairs = np.array(list(itertools.product(clients, copies)), np.int64).repeat(repeats, axis=0)
     return Canaries(phrases(alphabet, len(pairs), words, key=key), pairs[:, 0], pairs[:, 1], prefix)
@@ -137,7 +134,7 @@ def sharing_clients(
             f"a client of {sentences} sentences cannot hold {canaries.copies.max()} copies of a canary: use more"
         )
     if not len(public) and int(canaries.copies.min()) < sentences:
-        raise InvalidInput("the public corpus has no sentences: name another one")
+        raise InvalidInput("the public corpus has no sentences: choose another")
     secret = _rows(canaries.phrases, public.shape[1] - 1, marks)
     stream = key.derive("public sentences").stream()
     parts: list[np.ndarray] = []
@@ -180,7 +177,9 @@ def picture_clients(
         elif dtype.kind in "biu":
             drawn = stream.below(256 if dtype == np.uint8 else 2, size)
         else:
-            raise InvalidInput(f"no canary can be made up for the field {field!r}, which is no number: leave it out")
+            raise InvalidInput(
+                f"the field {field!r} is not numeric, so no canary can be generated for it: leave it out"
+            )
         columns[field] = drawn.astype(dtype).reshape(count, *shape).repeat(examples, axis=0)
     return Population(columns, sizes=np.full(count, examples), name="canaries", synthetic=True)
 

@@ -33,7 +33,7 @@ def references(alphabet: np.ndarray, count: int, words: int, *, key: Key) -> np.
     The order costs nothing, for it is random otherwise, and puts side by side what shares its first word.
     """
     if not (count >= 1 and words >= 1 and len(alphabet) >= 1):
-        raise InvalidInput(f"there must be one reference of one word at least, got {count} of {words}")
+        raise InvalidInput(f"there must be at least one reference of at least one word, got {count} of {words}")
     drawn = alphabet[key.derive("references").stream().below(len(alphabet), count * words)]
     drawn = drawn.astype(np.int32).reshape(count, words)
     return drawn[np.argsort(drawn[:, 0], kind="stable")]
@@ -46,7 +46,7 @@ def ranks(model: LanguageModel, contexts: np.ndarray, secrets: np.ndarray, compa
     """
     if compared.ndim != 2 or secrets.shape[1:] != compared.shape[1:] or len(contexts) != len(secrets):
         raise InvalidInput(
-            f"secrets and references are phrases of as many words, got {secrets.shape} and {compared.shape}"
+            f"secrets and references must have the same number of words, got {secrets.shape} and {compared.shape}"
         )
     largest = max(int(part.max()) for part in (contexts, secrets, compared))
     if largest >= model.vocabulary:

@@ -19,10 +19,9 @@ from blindsight.backends import Batch
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
-from blindsight.models.gan import GAN
 from blindsight.trees import Tree
 
-__all__ = ["client_scores", "direction_scores", "not_taken_for_real"]
+__all__ = ["client_scores", "direction_scores"]
 
 Loss = Callable[[Any, Any, jax.Array], jax.Array]
 
@@ -31,7 +30,7 @@ def client_scores(model: Any, clients: Population, loss: Loss) -> np.ndarray:
     """Minus the mean `loss(model, batch, key)` of the model on each client's examples, of which all have as many."""
     sizes = np.unique(clients.sizes)
     if len(sizes) != 1 or sizes[0] == 0:
-        raise InvalidInput("clients are scored side by side: give each of them as many examples")
+        raise InvalidInput("clients are scored in one batch: give each of them the same number of examples")
     count = int(sizes[0])
     columns = {
         field: jnp.asarray(column.reshape(clients.size, count, *column.shape[1:]))
@@ -48,12 +47,6 @@ def _losses(model: Any, columns: dict[str, jax.Array], loss: Loss) -> jax.Array:
         return loss(model, Batch(fields, weight), jax.random.key(0)).astype(jnp.float32)
 
     return jax.lax.map(one, columns)
-
-
-def not_taken_for_real(gan: GAN, batch: Batch, key: jax.Array) -> jax.Array:
-    """Minus the critic's mean score, as a loss for `client_scores`: what a critic takes for real was likely in."""
-    del key
-    return -batch.mean(gan.critic(gan.coding.encode(batch), gan.labels(batch), batch.weight))
 
 
 def direction_scores(before: Any, after: Any, count: int, *, key: Key) -> np.ndarray:

@@ -52,10 +52,7 @@ def p_value(correct: int, guesses: int, canaries: int, *, epsilon: float, delta:
     6.64e-05
     """
     if not 0 <= correct <= guesses <= canaries:
-        raise InvalidInput(
-            f"correct guesses, guesses and canaries must not decrease in that order, got {correct}, {guesses} and "
-            f"{canaries}"
-        )
+        raise InvalidInput(f"need correct <= guesses <= canaries, got {correct}, {guesses} and {canaries}")
     if not (epsilon >= 0 and 0 <= delta <= 1):
         raise InvalidInput(f"epsilon must be 0 or more and delta between 0 and 1, got {epsilon} and {delta}")
     fewer = np.arange(correct + 1)
@@ -115,15 +112,17 @@ def lower_bound(
     """
     values, coins = np.asarray(scores, np.float64), np.asarray(included)
     if values.ndim != 1 or values.shape != coins.shape or coins.dtype != np.bool_ or len(values) == 0:
-        raise InvalidInput(f"one score and one coin for each canary, got {values.shape} and {coins.shape}")
+        raise InvalidInput(
+            f"there must be one score and one coin for each canary, got {values.shape} and {coins.shape}"
+        )
     if np.isnan(values).any():
-        raise InvalidInput("a canary's score is not a number: the model that was released is broken, or its loss is")
+        raise InvalidInput("a canary's score is NaN: the released model or its loss is broken")
     if not 0.5 <= confidence < 1:
-        raise InvalidInput(f"confidence lies between 0.5 and 1, got {confidence}")
+        raise InvalidInput(f"confidence must lie between 0.5 and 1, got {confidence}")
     count = len(values)
     rules = list(guess_numbers(count) if guesses is None else guesses)
     if not rules or any(most < 0 or least < 0 or not 1 <= most + least <= count for most, least in rules):
-        raise InvalidInput(f"of {count} canaries at least one and at most all are guessed, got {rules}")
+        raise InvalidInput(f"the number of guesses must be between 1 and {count}, got {rules}")
     significance = (1 - confidence) / len(rules)
     ranked = coins[np.argsort(-values, kind="stable")]
 

@@ -44,7 +44,7 @@ class Planted:
     def __init__(self, backend: Backend, first: int, rates: Any, *, directions: Key | None = None) -> None:
         self.backend, self.first, self.rates = backend, first, np.asarray(rates, np.float64)
         if not (np.all(self.rates >= 0) and np.all(self.rates <= 1)):
-            raise InvalidInput("planted clients take part with probabilities between 0 and 1")
+            raise InvalidInput("participation probabilities of planted clients must lie between 0 and 1")
         self._directions_key = directions and directions.derive("name").secret
         self._directions: Any = None if directions is None else directions.jax()
         self._sending: dict[Any, ClientUpdate] = {}
@@ -58,8 +58,8 @@ class Planted:
         """The cohort of these real clients, and the planted ones whose coins say so."""
         if len(clients) and int(clients.max()) >= self.first:
             raise PrivacyError(
-                f"client {clients.max()} was chosen, but only {self.first:,} clients are real: canaries must not be "
-                f"counted as population, or the guarantee is another's"
+                f"client {clients.max()} was sampled, but only {self.first:,} clients are real: do "
+                "not count canaries as part of the population, or the guarantee will be wrong"
             )
         present = np.zeros(len(self.rates), bool)
         for number, rate in enumerate(np.unique(self.rates).tolist()):

@@ -60,9 +60,7 @@ class Batch:
 
     def __getitem__(self, field: str) -> jax.Array:
         if field not in self.fields:
-            raise InvalidInput(
-                f"clients have no {field!r} to compute with (text does not count): they have {', '.join(self.fields)}"
-            )
+            raise InvalidInput(f"clients have no numeric field {field!r}: they have {', '.join(self.fields)}")
         return self.fields[field]
 
     def mean(self, values: jax.Array) -> jax.Array:
@@ -91,7 +89,7 @@ class Examples:
         """The examples of a client that are held on their own."""
         sizes = {len(column) for column in columns.values()}
         if len(sizes) != 1:
-            raise InvalidInput(f"a client has one number of examples in all fields, got {sorted(sizes)}")
+            raise InvalidInput(f"all fields of a client must have the same number of examples, got {sorted(sizes)}")
         (size,) = sizes
         numbers = placement.numbers(columns)
         if size == 0:  # weightless examples must be somewhere
@@ -142,7 +140,7 @@ def parts_of(update: Tree, bounds: Bounds) -> dict[str, Tree]:
     if not isinstance(bounds, Mapping):
         return {"": update}
     if not isinstance(update, Mapping) or set(update) != set(bounds):
-        raise InvalidInput(f"l2_bound names the parts {sorted(bounds)}, but the update has others")
+        raise InvalidInput(f"l2_bound names the parts {sorted(bounds)}, but the update has different ones")
     return dict(update)
 
 
@@ -178,7 +176,7 @@ def bounded_sums(totals: Mapping[str, Tree], bounds: Bounds, grid: Any, n_expect
         step = steps.get(name)
         value = total if step is None else jax.tree.map(joined, total["high"], total["low"])
         if not limits[name] <= _LARGEST_BOUND:
-            raise UnboundedContribution(f"an L2 bound of {limits[name]} bounds nothing: clip to something sensible")
+            raise UnboundedContribution(f"an L2 bound of {limits[name]} bounds nothing: choose a finite clip")
         # clipped contributions are finite, and so few of them below that bound add up to something finite
         sums[name] = BoundedSum(value, limits[name], n_expected, grid=step, known_finite=True)
     return sums if isinstance(bounds, Mapping) else sums[""]

@@ -34,11 +34,10 @@ def bayesian_config(privacy: Privacy, **settings: Any) -> BayesianConfig:
     """What the Bayesian accountant has to know of a run: rate, rounds, and noise in the units of the mean."""
     if privacy.participation != "poisson":
         raise InvalidInput(
-            f"the Bayesian accountant is for poisson participation, where records come and go, not "
-            f"{privacy.participation}: leave it out"
+            f"the Bayesian accountant needs poisson participation, not {privacy.participation}: leave [bayesian] out"
         )
     if not privacy.noise_multiplier:
-        raise InvalidInput("the Bayesian accountant needs noise: without any, there is nothing that it could estimate")
+        raise InvalidInput("the Bayesian accountant needs noise: without noise there is nothing to estimate")
     distance = privacy.clip / privacy.cohort
     about: Any = {"rounds": privacy.rounds, "rate": privacy.cohort / privacy.population}
     return BayesianConfig(**about, sigma=privacy.noise_multiplier * distance, distance_bound=distance, **settings)
@@ -52,9 +51,7 @@ class Paired:
 
     def __init__(self, backend: Simulation, *, pairs: int, record: Callable[[np.ndarray], None]) -> None:
         if not 2 <= pairs <= backend.population.size:
-            raise InvalidInput(
-                f"pairs are drawn for 2 clients at least and at most all {backend.population.size:,}, got {pairs}"
-            )
+            raise InvalidInput(f"pairs must be between 2 and the {backend.population.size:,} clients, got {pairs}")
         self.backend, self.pairs, self.record = backend, pairs, record
 
     @property
@@ -85,7 +82,7 @@ class PairedCohort:
     def sum(self, client_update: ClientUpdate, broadcast: Tree, *, l2_bound: Bounds, grid: Any = None) -> Any:
         """As `Cohort.sum`."""
         if not isinstance(l2_bound, float | int):
-            raise InvalidInput("pairs are for updates with one bound: leave adaptive clipping out")
+            raise InvalidInput("the Bayesian accountant does not support adaptive clipping: use a fixed clip")
         lengths = self._lengths(client_update, broadcast, float(l2_bound))
         total = self.inner.sum(client_update, broadcast, l2_bound=l2_bound, grid=grid)
         distances = np.asarray(lengths, np.float64) / self.n_expected  # an accelerator is busy with the sum meanwhile

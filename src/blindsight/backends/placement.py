@@ -40,7 +40,7 @@ def use_cores(count: int | None = None) -> None:
     """
     cores = count or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     if not cores >= 1:
-        raise InvalidInput(f"there must be one core at least, got {count}")
+        raise InvalidInput(f"count must be at least 1 core, got {count}")
     try:
         jax.config.update("jax_num_cpu_devices", cores)
     except RuntimeError:  # JAX has begun

@@ -47,9 +47,9 @@ class Simulation:
 
     def __init__(self, population: Population, *, chunk: int | None = None, dropout: float = 0.0) -> None:
         if chunk is not None and not chunk >= 1:
-            raise InvalidInput(f"chunk is the number of clients side by side, at least 1, got {chunk}")
+            raise InvalidInput(f"chunk, the number of clients computed at once, must be at least 1, got {chunk}")
         if not 0 <= dropout <= 1:
-            raise InvalidInput(f"dropout is a probability, got {dropout}")
+            raise InvalidInput(f"dropout must be a probability, got {dropout}")
         placement.keep_compiled_code()
         placement.make_room_for_programs()
         self.population, self.dropout = population, dropout
@@ -79,11 +79,11 @@ class Simulation:
     def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> "SimulatedCohort":
         """The cohort of the clients with these indices, less those that drop out."""
         if len(clients) > _LARGEST_COHORT:
-            raise InvalidInput(f"a cohort has at most {_LARGEST_COHORT:,} clients, got {len(clients):,}")
+            raise InvalidInput(f"a cohort may have at most {_LARGEST_COHORT:,} clients, got {len(clients):,}")
         if len(clients) and not (clients.min() >= 0 and clients.max() < self.population.size):
             raise InvalidInput(
-                f"client {clients.max()} was chosen, but {self.population.name} has {self.population.size:,} clients: "
-                f"give Privacy the population that there is, or its guarantee is another's"
+                f"client {clients.max()} was sampled, but {self.population.name} has {self.population.size:,} "
+                "clients: set population in Privacy to the real size, or the guarantee is wrong"
             )
         present = ~key.derive("dropout").stream().bernoulli(self.dropout, len(clients))
         return SimulatedCohort(self, clients[present], n_expected, key, int(np.sum(~present)))

@@ -15,7 +15,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from blindsight import __version__
 from blindsight.cli.audit import audit
 from blindsight.cli.data import data_app
 from blindsight.cli.demo import demo
@@ -28,6 +27,7 @@ from blindsight.cli.serve import serve
 from blindsight.cli.tables import tables
 from blindsight.cli.train import train_app
 from blindsight.errors import BlindsightError
+from blindsight.version import __version__
 
 __all__ = ["app", "main"]
 

@@ -11,7 +11,6 @@ examples        c                                        products
 images          low frequencies, evenly spread           all: the covariance of the picture
 images          strokes, where some images differ most   all: the covariance of strokes
 tables          categories and bins as 0 and 1           of different columns: all two-way tables
-text            hashed runs of characters                none
 ==============  =======================================  ==================================================
 """
 
@@ -25,12 +24,12 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import fft
 
-from blindsight.codings.coding import Category, Number, Rows
-from blindsight.codings.encodings import Encoding, Marginals, Ngrams, Spectrum, channels_of
+from blindsight.codings.images_and_rows import Category, Number, Rows
+from blindsight.codings.vectors import Encoding, Marginals, Spectrum, channels_of
 from blindsight.codings.wavelets import Wavelets
 from blindsight.errors import InvalidInput
 
-__all__ = ["STEP", "Features", "images", "rows", "strokes", "text"]
+__all__ = ["STEP", "Features", "images", "rows", "strokes"]
 
 STEP = 2.0**-14
 """Features are multiples of this."""
@@ -135,8 +134,8 @@ def images(
     """
     if len(shape) not in (2, 3) or not min(*shape, frequencies) >= 1:
         raise InvalidInput(
-            f"images are (height, width) or with channels last, and have one frequency at least: "
-            f"got {tuple(shape)} and {frequencies}"
+            "shape must be (height, width) or (height, width, channels) and frequencies at least "
+            f"1, got {tuple(shape)} and {frequencies}"
         )
     height, width, channels = shape[0], shape[1], channels_of(shape)
     frequencies = min(frequencies, height * width)
@@ -182,21 +181,14 @@ def rows(columns: Rows | Sequence[Number | Category], *, bins: int = 12, waves: 
     """
     given = (*columns.numbers, *columns.categories) if isinstance(columns, Rows) else tuple(columns)
     if not given or bins < 2:
-        raise InvalidInput(f"rows need one column at least and two bins, got {len(given)} columns and {bins} bins")
+        raise InvalidInput(f"rows need at least one column and two bins, got {len(given)} columns and {bins} bins")
     return _features(Marginals(given, bins), waves, seed)
-
-
-def text(*, buckets: int = 512, field: str = "ngrams", waves: int = 0, seed: int = 0) -> Features:
-    """Features of texts whose hashed runs of characters are in `field`: what `ngrams` makes of them."""
-    if buckets < 2:
-        raise InvalidInput(f"runs of characters are hashed into two buckets at least, got {buckets}")
-    return _features(Ngrams(buckets, field), waves, seed)
 
 
 def _features(encoding: Encoding, waves: int, seed: int) -> Features:
     """Most weight goes where most numbers are; half of it to the waves, if there are any."""
     if waves < 0:
-        raise InvalidInput(f"the number of random waves is 0 or more, got {waves}")
+        raise InvalidInput(f"waves must be 0 or more, got {waves}")
     first, second = (0.45, 0.9) if encoding.pairs is not None else (1.0, 0.0)
     share = math.sqrt(0.5) if waves else 1.0
     random = np.random.default_rng(seed)
@@ -209,7 +201,7 @@ def _features(encoding: Encoding, waves: int, seed: int) -> Features:
 def _spread(reference: np.ndarray, basis: np.ndarray, centre: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """How far the public images lie from mid-grey at every frequency: the root of the mean square."""
     if reference.shape[1:] != tuple(shape) or len(reference) < 2:
-        raise InvalidInput(f"reference images have the shape {tuple(shape)}, two at least, got {reference.shape}")
+        raise InvalidInput(f"reference must hold at least two images of shape {tuple(shape)}, got {reference.shape}")
     numbers = reference.astype(np.float64) / (255 if reference.dtype == np.uint8 else 1)
     pixels = numbers.reshape(len(reference), -1, channels_of(shape))
     coefficients = np.einsum("npc,fp->ncf", pixels, basis, optimize=True).reshape(len(reference), -1)

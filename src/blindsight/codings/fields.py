@@ -17,12 +17,12 @@ import numpy as np
 
 from blindsight.errors import InvalidInput
 
-__all__ = ["Boolean", "Category", "Field", "Ngrams", "Number", "as_category", "as_list", "check_name"]
-__all__ += ["field_from_dict", "field_to_dict", "fnv1a", "known_keys", "refused"]
+__all__ = ["AnyField", "BooleanField", "CategoryField", "NgramField", "NumberField", "as_category", "as_list"]
+__all__ += ["check_name", "field_from_dict", "field_to_dict", "fnv1a", "known_keys", "refused"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Number:
+class NumberField:
     """A number between `low` and `high`, scaled to [0, 1]; what lies outside counts as the nearer end."""
 
     kind: ClassVar[str] = "number"
@@ -34,7 +34,7 @@ class Number:
         check_name(self.name)
         numeric = _is_number(self.low) and _is_number(self.high)
         if not (numeric and self.low < self.high and math.isfinite(float(self.high) - float(self.low))):
-            raise InvalidInput(f"field {self.name!r} needs a low below its high, got {self.low!r} and {self.high!r}")
+            raise InvalidInput(f"field {self.name!r} needs low < high, got {self.low!r} and {self.high!r}")
         object.__setattr__(self, "low", float(self.low))  # 0 and 0.0 are the same task
         object.__setattr__(self, "high", float(self.high))
 
@@ -58,7 +58,7 @@ class Number:
 
 
 @dataclasses.dataclass(frozen=True)
-class Boolean:
+class BooleanField:
     """True or false, 1 or 0."""
 
     kind: ClassVar[str] = "boolean"
@@ -83,7 +83,7 @@ class Boolean:
 
 
 @dataclasses.dataclass(frozen=True)
-class Category:
+class CategoryField:
     """One of `categories` (text; whole numbers are read as their digits); `drop_first` gives the first no weight."""
 
     kind: ClassVar[str] = "category"
@@ -95,11 +95,13 @@ class Category:
         check_name(self.name)
         object.__setattr__(self, "categories", tuple(self.categories))
         if not _is_flag(self.drop_first):
-            raise InvalidInput(f"drop_first of {self.name!r} is true or false, got {self.drop_first!r}")
+            raise InvalidInput(f"drop_first of {self.name!r} must be true or false, got {self.drop_first!r}")
         if not all(_is_text(category) for category in self.categories):
             raise InvalidInput(f"the categories of {self.name!r} must be text, got {list(self.categories)}")
         if len(set(self.categories)) < max(len(self.categories), 1 + self.drop_first):
-            raise InvalidInput(f"the categories of {self.name!r} must differ and leave one: {list(self.categories)}")
+            raise InvalidInput(
+                f"the categories of {self.name!r} must be distinct, with at least one left: {list(self.categories)}"
+            )
 
     @property
     def width(self) -> int:
@@ -124,7 +126,7 @@ class Category:
 
 
 @dataclasses.dataclass(frozen=True)
-class Ngrams:
+class NgramField:
     """Which runs of `sizes` bytes a text contains, hashed into `buckets`: 1 or 0 each."""
 
     kind: ClassVar[str] = "ngrams"
@@ -159,17 +161,17 @@ class Ngrams:
         return encoded
 
 
-Field = Number | Boolean | Category | Ngrams
+AnyField = NumberField | BooleanField | CategoryField | NgramField
 """Any kind of field."""
 
-_KINDS: dict[str, type[Field]] = {kind.kind: kind for kind in (Number, Boolean, Category, Ngrams)}
+_KINDS: dict[str, type[AnyField]] = {kind.kind: kind for kind in (NumberField, BooleanField, CategoryField, NgramField)}
 
 
-def field_from_dict(spec: Any) -> Field:
+def field_from_dict(spec: Any) -> AnyField:
     """The field that a JSON object describes; a kind or key that this version does not know is refused."""
     kind = spec.get("kind") if isinstance(spec, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise InvalidInput(f"a field has a kind, one of {', '.join(_KINDS)}, got {spec!r}")
+        raise InvalidInput(f"a field needs a kind, one of {', '.join(_KINDS)}, got {spec!r}")
     known = {field.name for field in dataclasses.fields(_KINDS[kind])}
     values = known_keys(spec, f"a field of kind {kind}", {"kind", *known})
     values.pop("kind")
@@ -179,10 +181,10 @@ def field_from_dict(spec: Any) -> Field:
     try:
         return _KINDS[kind](**values)
     except TypeError as error:
-        raise InvalidInput(f"the field {values.get('name')!r} of kind {kind} lacks something: {error}") from error
+        raise InvalidInput(f"the field {values.get('name')!r} of kind {kind} is incomplete: {error}") from error
 
 
-def field_to_dict(field: Field) -> dict[str, Any]:
+def field_to_dict(field: AnyField) -> dict[str, Any]:
     """Plain values for JSON."""
     values = {"name": field.name, "kind": field.kind} | dataclasses.asdict(field)
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
@@ -263,7 +265,7 @@ def as_category(value: Any) -> str | None:
     return value
 
 
-def _check_all(field: Field, values: Sequence[Any], wanted: str) -> None:
+def _check_all(field: AnyField, values: Sequence[Any], wanted: str) -> None:
     for row, value in enumerate(values):
         if not field.takes(value):
             raise refused(row, field.name, wanted, value)

@@ -23,7 +23,9 @@ def oriented_gradients(images: np.ndarray, *, directions: int = 8, cell: int = 4
     (2, 392)
     """
     if images.ndim != 3 or min(images.shape[1:]) < cell or directions < 2 or cell < 1:
-        raise InvalidInput(f"oriented gradients are of grey images, one cell of {cell} at least: got {images.shape}")
+        raise InvalidInput(
+            f"oriented gradients need grey images of at least one cell of {cell} pixels, got {images.shape}"
+        )
     parts = [_some(images[start : start + _CHUNK], directions, cell) for start in range(0, max(len(images), 1), _CHUNK)]
     return np.concatenate(parts)
 

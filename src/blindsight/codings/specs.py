@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from blindsight.codings.fields import (
-    Boolean,
-    Category,
-    Field,
-    Ngrams,
-    Number,
+    AnyField,
+    BooleanField,
+    CategoryField,
+    NgramField,
+    NumberField,
     as_category,
     as_list,
     check_name,
@@ -34,24 +34,25 @@ from blindsight.codings.fields import (
 )
 from blindsight.errors import InvalidInput
 
-__all__ = ["Boolean", "Category", "Features", "Field", "Ngrams", "Number", "Response", "Rows", "fnv1a"]
-__all__ += ["field_from_dict", "readable", "rows_from_sqlite"]
+__all__ = ["AnyField", "BooleanField", "CategoryField", "ClientRows", "FeatureSpec", "NgramField", "NumberField"]
+__all__ += ["Response", "field_from_dict", "fnv1a", "readable", "rows_from_sqlite"]
 
-Rows = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
+ClientRows = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 """A client's rows: a mapping of columns, or a list of mappings."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Features:
+class FeatureSpec:
     """The fields that a model reads, and their `crosses`: products of two fields' coordinates.
 
-    >>> spec = Features((Boolean("https"), Category("ending", ("com", "net"))), crosses=(("https", "ending"),))
+    >>> fields = BooleanField("https"), CategoryField("ending", ("com", "net"))
+    >>> spec = FeatureSpec(fields, crosses=(("https", "ending"),))
     >>> spec.encode([{"https": True, "ending": "net"}, {"https": False, "ending": "org"}])
     array([[1., 1., 0., 1., 0., 1.],
            [1., 0., 0., 0., 0., 0.]])
     """
 
-    fields: tuple[Field, ...]
+    fields: tuple[AnyField, ...]
     crosses: tuple[tuple[str, str], ...] = ()
     intercept: bool = True
 
@@ -60,10 +61,10 @@ class Features:
         object.__setattr__(self, "crosses", tuple(tuple(pair) for pair in self.crosses))
         names = [field.name for field in self.fields]
         if len(set(names)) < len(names):
-            raise InvalidInput(f"every field is named once, got {names}")
+            raise InvalidInput(f"field names must be unique, got {names}")
         for pair in self.crosses:
             if len(pair) != 2 or len(set(pair)) < 2 or not set(pair) <= set(names):
-                raise InvalidInput(f"a cross is made of two different fields of {names}, got {list(pair)}")
+                raise InvalidInput(f"a cross needs two different fields of {names}, got {list(pair)}")
         if not self.width:
             raise InvalidInput("a model needs an intercept or at least one field")
 
@@ -73,7 +74,7 @@ class Features:
         widths = {field.name: field.width for field in self.fields}
         return self.intercept + sum(widths.values()) + sum(widths[a] * widths[b] for a, b in self.crosses)
 
-    def encode(self, rows: Rows) -> np.ndarray:
+    def encode(self, rows: ClientRows) -> np.ndarray:
         """The rows as features in [0, 1], (rows, width) in float64; what cannot be placed is refused."""
         encoded = {field.name: field.encode(_column(rows, field.name)) for field in self.fields}
         count = len(next(iter(encoded.values()))) if encoded else _row_count(rows)
@@ -88,11 +89,11 @@ class Features:
         return {"intercept": self.intercept, "fields": fields, "crosses": [list(pair) for pair in self.crosses]}
 
     @classmethod
-    def from_dict(cls, spec: Any) -> "Features":
+    def from_dict(cls, spec: Any) -> "FeatureSpec":
         """The features that `to_dict` wrote; what this version does not know is refused."""
         values = known_keys(spec, "features", {"intercept", "fields", "crosses"})
         if not isinstance(values.get("intercept", True), bool):
-            raise InvalidInput(f"the intercept of features is true or false, got {values['intercept']!r}")
+            raise InvalidInput(f"the intercept must be true or false, got {values['intercept']!r}")
         fields = tuple(field_from_dict(field) for field in as_list(values.get("fields", []), "fields"))
         crosses = tuple(tuple(as_list(pair, "a cross")) for pair in as_list(values.get("crosses", []), "crosses"))
         return cls(fields, crosses, values.get("intercept", True))  # pyright: ignore[reportArgumentType]
@@ -102,38 +103,38 @@ class Features:
 class Response:
     """What the model predicts: a boolean, a category or a number."""
 
-    field: Boolean | Category | Number
+    field: BooleanField | CategoryField | NumberField
 
     def __post_init__(self) -> None:
         if self.field.kind not in ("boolean", "category", "number"):
-            raise InvalidInput(f"a response is a boolean, a category or a number, got {self.field!r}")
-        if isinstance(self.field, Category) and (self.field.drop_first or len(self.field.categories) < 2):
-            raise InvalidInput(f"the response {self.field.name!r} needs two categories or more, each of them kept")
+            raise InvalidInput(f"a response must be a boolean, a category or a number, got {self.field!r}")
+        if isinstance(self.field, CategoryField) and (self.field.drop_first or len(self.field.categories) < 2):
+            raise InvalidInput(f"the response {self.field.name!r} needs at least two categories and no drop_first")
 
     @property
     def classes(self) -> int:
         """How many values it has: the categories, 2 for a boolean, 0 for a number."""
-        if isinstance(self.field, Category):
+        if isinstance(self.field, CategoryField):
             return len(self.field.categories)
-        return 2 if isinstance(self.field, Boolean) else 0
+        return 2 if isinstance(self.field, BooleanField) else 0
 
     def takes(self, value: Any) -> bool:
         """Whether it can be learnt from: of the right kind, and one of the categories where there are any."""
-        if isinstance(self.field, Category):
+        if isinstance(self.field, CategoryField):
             return self.field.takes(value) and as_category(value) in self.field.categories
         return self.field.takes(value)
 
-    def encode(self, rows: Rows, *, scaled: bool = True) -> np.ndarray:
+    def encode(self, rows: ClientRows, *, scaled: bool = True) -> np.ndarray:
         """The responses, (rows,): 0 or 1, the place of a category, or a number (`scaled` to [0, 1], or as it is)."""
         column = _column(rows, self.field.name)
-        if isinstance(self.field, Category):
+        if isinstance(self.field, CategoryField):
             places = self.field.indices(column)
             unlisted = np.flatnonzero(places == self.classes)
             if unlisted.size:
                 row = int(unlisted[0])
                 raise refused(row, self.field.name, f"one of {list(self.field.categories)}", column[row])
             return places
-        if isinstance(self.field, Boolean):
+        if isinstance(self.field, BooleanField):
             return self.field.encode(column)[:, 0].astype(np.int64)
         return self.field.encode(column)[:, 0] if scaled else self.field.clamped(column)
 
@@ -147,7 +148,7 @@ class Response:
         return cls(field_from_dict(spec))  # pyright: ignore[reportArgumentType]
 
 
-def readable(rows: Rows, features: Features, response: Response) -> dict[str, list[Any]]:
+def readable(rows: ClientRows, features: FeatureSpec, response: Response) -> dict[str, list[Any]]:
     """The columns of those rows that can be encoded; the others count as absent, whatever is wrong with them.
 
     Nothing that a value is makes this fail, a field that a row lacks included. A table of columns that lacks one, or
@@ -196,7 +197,7 @@ def _crossed(slow: np.ndarray, fast: np.ndarray) -> np.ndarray:
     return (slow[:, :, None] * fast[:, None, :]).reshape(len(slow), slow.shape[1] * fast.shape[1])
 
 
-def _column(rows: Rows, name: str) -> Sequence[Any]:
+def _column(rows: ClientRows, name: str) -> Sequence[Any]:
     if isinstance(rows, Mapping):
         if name not in rows:
             raise InvalidInput(f"the rows have no field {name!r}: they have {sorted(rows)}")
@@ -211,13 +212,13 @@ class _Nothing:
     """Stands for a value that a row does not have: no field takes it."""
 
 
-def _column_or_nothing(rows: Rows, name: str) -> Sequence[Any]:
+def _column_or_nothing(rows: ClientRows, name: str) -> Sequence[Any]:
     if isinstance(rows, Mapping):
         return _column(rows, name)
     return [row.get(name, _Nothing) if isinstance(row, Mapping) else _Nothing for row in rows]  # pyright: ignore[reportUnnecessaryIsInstance]
 
 
-def _row_count(rows: Rows) -> int:
+def _row_count(rows: ClientRows) -> int:
     return len(next(iter(rows.values()), ())) if isinstance(rows, Mapping) else len(rows)
 
 

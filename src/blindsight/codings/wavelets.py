@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blindsight.codings.encodings import channels_of
+from blindsight.codings.vectors import channels_of
 from blindsight.errors import InvalidInput
 from blindsight.kernels.patches import convolve
 
@@ -31,9 +31,9 @@ _BRIGHTNESS = 0.3  # the weight of a part's mean beside its answers
 def check_strokes(shape: Sequence[int], size: int, images: int) -> None:
     """Refuse images in which strokes cannot be told, or too few of them for so many directions."""
     if len(shape) not in (2, 3) or min(shape[:2]) < _KERNEL or any(side % (_STRIDE * _POOL) for side in shape[:2]):
-        raise InvalidInput(f"strokes are told in images whose sides are 12, 16, 20, ... pixels, got {tuple(shape)}")
+        raise InvalidInput(f"strokes need images whose sides are 12, 16, 20, ... pixels, got {tuple(shape)}")
     if not 1 <= size < images:
-        raise InvalidInput(f"{size} directions need more images than that to be told from, got {images}")
+        raise InvalidInput(f"{size} directions need more images than that, got {images}")
 
 
 class Wavelets(eqx.Module):

@@ -19,8 +19,8 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import IO, Any
 
-from blindsight import __version__
 from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.version import __version__
 
 if sys.platform != "win32":
     import fcntl

@@ -16,29 +16,6 @@
 The functions that ask are in `blindsight.inspect`. Nothing is imported before it is used: a report is read without JAX.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import lazy_loader
 
-if TYPE_CHECKING:
-    from blindsight.inspection.answering import Round, answer
-    from blindsight.inspection.question import Public, Question
-    from blindsight.inspection.report import Report
-    from blindsight.inspection.session import Inquiry, Session
-
-__all__ = ["Inquiry", "Public", "Question", "Report", "Round", "Session", "answer"]
-
-_HOMES = {
-    "Inquiry": "session",
-    "Public": "question",
-    "Question": "question",
-    "Report": "report",
-    "Round": "answering",
-    "Session": "session",
-    "answer": "answering",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"blindsight.inspection.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'blindsight.inspection' has no attribute {name!r}")
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -25,7 +25,7 @@ from blindsight.backends import Backend, Batch, ClientUpdate, Examples
 from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.keys import Key
 from blindsight.mechanisms import GaussianMechanism, gaussian
-from blindsight.mechanisms.gaussian import joint
+from blindsight.mechanisms.gaussian_mechanism import joint
 from blindsight.mechanisms.noise import Sampler
 from blindsight.mechanisms.release import marked, noise_on
 from blindsight.participation import full

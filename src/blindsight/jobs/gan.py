@@ -9,7 +9,7 @@ import optax
 
 from blindsight.algorithms import Algorithm
 from blindsight.algorithms.bayesian_gan import bayesian_gan
-from blindsight.codings.coding import Images
+from blindsight.codings.images_and_rows import Images
 from blindsight.config import Config
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput

@@ -15,7 +15,7 @@ import numpy as np
 from blindsight.accounting.events import Event
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
-from blindsight.mechanisms.gaussian import GaussianMechanism
+from blindsight.mechanisms.gaussian_mechanism import GaussianMechanism
 from blindsight.mechanisms.release import Release
 from blindsight.trees import BoundedSum
 
@@ -50,9 +50,9 @@ class NoisyArgmax:
 
     def __post_init__(self) -> None:
         if not self.classes >= 2:
-            raise InvalidInput(f"a vote is between two classes at least, got {self.classes}")
+            raise InvalidInput(f"a vote needs at least two classes, got {self.classes}")
         if math.isnan(self.threshold) or not self.margin >= 0:
-            raise InvalidInput(f"threshold is a number and margin 0 or more, got {self.threshold} and {self.margin}")
+            raise InvalidInput(f"threshold must be a number and margin >= 0, got {self.threshold} and {self.margin}")
 
     def count(self, votes: np.ndarray, *, n_expected: float) -> BoundedSum:
         """The table of counts, (questions, classes), from (parties, questions) votes; anything else is no vote.
@@ -61,7 +61,9 @@ class NoisyArgmax:
         """
         votes = np.asarray(votes)
         if votes.ndim != 2 or votes.shape[1] < 1 or votes.dtype.kind not in "iu":
-            raise InvalidInput(f"votes are whole numbers (parties, questions), got {votes.dtype}{list(votes.shape)}")
+            raise InvalidInput(
+                f"votes must be whole numbers of shape (parties, questions), got {votes.dtype}{list(votes.shape)}"
+            )
         counts = (votes[:, :, None] == np.arange(self.classes)).sum(axis=0)
         bound = math.sqrt(2 * votes.shape[1])
         grid = self.mechanism.grid(bound)

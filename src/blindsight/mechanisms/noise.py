@@ -26,7 +26,7 @@ class AdditiveNoise:
         if not 2**-12 <= self.noise_multiplier <= 2**20:
             raise InvalidInput(
                 f"noise_multiplier must lie between {2**-12} and {2**20}, got {self.noise_multiplier}; "
-                f"a release without noise is not private and has to be asked for by name"
+                f"a release without noise is not private: use without_noise explicitly"
             )
 
     @property

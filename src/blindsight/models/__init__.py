@@ -1,18 +1,18 @@
-"""Models as plain pytrees (Equinox modules), one readable file each; `glm` and `specs` in NumPy, for clients.
+"""Models as plain pytrees (Equinox modules), one readable file each.
+
+::
+
+    classifiers          logistic regression, perceptrons and convolutional networks
+    cifg_lstm            language models of words and of bytes; `generation` samples from them, `ngram` is the baseline
+    gan, selu_gan, vae   generators trained by rounds over clients
+    generators           generators fitted to moments that were released once
+    glm                  generalised linear models in NumPy, for clients and servers without JAX
+    primary              the model that an inspection asks about: a function, a classifier, a run or an ONNX file
+    layers, recurrent    what the models are made of
 
 Nothing is imported before it is used: a client or a server of linear models runs without JAX.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import lazy_loader
 
-if TYPE_CHECKING:
-    from blindsight.models.classifiers import CNN, MLP, Logistic, accuracy, cross_entropy
-
-__all__ = ["CNN", "MLP", "Logistic", "accuracy", "cross_entropy"]
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(importlib.import_module("blindsight.models.classifiers"), name)
-    raise AttributeError(f"module 'blindsight.models' has no attribute {name!r}")
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

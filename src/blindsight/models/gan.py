@@ -21,7 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from blindsight.codings.coding import Coding, Images
+from blindsight.codings.images_and_rows import Coding, Images
 from blindsight.errors import InvalidInput
 from blindsight.models.layers import Conv, ConvTranspose, Dense, LayerNorm
 

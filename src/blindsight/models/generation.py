@@ -110,11 +110,9 @@ def beam_search(model: LanguageModel, prefix: Any, *, width: int, length: int) -
     """
     begin = _prefix(model, prefix, ndim=np.ndim(prefix))
     if length < 1:
-        raise InvalidInput(f"a continuation has one token or more, got length={length}")
+        raise InvalidInput(f"length must be at least 1 token, got {length}")
     if not 1 <= width <= model.n_possible:
-        raise InvalidInput(
-            f"a beam is between 1 and as wide as the vocabulary, {model.n_possible:,} here: got width={width:,}"
-        )
+        raise InvalidInput(f"width must be between 1 and the vocabulary size of {model.n_possible:,}, got {width:,}")
     return _beam_search(model, begin, width, length)
 
 
@@ -157,7 +155,7 @@ def _prefix(model: LanguageModel, prefix: Any, *, ndim: int = 1) -> jax.Array:
         return jnp.array([model.start], jnp.int32)
     rows = _rows(model, np.asarray(prefix), ndim=ndim if ndim == 2 else 1)
     if not np.all(np.asarray(rows)[..., 0] == model.start):
-        raise InvalidInput(f"a prefix begins with the model's start, {model.start}: put it before the words")
+        raise InvalidInput(f"a prefix must begin with the model's start token, {model.start}")
     return rows
 
 
@@ -165,8 +163,8 @@ def _rows(model: LanguageModel, tokens: Any, *, ndim: int = 2) -> jax.Array:
     rows = np.asarray(tokens)
     if rows.ndim != ndim or rows.shape[-1] < 1 or rows.dtype.kind not in "iu":
         raise InvalidInput(
-            f"tokens are whole numbers with {ndim} axes, got {rows.dtype} of the shape {list(rows.shape)}"
+            f"tokens must be whole numbers with {ndim} axes, got {rows.dtype} of shape {list(rows.shape)}"
         )
     if rows.size and not (rows.min() >= 0 and rows.max() < model.vocabulary):
-        raise InvalidInput(f"tokens lie between 0 and {model.vocabulary - 1}: this model knows no others")
+        raise InvalidInput(f"tokens must lie between 0 and {model.vocabulary - 1}")
     return jnp.asarray(rows, jnp.int32)

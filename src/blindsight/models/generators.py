@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blindsight.codings.coding import Category
-from blindsight.codings.encodings import Marginals, Spectrum
 from blindsight.codings.features import Features
+from blindsight.codings.images_and_rows import Category
+from blindsight.codings.vectors import Marginals, Spectrum
 from blindsight.errors import InvalidInput
 from blindsight.models.layers import Dense
 
@@ -185,7 +185,7 @@ def generator_for(
         return ImageGenerator.start(encoding, mean, covariance, key=key)
     if isinstance(encoding, Marginals):
         return RowGenerator.start(encoding, mean, key=key)
-    raise InvalidInput("features of images and of rows have generators; those of text can only be compared")
+    raise InvalidInput("there is no generator for these features: use features.images or features.rows")
 
 
 def draw(
@@ -197,7 +197,7 @@ def draw(
     there are, which is easier on the eye and hides what is rare.
     """
     if per_class < 1:
-        raise InvalidInput(f"draw one example per class at least, got {per_class}")
+        raise InvalidInput(f"draw at least one example per class, got {per_class}")
     random = np.random.default_rng(np.frombuffer(key.derive("examples").secret, np.uint32))
     arms, classes = generator.groups
     latents = (spread * random.normal(size=(per_class, generator.latent))).astype(np.float32)

@@ -129,4 +129,4 @@ def _passed(y: np.ndarray, weights: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 def _check(family: str) -> None:
     if family not in FAMILIES:
-        raise InvalidInput(f"a linear model is one of {', '.join(FAMILIES)}, got {family!r}")
+        raise InvalidInput(f"family must be one of {', '.join(FAMILIES)}, got {family!r}")

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from blindsight.errors import InvalidInput
 from blindsight.kernels.patches import convolve
 
-__all__ = ["Conv", "ConvTranspose", "Dense", "Embedding", "GroupNorm", "LayerNorm", "max_pool", "softmax_cross_entropy"]
+__all__ = ["Conv", "ConvTranspose", "Dense", "Embedding", "LayerNorm", "max_pool", "softmax_cross_entropy"]
 
 
 class Dense(eqx.Module):
@@ -105,25 +105,6 @@ class LayerNorm(eqx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return add_bias(_standardised(x, (-1,)) * jnp.broadcast_to(self.scale, x.shape), self.shift)
-
-
-class GroupNorm(eqx.Module):
-    """Mean 0 and variance 1 over each image and group of channels, then a scale and a shift for each channel."""
-
-    scale: jax.Array
-    shift: jax.Array
-    groups: int = eqx.field(static=True)
-
-    def __init__(self, channels: int, groups: int) -> None:
-        if groups < 1 or channels % groups:
-            raise InvalidInput(f"{channels} channels do not fall into {groups} groups of equal size")
-        self.scale, self.shift, self.groups = jnp.ones(channels), jnp.zeros(channels), groups
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        grouped = x.reshape(*x.shape[:-1], self.groups, -1)
-        axes = (*range(1, x.ndim - 1), x.ndim)
-        normal = _standardised(grouped, axes).reshape(x.shape)
-        return add_bias(normal * jnp.broadcast_to(self.scale, x.shape), self.shift)
 
 
 class Embedding(eqx.Module):

@@ -107,9 +107,9 @@ def fit_ngram(tokens: Any, vocabulary: int, *, order: int = 3) -> NGram:
     if rows.ndim != 2 or rows.dtype.kind not in "iu" or not len(rows):
         raise InvalidInput(f"an n-gram model needs rows of whole numbers, got {rows.dtype} of shape {list(rows.shape)}")
     if not 1 <= order <= _MOST_ORDERS:
-        raise InvalidInput(f"the order of an n-gram model is between 1 and {_MOST_ORDERS}, got {order}")
+        raise InvalidInput(f"order must be between 1 and {_MOST_ORDERS}, got {order}")
     if not (rows.min() >= 0 and rows.max() < vocabulary <= 2_000_000):
-        raise InvalidInput(f"tokens lie between 0 and {vocabulary - 1:,}, and at most 2,000,000 of them are known")
+        raise InvalidInput(f"tokens must lie between 0 and {vocabulary - 1:,}, and a vocabulary has at most 2,000,000")
     contexts, words, _ = _targets(rows, order)
     grams, counts = np.unique(_code(contexts, order - 1, vocabulary) * vocabulary + words, return_counts=True)
     levels = list[_Level]()

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from blindsight.codings.coding import Described
+from blindsight.codings.images_and_rows import Described
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.models.classifiers import CNN, Logistic
 from blindsight.models.layers import softmax_cross_entropy
@@ -138,8 +138,8 @@ class Primary:
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise InvalidInput(
-                f"{self.name} does not read {said}, which is {_spell(some)} ({reason:.200}): give it a function that "
-                f"reshapes what it gets"
+                f"{self.name} does not read {said}, which is {_spell(some)} ({reason:.200}): wrap it "
+                "in a function that reshapes its input"
             ) from error
         if scores.ndim != 2 or len(scores) != len(some) or not np.isfinite(scores).all():
             raise InvalidInput(
@@ -148,14 +148,13 @@ class Primary:
             )
         if not np.allclose(scores, again, rtol=1e-3, atol=1e-4):
             raise InvalidInput(
-                f"{self.name} gave two answers about one example: use a model without a memory of what it was asked, "
-                f"and without dropout"
+                f"{self.name} gave two different answers for one example: use a model without state and without dropout"
             )
         names = population.classes.get(label or "")
         if names and scores.shape[1] != len(names):
             raise InvalidInput(
                 f"{self.name} knows {scores.shape[1]} classes and {label!r} of {population.name} has {len(names)}: "
-                f"use a model that was trained for these classes"
+                f"use a model trained for these classes"
             )
 
     def _check_input(self, some: np.ndarray, said: str) -> None:
@@ -166,8 +165,8 @@ class Primary:
             )
         if self.dtype is not None and some.dtype != self.dtype:
             raise InvalidInput(
-                f"{self.name} reads {self.dtype} and {said} holds {some.dtype}: convert one into the other, and mind "
-                f"the range (bytes go from 0 to 255, fractions from 0 to 1)"
+                f"{self.name} reads {self.dtype} and {said} holds {some.dtype}: convert one to the "
+                "other, and mind the range (bytes from 0 to 255, fractions from 0 to 1)"
             )
 
     def _check_range(self, some: np.ndarray, said: str) -> None:
@@ -181,8 +180,8 @@ class Primary:
         if smallest < low or largest > high or (is_fraction and 2 < high < math.inf):
             has = "bytes from 0 to 255" if is_bytes else "numbers of another range"
             raise InvalidInput(
-                f"{self.name} reads numbers from {low:g} to {high:g} and {said} holds {has}: scale them in a function "
-                f"around the model, or say the range that it was trained with"
+                f"{self.name} reads numbers from {low:g} to {high:g} and {said} holds {has}: scale "
+                "them in a wrapper around the model, or state the range it was trained with"
             )
 
 
@@ -299,7 +298,7 @@ def _run_module(model: Any, batch_size: int, inputs: np.ndarray) -> np.ndarray:
 
 def _from_onnx(path: Path, given: dict[str, Any], name: str | None) -> Primary:
     if not path.is_file():
-        raise InvalidInput(f"there is no model {path}: name an ONNX file")
+        raise InvalidInput(f"there is no model {path}: give the path of an ONNX file")
     try:
         import onnxruntime  # pyright: ignore[reportMissingImports]
     except ImportError as error:
@@ -307,7 +306,9 @@ def _from_onnx(path: Path, given: dict[str, Any], name: str | None) -> Primary:
     try:
         session: Any = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise InvalidInput(f"{path} is not an ONNX model that can be run: {str(error).splitlines()[0]:.200}") from error
+        raise InvalidInput(
+            f"{path} is not an ONNX model that onnxruntime can run: {str(error).splitlines()[0]:.200}"
+        ) from error
     if len(session.get_inputs()) != 1:
         raise InvalidInput(f"{path} has {len(session.get_inputs())} inputs: export it with one")
     (reads,), about = session.get_inputs(), session.get_modelmeta().custom_metadata_map

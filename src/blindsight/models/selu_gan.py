@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from blindsight.codings.coding import Images
+from blindsight.codings.images_and_rows import Images
 from blindsight.errors import InvalidInput
 from blindsight.models.gan import GAN, judged, with_class
 from blindsight.models.layers import Conv, ConvTranspose, Dense, max_pool

@@ -40,13 +40,13 @@ class Arms(Mapping[str, Criterion]):
         pairs = tuple(criteria.items() if isinstance(criteria, Mapping) else criteria)
         object.__setattr__(self, "criteria", pairs)
         if not pairs or len({name for name, _ in pairs}) < len(pairs) or not all(name.strip() for name, _ in pairs):
-            raise InvalidInput(f"arms need different names, one arm at least, got {[name for name, _ in pairs]}")
+            raise InvalidInput(f"arms need different names, and at least one arm, got {[name for name, _ in pairs]}")
         for place, (name, criterion) in enumerate(pairs):
             for earlier, taken in pairs[:place]:
                 if isinstance(taken, Everything) or taken == criterion:
                     raise InvalidInput(
-                        f"nobody can be in the arm {name!r}, because {earlier!r} before it takes {taken.words}: "
-                        f"change their order, or leave one out"
+                        f"no client can be in the arm {name!r}, because {earlier!r} before it takes {taken.words}: "
+                        "change their order, or leave one out"
                     )
 
     def __getitem__(self, name: str) -> Criterion:
@@ -154,9 +154,9 @@ def by_accuracy(low: float, high: float) -> Arms:
     in theirs. `inspection.measuring.thresholds` finds such quantiles with privacy.
     """
     if not 0 < low <= 1:
-        raise InvalidInput(f"nobody can be in the arm 'failing': low lies above 0 and is at most 1, got {low}")
+        raise InvalidInput(f"no client can be in the arm 'failing': low lies above 0 and is at most 1, got {low}")
     if not 0 <= high <= 1:
-        raise InvalidInput(f"nobody can be in the arm 'healthy': high lies between 0 and 1, got {high}")
+        raise InvalidInput(f"no client can be in the arm 'healthy': high must lie between 0 and 1, got {high}")
     if low > high:
-        raise InvalidInput(f"low must not be above high, or clients would be in both arms, got {low} and {high}")
+        raise InvalidInput(f"low must not exceed high, or clients would be in both arms, got {low} and {high}")
     return Arms({"failing": Accuracy(0.0, low), "healthy": Accuracy(high, 2.0)})

@@ -114,7 +114,7 @@ class _Classified(Criterion):
 
     def __post_init__(self) -> None:
         if not self.minimum >= 1:
-            raise InvalidInput(f"minimum is a number of examples, at least 1, got {self.minimum}")
+            raise InvalidInput(f"minimum must be at least 1 example, got {self.minimum}")
 
     @property
     def words(self) -> str:
@@ -177,10 +177,10 @@ class _Where(Criterion):
         if isinstance(self.value, str):
             if self.value not in names:
                 known = ", ".join(names) or "no named classes: give the value as a number"
-                raise InvalidInput(f"nobody can be {self.words}: {self.field} has {known}")
+                raise InvalidInput(f"no client can match {self.words}: {self.field} has {known}")
             return _Where(self.field, names.index(self.value), self.whole_clients)
         if names and self.value not in range(len(names)):
-            raise InvalidInput(f"nobody can be {self.words}: {self.field} goes from 0 to {len(names) - 1}")
+            raise InvalidInput(f"no client can match {self.words}: {self.field} goes from 0 to {len(names) - 1}")
         return self
 
     def meets(self, batch: Of) -> jax.Array:
@@ -271,8 +271,8 @@ def _check_field(population: Population, field: str, words: str) -> None:
     if field not in population.fields:
         if field == "is_correct":
             raise InvalidInput(
-                f"{words}: that needs labels and a primary model, and {population.name} was not observed with both: "
-                f"name its label field in selection.observe, or look at everything instead"
+                f"{words} needs labels and a primary model, and {population.name} was not observed "
+                "with both: pass its label field to selection.observe, or select everything"
             )
         raise InvalidInput(f"{words}: {population.name} has no {field!r}, it has {', '.join(population.fields)}")
     if population.fields[field][0] == TEXT:

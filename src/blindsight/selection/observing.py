@@ -56,9 +56,11 @@ def coded(population: Population, field: str, names: Sequence[str]) -> Populatio
     """
     if field not in population.fields or population.fields[field][0] != TEXT:
         known = [name for name, (dtype, _) in population.fields.items() if dtype == TEXT]
-        raise InvalidInput(f"{field!r} of {population.name} is no text: {', '.join(known) or 'nothing in it is'}")
+        raise InvalidInput(f"{field!r} of {population.name} is not text: {', '.join(known) or 'nothing in it is'}")
     if not names or len({*names, _OTHER}) <= len(names):
-        raise InvalidInput(f"name different texts of {field!r}, one at least and none {_OTHER!r}, got {list(names)}")
+        raise InvalidInput(
+            f"give at least one value of {field!r}, all different and none {_OTHER!r}, got {list(names)}"
+        )
     column = population.columns[field]
     codes = np.full(len(column), len(names), np.int32)
     for number, name in enumerate(names):

@@ -13,27 +13,6 @@
 Nothing is imported before it is used, and nothing here imports JAX.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import lazy_loader
 
-if TYPE_CHECKING:
-    from blindsight.service.client import AsyncClient, Client
-    from blindsight.service.run import Running, running, serve
-    from blindsight.service.settings import Settings
-
-__all__ = ["AsyncClient", "Client", "Running", "Settings", "running", "serve"]
-
-_HOMES = {
-    "AsyncClient": "client",
-    "Client": "client",
-    "Running": "run",
-    "Settings": "settings",
-    "running": "run",
-    "serve": "run",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"blindsight.service.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'blindsight.service' has no attribute {name!r}")
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from blindsight.algorithms.draw_and_discard import Task
-from blindsight.codings.specs import Boolean, Category, Features, Number, Response
+from blindsight.codings.specs import BooleanField, CategoryField, FeatureSpec, NumberField, Response
 from blindsight.data.datasets import dataset, find
 from blindsight.service.made_up import make_up
 
@@ -34,16 +34,16 @@ _NUMERIC = re.compile(r"^[0-9.]+(:[0-9]+)?$")
 def make_task() -> Task:
     """The model of the demo: everything that a client sends at once costs epsilon 2, and it may send five times."""
     fields = (
-        *(Number(name, 0, high) for name, high in _HIGHEST.items()),
-        *(Boolean(name) for name in ("https", "at", "numeric", "query", "www")),
-        *(Boolean(f'"{word}"') for word in _WORDS),
-        Category("ending", _ENDINGS),
+        *(NumberField(name, 0, high) for name, high in _HIGHEST.items()),
+        *(BooleanField(name) for name in ("https", "at", "numeric", "query", "www")),
+        *(BooleanField(f'"{word}"') for word in _WORDS),
+        CategoryField("ending", _ENDINGS),
     )
     return Task(
         model=MODEL,
         family="logistic",
-        features=Features(fields),
-        response=Response(Boolean("phishing")),
+        features=FeatureSpec(fields),
+        response=Response(BooleanField("phishing")),
         unit="model",
         noise="gaussian",
         epsilon=2.0,

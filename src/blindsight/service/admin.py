@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from starlette.requests import Request
@@ -12,13 +12,13 @@ from starlette.routing import BaseRoute, Route
 
 from blindsight.algorithms.draw_and_discard import Task
 from blindsight.errors import InvalidInput
+from blindsight.service.auth import Access
 from blindsight.service.export import FORMATS, export
+from blindsight.service.metrics import Totals
 from blindsight.service.openapi import document
 from blindsight.service.pool import Pool
 from blindsight.service.protocol import OCTETS, Refusal, decode
-
-if TYPE_CHECKING:
-    from blindsight.service.app import Service
+from blindsight.service.registry import Registry
 
 __all__ = ["make_routes"]
 
@@ -29,7 +29,18 @@ _LARGEST = 1e15  # of a weight to begin with: squares of larger ones overflow, a
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def make_routes(service: "Service") -> list[BaseRoute]:
+class Served(Protocol):
+    """The part of the application that these calls use."""
+
+    registry: Registry
+    totals: Totals
+
+    def access(self, headers: dict[bytes, bytes], model: str | None = None) -> Access:
+        """The rights of the request's token."""
+        ...
+
+
+def make_routes(service: Served) -> list[BaseRoute]:
     """The routes of everything that is not the hot path."""
     calls = _Calls(service)
     one = "/v1/admin/models/{model}"
@@ -54,7 +65,7 @@ def make_routes(service: "Service") -> list[BaseRoute]:
 class _Calls:
     """What each route does, for one service."""
 
-    def __init__(self, service: "Service") -> None:
+    def __init__(self, service: Served) -> None:
         self.service, self.registry = service, service.registry
 
     def admin(self, endpoint: Endpoint) -> Endpoint:
@@ -62,7 +73,7 @@ class _Calls:
 
         async def checked(request: Request) -> Response:
             if not self.service.access(dict(request.scope["headers"])).admin:
-                raise Refusal(401, "an admin token is needed", headers={"WWW-Authenticate": "Bearer"})
+                raise Refusal(401, "this call needs an admin token", headers={"WWW-Authenticate": "Bearer"})
             return await endpoint(request)
 
         return checked
@@ -78,7 +89,7 @@ class _Calls:
         task = _task(values.get("task"))
         start = _weights(values["start"], task) if values.get("start") is not None else None
         if not isinstance(values.get("replace", False), bool):
-            raise Refusal(422, "replace is true or false")
+            raise Refusal(422, "replace must be true or false")
         token = await self.registry.create(task, replace=values.get("replace", False), start=start)
         about = _about(self.registry.pool(task.model)) | ({"token": token} if token else {})
         return JSONResponse(about, status_code=201 if token else 200)
@@ -118,7 +129,7 @@ class _Calls:
     async def average(self, request: Request) -> Response:
         name = request.query_params.get("format", "json")
         if name not in FORMATS:
-            raise Refusal(422, f"format is one of {', '.join(FORMATS)}")
+            raise Refusal(422, f"format must be one of {', '.join(FORMATS)}")
         found = self.pool(request)
         return Response(export(found.record.task, await found.average(), name), media_type=FORMATS[name])
 
@@ -183,7 +194,7 @@ async def _body(request: Request) -> bytes:
             async for part in request.stream():
                 size += len(part)
                 if size > _MOST:
-                    raise Refusal(413, f"a body may have {_MOST} bytes")
+                    raise Refusal(413, f"a body may have at most {_MOST} bytes")
                 parts.append(part)
     except TimeoutError:
         raise Refusal(408, "the body did not arrive in time") from None
@@ -196,7 +207,7 @@ async def _json(request: Request, known: set[str]) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise Refusal(422, "the body is not JSON") from None
     if not isinstance(values, dict) or set(values) - known:
-        raise Refusal(422, f"the body is a JSON object that may have {', '.join(sorted(known))}")
+        raise Refusal(422, f"the body must be a JSON object with keys from {', '.join(sorted(known))}")
     return values
 
 
@@ -218,5 +229,5 @@ def _weights(values: Any, task: Task) -> np.ndarray:
     except (ValueError, TypeError, OverflowError):
         weights = np.zeros(0, np.float32)
     if weights.shape != (task.weights,) or not (np.abs(weights) <= _LARGEST).all():
-        raise Refusal(422, f"weights are {task.weights} numbers of at most {_LARGEST:g}")
+        raise Refusal(422, f"weights must be {task.weights} numbers of magnitude at most {_LARGEST:g}")
     return weights

@@ -1,11 +1,11 @@
-"""The ASGI application: draw and update by hand, everything else by Starlette.
+"""The ASGI application: draw and update are handled directly, everything else by Starlette.
 
-Draw and update come before any framework, since they are nearly all of the traffic. They check token, rate, model,
-version, length and ticket before a byte of a body is looked at, and answer an update with 202 whether it was taken or
-not: a sender that is told would find the edge of the window for spam.
+Draw and update are nearly all of the traffic, so they bypass the framework. They check token, rate, model, version,
+length and ticket before reading a body. An update is answered with 202 whether it was accepted or not: otherwise a
+sender could find the edge of the spam window.
 
-A request that succeeds leaves nothing but a count. One that is refused gets an id, which the log repeats where the
-fault is the service's own. Neither addresses nor bodies nor tickets are ever logged.
+A request that succeeds leaves only a count. A refused one gets an id, which the log repeats for internal errors.
+Addresses, bodies and tickets are never logged.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Router
 
+from blindsight.service.admin import make_routes
 from blindsight.service.auth import Access
 from blindsight.service.metrics import Totals
 from blindsight.service.pool import Pool
@@ -62,11 +63,9 @@ _SAME_ORIGIN: Pairs = []  # what to say to pages of other origins where none are
 
 
 class Service:
-    """The application. `routes` are added to its own (pages of a demo, say)."""
+    """The application. `routes` are added to its own, for example the pages of a demo."""
 
     def __init__(self, registry: Registry, routes: Sequence[BaseRoute] = ()) -> None:
-        from blindsight.service.admin import make_routes
-
         self.registry = registry
         self.totals = Totals()
         self.failure: Exception | None = None  # to start
@@ -114,12 +113,12 @@ class Service:
                 send, Refusal(error.status_code, error.detail, headers=dict(error.headers or {})), headers, cors
             )
         except StoreUnreachable:  # the registry looks every second, and logs that
-            away = Refusal(503, "the store is away: try again", headers={"Retry-After": "1"})
+            away = Refusal(503, "the store is unreachable: try again", headers={"Retry-After": "1"})
             await self.refuse(send, away, headers, cors)
         except _Gone:
             pass
         except Exception as error:
-            await self.refuse(send, Refusal(500, "a fault of the service"), headers, cors, fault_of(error))
+            await self.refuse(send, Refusal(500, "internal error"), headers, cors, fault_of(error))
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -145,9 +144,9 @@ class Service:
         """The random number of its ticket and the ticket's end."""
         self.access(headers, pool.model)
         if headers.get(b"content-type") != _OCTETS:
-            raise Refusal(415, f"an update is {OCTETS}")
+            raise Refusal(415, f"an update must be sent as {OCTETS}")
         if headers.get(_VERSION) != pool.version:
-            raise Refusal(409, "the task has another version: fetch it, and draw again")
+            raise Refusal(409, "the task has changed: fetch it and draw again")
         if headers.get(b"content-length") != pool.length_stated or b"transfer-encoding" in headers:
             raise _refused_length(headers, pool.length)
         ticket = self.registry.tickets.check(headers.get(_TICKET, b""), pool.about)
@@ -158,16 +157,16 @@ class Service:
         return ticket
 
     async def _other(self, path: str, method: str, headers: Headers, cors: Pairs, send: Send) -> None:
-        """The task of a model, and what is asked for in vain."""
+        """The task of a model; everything else under /v1/models/ is refused."""
         model, _, action = path[len(_MODELS) :].partition("/")
         if action not in _METHODS:
-            raise Refusal(404, "there is nothing here: see /openapi.json")
+            raise Refusal(404, "not found: see /openapi.json")
         if method == "OPTIONS" and cors:
             await _answer(send, 204, [*_PREFLIGHT, *cors], b"")
             return
         if method != _METHODS[action]:
             allowed = _METHODS[action]
-            raise Refusal(405, f"{action} is asked for with {allowed}", headers={"Allow": allowed})
+            raise Refusal(405, f"{action} needs the method {allowed}", headers={"Allow": allowed})
         self.access(headers, model)
         pool = self.registry.pool(model)
         tag = b'"' + pool.version + b'"'
@@ -179,16 +178,16 @@ class Service:
             await _answer(send, 200, [(b"content-type", b"application/json"), length, *found], pool.task_body)
 
     def access(self, headers: Headers, model: str | None = None) -> Access:
-        """What the request's token opens, or 401; 429 where it came too often; 404 if that is not `model`.
+        """The rights of the request's token; refuses with 401, with 429 above its rate, or with 404 for another model.
 
-        So a token learns nothing about which other models there are.
+        A token therefore learns nothing about other models.
         """
         given = headers.get(b"authorization", b"")
         found = self.registry.seen.get(given) or self.registry.admit(given)
         if found is None:
-            raise Refusal(401, "a valid token is needed", headers={"WWW-Authenticate": "Bearer"})
+            raise Refusal(401, "a valid token is required", headers={"WWW-Authenticate": "Bearer"})
         if found.limited and not found.takes():
-            raise Refusal(429, "too many requests with this token: wait", headers={"Retry-After": "1"})
+            raise Refusal(429, "too many requests with this token: slow down", headers={"Retry-After": "1"})
         if model is not None and model not in found.models:
             raise Refusal(404, "there is no such model")
         return found
@@ -200,7 +199,7 @@ class Service:
         return [(b"access-control-allow-origin", origin), (b"vary", b"origin"), _EXPOSED]
 
     async def _body(self, receive: Receive, length: int) -> bytes:
-        """The whole body of `length` bytes, within the time there is for it."""
+        """The whole body of `length` bytes; refused if it does not arrive in time."""
         task = current_task()
         self._reading[task] = self._turn
         try:
@@ -226,7 +225,7 @@ class Service:
         return body
 
     async def _hurry(self) -> None:
-        """Stop waiting for bodies that are late: one timer for all, since one for each costs as much as a draw."""
+        """Cancel requests whose body is late. One timer for all: a timer per request costs as much as a draw."""
         while True:
             await asyncio.sleep(self._body_s / _TURNS)
             self._turn += 1
@@ -243,7 +242,7 @@ class Service:
         more: Sequence[tuple[bytes, bytes]] = (),
         fault: str | None = None,
     ) -> None:
-        """Answer with a status, one sentence, and an id by which the log can be searched."""
+        """Answer with a status, one sentence, and an id to search the log for."""
         self.totals.refuse(refusal.status)
         name = secrets.token_hex(8)
         if fault is not None:
@@ -261,13 +260,13 @@ class Service:
 
 
 class _Gone(Exception):
-    """The client left before it had said everything."""
+    """The client disconnected before its body was complete."""
 
 
 def _refused_length(headers: Headers, length: int) -> Refusal:
     stated = headers.get(b"content-length")
     if stated is None or b"transfer-encoding" in headers:
-        return Refusal(411, "the length of the body must be stated")
+        return Refusal(411, "Content-Length is required")
     return Refusal(413 if _whole(stated) > length else 422, f"an update of this model has {length} bytes")
 
 

@@ -76,7 +76,9 @@ def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) 
 
     def add(token: Any, opens: str) -> None:
         if not isinstance(token, str) or len(token) < _SHORTEST or not token.isascii():
-            raise InvalidInput(f"a token for {opens} must be at least {_SHORTEST} plain characters: make a longer one")
+            raise InvalidInput(
+                f"a token for {opens} must have at least {_SHORTEST} printable ASCII characters: use a longer one"
+            )
         found.setdefault(digest(token), set()).add(opens)
 
     table = _table(path) if path else {}
@@ -90,7 +92,7 @@ def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) 
     for pair in environment.get(MODELS_VARIABLE, "").split():
         model, is_pair, token = pair.partition("=")
         if not is_pair:
-            raise InvalidInput(f"{MODELS_VARIABLE} holds pairs model=token with spaces between them: write it so")
+            raise InvalidInput(f"{MODELS_VARIABLE} must hold pairs model=token separated by spaces")
         add(token, model)
     return found
 

@@ -18,7 +18,7 @@ import httpx2 as httpx
 import numpy as np
 
 from blindsight.algorithms.draw_and_discard import Budget, Task, client_update
-from blindsight.codings.specs import Rows
+from blindsight.codings.specs import ClientRows
 from blindsight.errors import BlindsightError, InvalidInput, PrivacyError
 from blindsight.keys import root
 from blindsight.service.protocol import OCTETS, TICKET, VERSION, decode, encode
@@ -64,7 +64,7 @@ class _Conversation:
 
     def __init__(self, model: str, budget: Budget | None, retries: int, unprotected: bool) -> None:
         if budget is None and not unprotected:
-            raise InvalidInput("a client needs a budget of its own: give one, or say unprotected=True and go without")
+            raise InvalidInput("a client needs its own budget: pass one, or pass unprotected=True to go without")
         self.model, self.budget, self.retries, self.unprotected = model, budget, retries, unprotected
         self._task: Task | None = None
 
@@ -76,9 +76,9 @@ class _Conversation:
             try:
                 self._task = Task.from_dict(json.loads(answer.content))
             except ValueError as error:
-                raise ServiceError(f"the service sent a task that makes no sense: {error}") from error
+                raise ServiceError(f"the service sent an invalid task: {error}") from error
         if self._task is None or self._task.model != self.model:
-            raise ServiceError(f"the service sent a task that is not that of {self.model}")
+            raise ServiceError(f"the service sent the task of a model other than {self.model}")
         return self._task
 
     def contribute(self, prepare: _Prepared) -> _Talk:
@@ -92,7 +92,7 @@ class _Conversation:
             answer = yield from self._ask(_Request("GET", "draw"), (200,))
         weights = decode(answer.content) if len(answer.content) == 4 * task.weights else np.zeros(0, np.float32)
         if answer.headers.get(VERSION) != task.version or weights.shape != (task.weights,):
-            raise ServiceError("the service sent an instance that does not fit its task: try again")
+            raise ServiceError("the service sent an instance that does not match its task: try again")
         if not np.isfinite(weights).all():
             raise ServiceError("the service sent weights that are not finite: nothing was sent back")
         if self.budget is not None:
@@ -106,7 +106,7 @@ class _Conversation:
     def _prepared(self, task: Task, prepare: _Prepared) -> Callable[[np.ndarray], np.ndarray]:
         if task.noise == "none" and not self.unprotected:
             raise PrivacyError(
-                f"the task of {task.model} has no noise: nothing is sent, unless this client says unprotected=True"
+                f"the task of {task.model} has no noise, so nothing is sent: pass unprotected=True to send anyway"
             )
         return prepare(task)
 
@@ -161,7 +161,7 @@ class Client:
         """What the service asks for."""
         return self._run(self._talk.task())
 
-    def train(self, rows: Rows) -> np.ndarray:
+    def train(self, rows: ClientRows) -> np.ndarray:
         """Train the model one step on `rows`; gives the noisy weights that were sent.
 
         A row that cannot be encoded counts as absent: were there silence instead, it would tell what the row holds. To
@@ -225,7 +225,7 @@ class AsyncClient:
         """What the service asks for."""
         return await self._run(self._talk.task())
 
-    async def train(self, rows: Rows) -> np.ndarray:
+    async def train(self, rows: ClientRows) -> np.ndarray:
         """Train the model one step on `rows`; gives the noisy weights that were sent."""
         return await self._run(self._talk.contribute(_training_on(rows)))
 
@@ -263,7 +263,7 @@ class AsyncClient:
 _VERBS = {"task": "give its task", "draw": "give an instance", "update": "take an update"}
 
 
-def _training_on(rows: Rows) -> _Prepared:
+def _training_on(rows: ClientRows) -> _Prepared:
     def prepare(task: Task) -> Callable[[np.ndarray], np.ndarray]:
         x, y = task.encode(rows, strict=False)
         return lambda weights: client_update(task, weights, x, y, key=root().derive("update"))

@@ -49,16 +49,16 @@ def run_demo(settings: Settings) -> None:
         signal.signal(number, lambda *_: stopped.set())
     print("Reading addresses ...", flush=True)
     with demo(settings) as address:
-        print(f"The model learns:   {address}/\nTrain it yourself:  {address}/train\nCtrl-C ends it.", flush=True)
+        print(f"Watch it learn:     {address}/\nTrain it yourself:  {address}/train\nPress Ctrl-C to stop.", flush=True)
         stopped.wait()
-    print("Ended; nothing is kept.")
+    print("Stopped; nothing was kept.")
 
 
 @contextlib.contextmanager
 def demo(settings: Settings, *, per_s: float = 150.0, addresses: Addresses | None = None) -> Generator[str]:
     """The demo as long as the context lasts; gives its address. Nothing is kept on disk."""
     if settings.certificate is not None:
-        raise InvalidInput("the demo talks to itself over plain HTTP: leave out certificate and private_key")
+        raise InvalidInput("the demo uses plain HTTP: remove certificate and private_key")
     task = make_task()
     watch = Watch(task, addresses or collect(task), per_s=per_s)
     admin, crowd, visitors = new_token(), new_token(), new_token()

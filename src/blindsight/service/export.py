@@ -1,7 +1,7 @@
 """The average of the instances as a file: JSON, safetensors, or ONNX for any runtime.
 
-An ONNX model reads features that are encoded already (`models.specs.Features.encode`, with the intercept's column) and
-has the task among its metadata. The format is protobuf, of which a dozen fields are needed here, so they are written by
+An ONNX model reads encoded features (`codings.specs.FeatureSpec.encode`, intercept column included) and has the task
+in its metadata. The format is protobuf, of which a dozen fields are needed here, so they are written by
 hand rather than with a library of forty megabytes.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from safetensors.numpy import save
 
-from blindsight import __version__
 from blindsight.algorithms.draw_and_discard import Task
 from blindsight.service.protocol import OCTETS, Refusal, encode
+from blindsight.version import __version__
 
 __all__ = ["FORMATS", "export", "onnx_model"]
 
@@ -42,7 +42,7 @@ def onnx_model(task: Task, average: np.ndarray) -> bytes:
     The prediction is (rows,), or (rows, classes) for multinomial and ordinal models.
     """
     if task.features is None or task.response is None:
-        raise Refusal(422, "a custom model has no formula that ONNX could hold: export JSON or safetensors")
+        raise Refusal(422, "a custom model cannot be exported to ONNX: use JSON or safetensors")
     width, classes = task.features.width, task.response.classes
     wide = task.family in ("multinomial", "ordinal")
     if task.family == "multinomial":

@@ -183,6 +183,6 @@ def _only_process(folder: Path) -> int:
     except OSError as error:
         os.close(lock)
         raise InvalidInput(
-            f"another service keeps its models in {folder}: stop it, name another folder, or share a Redis"
+            f"another service uses {folder}: stop it, choose another folder, or share a Redis"
         ) from error
     return lock

@@ -5,8 +5,8 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
-from blindsight import __version__
 from blindsight.service.pool import Pool
+from blindsight.version import __version__
 
 __all__ = ["Latencies", "Totals"]
 
@@ -53,27 +53,27 @@ class Totals:
         return "\n".join(self._lines(list(pools))) + "\n"
 
     def _lines(self, pools: list[Pool]) -> Iterator[str]:
-        yield from _head("blindsight_info", "gauge", "the version that is running")
+        yield from _head("blindsight_info", "gauge", "running version")
         yield f'blindsight_info{{version="{__version__}"}} 1'
         yield from _head("blindsight_draws_total", "counter", "instances handed out")
         for pool in pools:
             yield f'blindsight_draws_total{{model="{pool.record.model}"}} {pool.draws}'
-        yield from _head("blindsight_updates_total", "counter", "updates by what became of them")
+        yield from _head("blindsight_updates_total", "counter", "updates by outcome")
         for pool in pools:
             for outcome, count in (("taken", pool.taken), ("spam", pool.spam), ("replayed", pool.replays)):
                 yield f'blindsight_updates_total{{model="{pool.record.model}",outcome="{outcome}"}} {count}'
-        yield from _head("blindsight_refused_total", "counter", "requests that were refused, by status")
+        yield from _head("blindsight_refused_total", "counter", "refused requests by status")
         for status, count in sorted(self.refused.items()):
             yield f'blindsight_refused_total{{status="{status}"}} {count}'
-        yield from _head("blindsight_request_seconds", "histogram", "how long draws and updates took")
+        yield from _head("blindsight_request_seconds", "histogram", "duration of draws and updates")
         yield from self.draw_s.lines("blindsight_request_seconds", 'request="draw"')
         yield from self.update_s.lines("blindsight_request_seconds", 'request="update"')
-        yield from _head("process_start_time_seconds", "gauge", "when this process began")
+        yield from _head("process_start_time_seconds", "gauge", "start time of this process")
         yield f"process_start_time_seconds {self.began}"
-        yield from _head("process_cpu_seconds_total", "counter", "processor time of this process")
+        yield from _head("process_cpu_seconds_total", "counter", "CPU time of this process")
         used = resource.getrusage(resource.RUSAGE_SELF)
         yield f"process_cpu_seconds_total {used.ru_utime + used.ru_stime}"
-        yield from _head("process_peak_memory_bytes", "gauge", "the most memory this process has held")
+        yield from _head("process_peak_memory_bytes", "gauge", "peak memory of this process")
         yield f"process_peak_memory_bytes {used.ru_maxrss * 1024}"
 
 

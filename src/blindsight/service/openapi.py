@@ -3,29 +3,29 @@
 import functools
 from typing import Any
 
-from blindsight import __version__
 from blindsight.service.export import FORMATS
 from blindsight.service.protocol import MODEL_NAME, OCTETS, TICKET, VERSION
+from blindsight.version import __version__
 
 __all__ = ["document"]
 
 _SENTENCES = {
     201: "created",
     204: "done",
-    304: "the version that the client has",
-    401: "the token is not known",
-    404: "there is no such model, or the token is for another",
-    405: "another method is meant",
+    304: "not modified",
+    401: "unknown token",
+    404: "no such model, or the token belongs to another",
+    405: "wrong method",
     408: "the body did not arrive in time",
-    409: "the version is not the current one, or the model exists",
+    409: "the version is out of date, or the model already exists",
     410: "the ticket has expired or was used",
-    411: "the length of the body was not stated",
+    411: "Content-Length is missing",
     413: "the body is too long",
-    415: "the body is of another type",
-    422: "the body is not what the call wants",
+    415: "wrong content type",
+    422: "invalid body",
     423: "the model is frozen",
     429: "too many requests with this token",
-    503: "the store is away, or the service is starting or stopping",
+    503: "the store is unreachable, or the service is starting or stopping",
 }
 
 
@@ -40,7 +40,7 @@ def document() -> dict[str, Any]:
     form = {"name": "format", "in": "query", "schema": {"enum": list(FORMATS), "default": "json"}}
     average = _json({"type": "object"}) | weights
     drawn = {
-        TICKET: {"schema": {"type": "string"}, "description": "to be given back with the update; can be used once"},
+        TICKET: {"schema": {"type": "string"}, "description": "one-time ticket to send back with the update"},
         VERSION: {"schema": {"type": "string"}},
     }
     paths: dict[str, Any] = {
@@ -51,7 +51,7 @@ def document() -> dict[str, Any]:
         "/v1/models/{model}/update": {
             "post": _call(
                 "model",
-                "send an instance back; 202 whether it was taken or not",
+                "send an updated instance; 202 whether it was accepted or not",
                 _json({"type": "object", "maxProperties": 0}),
                 *(404, 408, 409, 410, 411, 413, 415, 422, 423),
                 body=weights,
@@ -63,7 +63,7 @@ def document() -> dict[str, Any]:
             "get": _call("admin", "all models", anything),
             "post": _call(
                 "admin",
-                "create a model, or begin one again with another task",
+                "create a model, or restart one with another task",
                 about,
                 *(201, 408, 409, 413, 422),
                 body=_json({"$ref": "#/components/schemas/Creation"}),
@@ -71,23 +71,25 @@ def document() -> dict[str, Any]:
         },
         one: {
             "get": _call("admin", "a model and its task", about, 404),
-            "delete": _call("admin", "forget a model", None, 404, done=204),
+            "delete": _call("admin", "delete a model", None, 404, done=204),
         },
         f"{one}/freeze": {"post": _call("admin", "stop training", about, 404)},
-        f"{one}/thaw": {"post": _call("admin", "go on training", about, 404)},
-        f"{one}/reset": {"post": _call("admin", "begin again around zeros", about, 404)},
+        f"{one}/thaw": {"post": _call("admin", "resume training", about, 404)},
+        f"{one}/reset": {"post": _call("admin", "restart from zeros", about, 404)},
         f"{one}/warm-start": {
             "post": _call(
                 "admin",
-                "begin again around given weights",
+                "restart from given weights",
                 about,
                 *(404, 408, 413, 422),
                 body=_json({"$ref": "#/components/schemas/Start"}) | weights,
             )
         },
-        f"{one}/tokens": {"post": _call("admin", "one more token for clients", new_token, 404, done=201)},
-        f"{one}/average": {"get": _call("admin", "the model to predict with", average, 404, 422, parameters=[form])},
-        f"{one}/statistics": {"get": _call("admin", "counts, and the spread over instances", anything, 404)},
+        f"{one}/tokens": {"post": _call("admin", "add a client token", new_token, 404, done=201)},
+        f"{one}/average": {
+            "get": _call("admin", "the average of the instances, for prediction", average, 404, 422, parameters=[form])
+        },
+        f"{one}/statistics": {"get": _call("admin", "counts and the spread of the instances", anything, 404)},
         "/healthz": {"get": _call(None, "the process is alive", anything)},
         "/readyz": {"get": _call(None, "the store answers", anything)},
         "/metrics": {"get": _call("admin", "totals for Prometheus", {"text/plain": {"schema": {"type": "string"}}})},

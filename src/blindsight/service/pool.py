@@ -150,7 +150,7 @@ class Pool:
 
     def _replayed(self) -> Refusal:
         self.replays += 1
-        return Refusal(410, "the ticket was used before: draw again")
+        return Refusal(410, "the ticket was already used: draw again")
 
     async def _renewed(self, window: Window | None, count: int) -> Window:
         """A window for an update that comes when the one at hand is due for another look at the instances."""

@@ -188,7 +188,7 @@ class RedisStore:
                 break
             await asyncio.sleep(0.1)
         else:
-            raise StoreUnreachable("another process should have filled this Redis and did not")
+            raise StoreUnreachable("another process was expected to fill this Redis and did not")
         for model in snapshots.names(self._folder) if self._folder is not None else []:
             record, instances = snapshots.read(self._folder or Path(), model)
             renewed = record.renewed()

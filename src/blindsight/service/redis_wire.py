@@ -36,7 +36,7 @@ class Redis:
         try:
             self._port, self._database = found.port or 6379, int(found.path.strip("/") or 0)
         except ValueError as error:
-            raise InvalidInput("a Redis is named like redis://:password@host:6379/0: correct the store") from error
+            raise InvalidInput("store must look like redis://:password@host:6379/0") from error
         self._wire: _Wire | None = None
         self._connecting = asyncio.Lock()
         self._failed = -1e9
@@ -63,7 +63,7 @@ class Redis:
             if self._wire is not None and not self._wire.is_lost:
                 return self._wire
             if time.monotonic() - self._failed < _TRY_AGAIN_S:
-                raise StoreUnreachable("Redis is away")
+                raise StoreUnreachable("Redis is unreachable")
             try:
                 async with asyncio.timeout(_CONNECT_S):  # `wait_for` of Python 3.11 forgets that it was cancelled
                     self._wire = await self._open()
@@ -84,13 +84,13 @@ class Redis:
         except _Refused as error:
             wire.lose()
             raise InvalidInput(
-                f"Redis refused to be used ({error.__cause__}): check the password and number in the store"
+                f"Redis refused the connection ({error.__cause__}): check the password and database number in store"
             ) from error
         if b"aof_enabled:0" not in persistence:
             wire.lose()
             raise PrivacyError(
-                "this Redis keeps an append-only file, which is every update that clients sent, in order: "
-                "turn it off with appendonly no, and delete the file"
+                "this Redis keeps an append-only file, which records every update clients sent, in "
+                "order: set appendonly no and delete the file"
             )
         return wire
 

@@ -68,12 +68,12 @@ class Registry:
                 await self.create(task)
             elif known.record.task.version != task.version:
                 raise InvalidInput(
-                    f"{path} is not the task that {task.model} has: replace the model by an admin call, or leave it out"
+                    f"{path} differs from the task of {task.model}: replace the model with an admin call, or omit it"
                 )
         if self.store.shared:
             self._watcher = asyncio.create_task(self._watch())
         self.is_open = True
-        _log.info("in service: %s", ", ".join(self.pools) or "no model yet")
+        _log.info("serving: %s", ", ".join(self.pools) or "no model yet")
 
     async def close(self) -> None:
         """Stop, with everything kept."""
@@ -85,7 +85,7 @@ class Registry:
         for pool in self.pools.values():
             await pool.close()
         await self.store.close()
-        _log.info("stopped; everything is kept")
+        _log.info("stopped; all models are saved")
 
     async def reload(self) -> None:
         """See what the store has; a model that has not changed keeps its counts."""
@@ -122,7 +122,7 @@ class Registry:
     async def create(self, task: Task, *, replace: bool = False, start: np.ndarray | None = None) -> str | None:
         """Create a model, or begin it again with another task; gives a token for its clients if it is new."""
         if not MODEL_NAME.fullmatch(task.model):
-            raise Refusal(422, "a model's name is up to 64 of a-z, 0-9, - and _")
+            raise Refusal(422, "a model name has up to 64 characters from a-z, 0-9, - and _")
         async with self._changing:
             await self.reload()
             known = self.pools.get(task.model)
@@ -132,7 +132,7 @@ class Registry:
             elif replace:
                 token, record = None, known.record.renewed(task=task, frozen=False)
             else:
-                raise Refusal(409, 'the model exists: say "replace": true to begin it again')
+                raise Refusal(409, 'the model exists: pass "replace": true to restart it')
             await self.store.put(record, first_instances(record, start))
             await self.reload()
         _log.info("created %s, version %s, %d weights", task.model, task.version, task.weights)
@@ -145,7 +145,7 @@ class Registry:
             record = self.pool(model).record.renewed()
             await self.store.put(record, first_instances(record, start))
             await self.reload()
-        _log.info("%s begins again", model)
+        _log.info("%s restarted", model)
 
     async def freeze(self, model: str, frozen: bool) -> None:
         """Stop a model's training, or go on."""

@@ -94,7 +94,7 @@ def _server(settings: Settings, routes: Sequence[BaseRoute], address: str = "") 
     try:
         config.load()
     except (OSError, ssl.SSLError) as error:
-        raise InvalidInput(f"cannot use the certificate or its key ({error}): name two PEM files") from error
+        raise InvalidInput(f"cannot use the certificate or its key ({error}): both must be PEM files") from error
     return _Server(config, address), service
 
 
@@ -111,7 +111,7 @@ def _bind(settings: Settings) -> socket.socket:
         listening.close()
         raise InvalidInput(
             f"cannot listen at {settings.host}, port {settings.port} ({error.strerror}): "
-            "name another with --host or --port"
+            "choose another with --host or --port"
         ) from error
     return listening
 

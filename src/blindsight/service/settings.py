@@ -58,9 +58,7 @@ class Settings:
                 "store must be memory, or an address like redis://localhost:6379/0"
             )  # it may hold a password
         if self.share_port and self.store == "memory":
-            raise InvalidInput(
-                "several processes need a store they share: add store = 'redis://...', or leave share_port"
-            )
+            raise InvalidInput("several processes need a shared store: set store = 'redis://...', or remove share_port")
         if (self.certificate is None) != (self.private_key is None):
             raise InvalidInput("TLS needs both files: certificate and private_key")
 

@@ -41,7 +41,9 @@ def write(folder: Path, record: Record, instances: Sequence[bytes]) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             scratch.unlink()
-        raise BlindsightError(f"cannot write {path} ({error.strerror}): make room or name another folder") from error
+        raise BlindsightError(
+            f"cannot write {path} ({error.strerror}): free some space or choose another folder"
+        ) from error
 
 
 def read(folder: Path, model: str) -> tuple[Record, list[bytes]]:
@@ -51,13 +53,13 @@ def read(folder: Path, model: str) -> tuple[Record, list[bytes]]:
         with safe_open(path, framework="numpy") as file:
             header, stacked = file.metadata() or {}, file.get_tensor("instances")
         if header["digest"] != _digest(header["record"], stacked):
-            raise ValueError("its contents do not fit its digest")
+            raise ValueError("its contents do not match its digest")
         record = Record.from_json(header["record"])
         if stacked.shape != (record.task.instances, record.task.weights):
             raise ValueError(f"it has instances of shape {stacked.shape}")
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise InvalidInput(
-            f"{path} is damaged ({error}): put a copy back, or delete it and create the model anew"
+            f"{path} is damaged ({error}): restore a backup, or delete it and create the model again"
         ) from error
     return record, [row.tobytes() for row in stacked]
 

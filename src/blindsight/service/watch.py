@@ -9,7 +9,7 @@ import httpx2 as httpx
 import numpy as np
 
 from blindsight.algorithms.draw_and_discard import Task, guarantee
-from blindsight.codings.specs import Category
+from blindsight.codings.specs import CategoryField
 from blindsight.models import glm
 from blindsight.service.addresses import Addresses
 from blindsight.service.crowd import Crowd
@@ -93,7 +93,7 @@ def _names(task: Task) -> list[str]:
     """What each weight is of."""
     names = ["always"]
     for field in task.features.fields if task.features else ():
-        names += [f".{one}" for one in field.categories] if isinstance(field, Category) else [field.name]
+        names += [f".{one}" for one in field.categories] if isinstance(field, CategoryField) else [field.name]
     return names
 
 

@@ -10,31 +10,6 @@
     run          the page while people label
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import lazy_loader
 
-if TYPE_CHECKING:
-    from blindsight.studio.agreeing import Agreement, agreement, majority
-    from blindsight.studio.annotations import export_annotations, import_annotations
-    from blindsight.studio.labels import Decision, Labels
-    from blindsight.studio.queue import Queue
-
-__all__ = ["Agreement", "Decision", "Labels", "Queue", "agreement", "export_annotations", "import_annotations"]
-__all__ += ["majority"]
-
-_HOMES = {
-    "Agreement": "agreeing",
-    "Decision": "labels",
-    "Labels": "labels",
-    "Queue": "queue",
-    "agreement": "agreeing",
-    "export_annotations": "annotations",
-    "import_annotations": "annotations",
-    "majority": "agreeing",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"blindsight.studio.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'blindsight.studio' has no attribute {name!r}")
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

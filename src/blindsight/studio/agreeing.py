@@ -68,7 +68,7 @@ class Agreement:
             done.add_row(escape(one.name), *numbers, _share(one.as_proposed))
         yield done
         if len(self.raters) < 2:
-            yield "\nOne rater cannot disagree: name another with --rater to know how far people agree."
+            yield "\nAgreement needs a second rater: label with another --rater."
             return
         yield ""
         both = Table(box=None, pad_edge=False)

@@ -26,9 +26,7 @@ def import_annotations(labels: Labels, path: str | Path) -> int:
     except ValueError as error:
         raise InvalidInput(f"{path} is not JSON: export JSON or JSON-MIN in Label Studio") from error
     if not isinstance(found, list) or not all(isinstance(task, dict) for task in found):
-        raise InvalidInput(
-            f"{path} is not an export of Label Studio, which is a list of tasks: export JSON or JSON-MIN"
-        )
+        raise InvalidInput(f"{path} is not a Label Studio export, which is a list of tasks: export JSON or JSON-MIN")
     said = [one for place, task in enumerate(found, 1) for one in _decisions(task, f"task {place} of {path}", labels)]
     if not said:
         raise InvalidInput(f"{path} has no annotations: label some tasks in Label Studio first")
@@ -59,7 +57,7 @@ def _decisions(task: Mapping[str, Any], where: str, labels: Labels) -> Iterator[
     if "annotations" in task:
         for note in task["annotations"]:
             if not isinstance(note, dict):
-                raise InvalidInput(f"{where} has an annotation that is none: export it anew")
+                raise InvalidInput(f"{where} has an invalid annotation: export it again")
             label = None if note.get("was_cancelled") else _chosen(note.get("result"), where)
             yield _decision(sample, label, note.get("rater") or note.get("completed_by"), note)
     elif label_studio.CONTROL in task:
@@ -72,11 +70,11 @@ def _check_set(data: Mapping[str, Any], where: str, made: SyntheticSet) -> None:
     if data.get("sample_id") not in made.by_id:
         named = str(data.get("sample_id"))[:60]
         raise InvalidInput(
-            f"{where} is about {named!r}, which is no sample of {made.folder}: import labels of this set"
+            f"{where} refers to {named!r}, which is not a sample of {made.folder}: import labels of this set"
         )
     if data.get("set") != made.identity:  # samples of all sets are called alike
         raise InvalidInput(
-            f"{where} is of another set than {made.folder}, or does not say of which: import labels of this set"
+            f"{where} belongs to another set than {made.folder}, or does not name its set: import labels of this set"
         )
 
 

@@ -69,24 +69,24 @@ def _closed(request: Request, token: str) -> Response | None:
     host = request.headers.get("host", "")
     name = host[: host.rfind(":")] if re.search(r":\d+$", host) else host
     known = secrets.compare_digest(str(request.path_params["token"]).encode(), token.encode())
-    return None if known and name in HOSTS else Response("there is nothing here", 404, headers=_UNKEPT)
+    return None if known and name in HOSTS else Response("not found", 404, headers=_UNKEPT)
 
 
 async def _act(request: Request, act: Act, queue: Queue) -> Response:
     """Do what was posted; the answer is the new state, or beside it why nothing was done."""
     if request.headers.get("content-type") != "application/json":
-        return _refused(415, "what is posted here is JSON", queue)
+        return _refused(415, "expected JSON", queue)
     body = b""
     async for part in request.stream():
         body += part
         if len(body) > _MOST:
-            return _refused(413, "that is too long", queue)
+            return _refused(413, "the body is too long", queue)
     try:
         said = json.loads(body)
         if not isinstance(said, dict):
             raise ValueError("not an object")
     except ValueError:
-        return _refused(400, "what was posted is not JSON", queue)
+        return _refused(400, "the body is not JSON", queue)
     try:
         act(said)
     except InvalidInput as error:

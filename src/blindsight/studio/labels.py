@@ -58,8 +58,8 @@ class Labels:
         self._standing: dict[str, dict[str, Decision]] = {}
         if about.get("set", made.identity) != made.identity:
             raise InvalidInput(
-                f"the labels in {made.folder} are of another set, whose samples were overwritten: move {LABELS} and "
-                f"{ABOUT} away to begin anew"
+                f"the labels in {made.folder} belong to another set, whose samples were overwritten: "
+                f"move {LABELS} and {ABOUT} away to start over"
             )
         self.classes = _checked_classes(tuple(classes) or tuple(about.get("classes", ())) or made.classes, made)
         self.keys: dict[str, Any] = about.get("keys", {})
@@ -92,7 +92,7 @@ class Labels:
             _append(self._path, text.encode())
         except OSError as error:
             raise BlindsightError(
-                f"cannot write {self._path} ({error.strerror}): free some space or check whose it is"
+                f"cannot write {self._path} ({error.strerror}): check free space and permissions"
             ) from error
         for one in checked:
             self._apply(one)
@@ -116,13 +116,15 @@ class Labels:
         try:
             lock = open(path, "w", encoding="utf-8")  # noqa: SIM115
         except OSError as error:
-            raise BlindsightError(f"cannot write {path} ({error.strerror}): check whose the folder is") from error
+            raise BlindsightError(
+                f"cannot write {path} ({error.strerror}): check the permissions of the folder"
+            ) from error
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise InvalidInput(
-                    f"{rater} is labelling this set in another window: go on there, or name another --rater"
+                    f"{rater} is labelling this set in another window: continue there, or use another --rater"
                 ) from None
             yield
 
@@ -141,11 +143,11 @@ class Labels:
         check_rater(one.rater)
         if one.sample_id not in self.made.by_id:
             raise InvalidInput(
-                f"there is no sample {one.sample_id[:60]!r} in {self.made.folder}: these are labels of another set"
+                f"there is no sample {one.sample_id[:60]!r} in {self.made.folder}: these labels belong to another set"
             )
         if one.label is not None and one.label not in self.classes:
             known = _listed(self.classes)
-            raise InvalidInput(f"{one.label[:60]!r} is none of the classes {known}: name all of them with --classes")
+            raise InvalidInput(f"{one.label[:60]!r} is not one of the classes {known}: list all of them with --classes")
         return one
 
     def _apply(self, one: Decision) -> None:
@@ -183,7 +185,7 @@ def _decision(row: Any, where: str) -> Decision:
     kinds: dict[str, Any] = {"sample_id": str, "rater": str, "label": str | None, "seconds": int | float, "at": str}
     fits = isinstance(row, dict) and set(row) - {"undone"} == set(kinds)
     if not fits or not all(isinstance(row[name], kind) for name, kind in kinds.items()):
-        raise InvalidInput(f"{where} has a line that is no label: {str(row)[:80]}")
+        raise InvalidInput(f"{where} has a line that is not a label: {str(row)[:80]}")
     seconds = min(max(float(row["seconds"]), 0.0), _A_DAY) if math.isfinite(row["seconds"]) else 0.0
     fields: dict[str, Any] = {**row, "seconds": round(seconds, 3), "undone": row.get("undone") is True}
     return Decision(**fields)
@@ -192,17 +194,17 @@ def _decision(row: Any, where: str) -> Decision:
 def check_rater(name: Any) -> None:
     """Refuse a name that could not stand in a line."""
     if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST or not name.isprintable():
-        raise InvalidInput(f"a rater's name is one line of at most {_LONGEST} letters, got {str(name)[:40]!r}")
+        raise InvalidInput(f"a rater's name must be one line of at most {_LONGEST} characters, got {str(name)[:40]!r}")
 
 
 def _checked_classes(classes: tuple[str, ...], made: SyntheticSet) -> tuple[str, ...]:
     if len(set(classes)) < max(2, len(classes)) or not all(name.strip() and name.isprintable() for name in classes):
-        given = f"got {_listed(classes)}" if classes else "and this set does not say its own"
-        raise InvalidInput(f"labelling needs two different classes at least, {given}: name them with --classes yes,no")
+        given = f"got {_listed(classes)}" if classes else "and this set lists none"
+        raise InvalidInput(f"labelling needs at least two different classes, {given}: list them with --classes yes,no")
     proposed = {name for sample in made.samples for name in (sample.proposed,) if name is not None}
     if strange := sorted(proposed - set(classes)):
         raise InvalidInput(
-            f"labels are proposed for {_listed(strange)}, which --classes does not name: add these, or leave it out"
+            f"there are proposed labels {_listed(strange)} that --classes does not list: add them, or omit --classes"
         )
     return classes
 

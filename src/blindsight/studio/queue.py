@@ -47,7 +47,7 @@ class Queue:
     def decide(self, sample_id: str, label: str | None, seconds: float) -> None:
         """Label or skip (None) a sample; on disk when this returns."""
         if sample_id in self.labels.standing(self.rater):
-            raise InvalidInput("this example was labelled before, in another window perhaps: go on with the next")
+            raise InvalidInput("this example is already labelled, perhaps in another window: continue with the next")
         self.labels.add([Decision(sample_id, self.rater, label, seconds, now())])
 
     def undo(self) -> None:
@@ -120,14 +120,14 @@ def default_keys(classes: Sequence[str]) -> dict[str, Any]:
 def check_keys(keys: Any, classes: Sequence[str]) -> str | None:
     """What is wrong with these keys, if anything is."""
     if not isinstance(keys, Mapping) or set(keys) != {"classes", "skip", "undo"}:
-        return "keys are given for classes, skip and undo"
+        return "give keys for classes, skip and undo"
     by_class = keys["classes"]
     if not isinstance(by_class, Mapping) or set(by_class) != set(classes):
-        return "every class has a key, and nothing else has"
+        return "every class needs a key, and nothing else may have one"
     used = [*(key for key in by_class.values() if key != ""), keys["skip"], keys["undo"]]
     if not all(_is_key(key) for key in used):
-        return "a key is one sign that can be typed, other than a space or a question mark"
-    return None if len(set(used)) == len(used) else "one key cannot stand for two things"
+        return "a key must be one printable character other than a space or a question mark"
+    return None if len(set(used)) == len(used) else "one key cannot have two meanings"
 
 
 def _is_key(key: Any) -> bool:

@@ -11,40 +11,6 @@
 Nothing is imported before it is used.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import lazy_loader
 
-if TYPE_CHECKING:
-    from blindsight.algorithms.parties.generators import GivenGenerator, OneShot, TrainedPrivately
-    from blindsight.algorithms.parties.party import Party
-    from blindsight.algorithms.parties.voters import GivenModel, OnMade, OnRawData, PrivateLinear, PrivateNetwork
-
-__all__ = [
-    "GivenGenerator",
-    "GivenModel",
-    "OnMade",
-    "OnRawData",
-    "OneShot",
-    "Party",
-    "PrivateLinear",
-    "PrivateNetwork",
-    "TrainedPrivately",
-]
-
-_HOMES = {
-    "GivenGenerator": "generators",
-    "GivenModel": "voters",
-    "OnMade": "voters",
-    "OnRawData": "voters",
-    "OneShot": "generators",
-    "Party": "party",
-    "PrivateLinear": "voters",
-    "PrivateNetwork": "voters",
-    "TrainedPrivately": "generators",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"blindsight.algorithms.parties.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'blindsight.algorithms.parties' has no attribute {name!r}")
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

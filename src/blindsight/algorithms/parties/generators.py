@@ -154,8 +154,8 @@ def train_privately(shard: Shard, algorithm: Algorithm, privacy: Privacy, *, key
     """
     if privacy.population != shard.expected or privacy.participation == "unproven":
         raise InvalidInput(
-            f"examples are drawn from the {shard.expected:,} that party {shard.name} is said to hold, by a rule that "
-            f"can be proved: got population={privacy.population:,} and participation={privacy.participation!r}"
+            f"party {shard.name} is declared to hold {shard.expected:,} examples, to be sampled "
+            f"by a provable rule: got population={privacy.population:,} and participation={privacy.participation!r}"
         )
     sampling: Any = privacy.sampling
     population, event = shard.population(field), marked(algorithm.event, key)
@@ -168,5 +168,5 @@ def train_privately(shard: Shard, algorithm: Algorithm, privacy: Privacy, *, key
         cohort = backend.cohort(examples, n_expected=sampling.n_expected, key=key.derive("clients", number))
         state, made = algorithm.step(state, cohort, key=key.derive("noise", number))
         if made != algorithm.event:
-            raise PrivacyError(f"round {number} of party {shard.name} released what was not paid for: {made}")
+            raise PrivacyError(f"round {number} of party {shard.name} released something that was not paid for: {made}")
     return algorithm.model(state)

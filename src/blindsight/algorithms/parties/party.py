@@ -64,8 +64,8 @@ class Shard:
         """
         if len(self.labels) > self.expected:
             raise PartyFailed(
-                f"it holds more examples than the {self.expected:,} that it said, from which rounds are drawn: say a "
-                f"number that it will not exceed"
+                f"it holds more examples than the {self.expected:,} it declared, from which rounds "
+                "are sampled: declare a number that it will not exceed"
             )
         return Population(
             {field: self.inputs, "label": self.labels},
@@ -123,9 +123,9 @@ class Party:
 
     def __post_init__(self) -> None:
         if not self.name.strip() or len(set(self.classes)) < 2 or len(set(self.classes)) < len(self.classes):
-            raise InvalidInput(f"a party has a name and two different classes at least, got {self.name!r}")
+            raise InvalidInput(f"a party needs a name and at least two different classes, got {self.name!r}")
         if self.examples < 1:
-            raise InvalidInput(f"party {self.name} holds one example at least, got {self.examples}")
+            raise InvalidInput(f"party {self.name} must hold at least one example, got {self.examples}")
 
     @property
     def ledger_path(self) -> Path:
@@ -140,7 +140,7 @@ class Session:
         self.party = party
         inputs, labels = (np.asarray(column) for column in party.data())
         if inputs.shape != (len(labels), *party.shape) or labels.ndim != 1:
-            raise PartyFailed(f"its examples do not have the shape {list(party.shape)} that it said, one label each")
+            raise PartyFailed(f"its examples do not have the declared shape {list(party.shape)} with one label each")
         if labels.dtype.kind not in "iu":
             raise PartyFailed("its labels are not whole numbers: number its classes from 0")
         is_known = (labels >= 0) & (labels < len(party.classes))  # others are left out in silence: a failure would tell
@@ -168,7 +168,7 @@ class Session:
         first, or without any protection, which is asked for by name and written down too.
         """
         if self._made is None:
-            raise PartyFailed("it was asked to vote before it had made its examples: ask for samples first")
+            raise PartyFailed("it was asked to vote before generating its examples: ask for samples first")
         if not self.party.voter.is_private:
             if cost is not None:
                 self.shard.record(cost, key=self.key, note=f"votes on {len(questions)} questions, in a noisy sum")
@@ -176,8 +176,8 @@ class Session:
                 self.shard.record(NonPrivate(), key=self.key, note=f"votes on {len(questions)} questions")
             else:
                 raise PartyFailed(
-                    "its model was learnt from raw data, so its votes would give them away: use a voter that is "
-                    "private, or count with votes=NoisyVotes(...), or ask for votes='unprotected'"
+                    "its model was trained on raw data, so its votes would reveal them: use a private "
+                    "voter, count with votes=NoisyVotes(...), or pass votes='unprotected'"
                 )
         if self._predict is None:
             self._predict = self.party.voter(self.shard, self._made, key=self.key.derive("voter"))
@@ -207,8 +207,8 @@ def predictor(model: Any) -> Predict:
         return functools.partial(_highest, primary(Path(model) if isinstance(model, os.PathLike) else model))
     if not callable(model):
         raise InvalidInput(
-            f"a model is an estimator, a network, the path of an ONNX file or a function of inputs, "
-            f"got {type(model).__name__}"
+            "a model must be an estimator, a network, the path of an ONNX file or a function of "
+            f"inputs, got {type(model).__name__}"
         )
 
     def called(inputs: np.ndarray) -> np.ndarray:

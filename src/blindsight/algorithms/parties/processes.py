@@ -60,7 +60,7 @@ class Process:
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise PartyFailed(
                 f"it cannot be sent to a process of its own ({type(error).__name__}): its functions and classes must "
-                f"be importable by name, or say processes=False"
+                f"be importable by name, or pass processes=False"
             ) from error
         self._sender: threading.Thread | None = None
         far.close()  # or the end of the process would go unnoticed

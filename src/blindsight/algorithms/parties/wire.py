@@ -70,4 +70,4 @@ def _answer(session: Session, header: dict[str, Any], array: np.ndarray | None) 
             cast = session.votes(array, cost=event, unprotected=bool(header.get("unprotected")))
             return encode({"guarantee": session.guarantee(header["delta"]).to_dict()}, cast)
         case _:
-            raise PartyFailed("it was asked for something that parties do not give")
+            raise PartyFailed("it received an unknown request")

@@ -27,7 +27,7 @@ from sklearn.cluster import KMeans
 from blindsight.algorithms import moments
 from blindsight.algorithms.moments import Moments, MomentsPart
 from blindsight.backends import Batch, Simulation
-from blindsight.codings.encodings import Spectrum
+from blindsight.codings.vectors import Spectrum
 from blindsight.data.population import Population
 from blindsight.keys import Key
 from blindsight.models import generators

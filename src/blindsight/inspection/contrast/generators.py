@@ -18,7 +18,7 @@ from blindsight import trees
 from blindsight.accounting.composition import Split
 from blindsight.algorithms import Algorithm
 from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
-from blindsight.codings.coding import coding_of
+from blindsight.codings.images_and_rows import coding_of
 from blindsight.data.population import Population
 from blindsight.errors import PrivacyError
 from blindsight.inspection.answering import Round

@@ -18,8 +18,8 @@ from blindsight.algorithms import moments
 from blindsight.algorithms.moments import MomentsPart
 from blindsight.backends import Batch
 from blindsight.codings import features
-from blindsight.codings.coding import Category, Number
 from blindsight.codings.features import Features
+from blindsight.codings.images_and_rows import Category, Number
 from blindsight.data.population import TEXT, Population
 from blindsight.errors import InvalidInput
 from blindsight.inspection import measuring
@@ -165,7 +165,7 @@ class _Priced:
 
 @dataclasses.dataclass(frozen=True)
 class AccuracyCells:
-    """The part that quantiles of clients' accuracies are read off: see `mechanisms.quantile`.
+    """The part that quantiles of clients' accuracies are read off: see `mechanisms.quantiles`.
 
     Each client marks the cell of its accuracy in histograms of 2, 4, ..., 2^levels cells; one without examples none.
     """

@@ -13,9 +13,9 @@ from scipy import stats
 
 from blindsight import keys
 from blindsight.errors import InvalidInput
-from blindsight.mechanisms.gaussian import GaussianMechanism, gaussian
-from blindsight.mechanisms.laplace import LaplaceMechanism, laplace
-from blindsight.mechanisms.votes import Tally, Votes, votes
+from blindsight.mechanisms.gaussian_mechanism import GaussianMechanism, gaussian
+from blindsight.mechanisms.laplace_mechanism import LaplaceMechanism, laplace
+from blindsight.mechanisms.tallies import Tally, Votes, votes
 
 MECHANISMS: dict[str, Callable[[float], GaussianMechanism | LaplaceMechanism]] = {
     "gaussian exact": gaussian,
@@ -49,7 +49,7 @@ def test_a_vote_for_an_unknown_label_is_refused(label):
 
 @pytest.mark.parametrize("labels", [(), ("a", "a"), ("a", "b", "a")])
 def test_labels_must_be_different_and_at_least_one(labels):
-    with pytest.raises(InvalidInput, match="different and at least one"):
+    with pytest.raises(InvalidInput, match="distinct, and at least one"):
         votes(labels, gaussian(1.0))
 
 

@@ -17,7 +17,7 @@ from blindsight import keys, trees
 from blindsight.accounting import events
 from blindsight.accounting.guarantee import certify
 from blindsight.errors import InvalidInput, RelationMismatch, UnboundedContribution
-from blindsight.mechanisms.gaussian import GaussianMechanism, _normal, gaussian, joint
+from blindsight.mechanisms.gaussian_mechanism import GaussianMechanism, _normal, gaussian, joint
 from blindsight.mechanisms.noise import AdditiveNoise
 from blindsight.trees import BoundedSum
 

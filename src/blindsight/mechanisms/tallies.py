@@ -8,8 +8,8 @@ import numpy as np
 from blindsight.accounting.events import Event
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
-from blindsight.mechanisms.gaussian import GaussianMechanism
-from blindsight.mechanisms.laplace import LaplaceMechanism
+from blindsight.mechanisms.gaussian_mechanism import GaussianMechanism
+from blindsight.mechanisms.laplace_mechanism import LaplaceMechanism
 from blindsight.mechanisms.release import Release
 from blindsight.trees import BoundedSum, sum_clients
 
@@ -45,7 +45,7 @@ class Votes:
 
     def __post_init__(self) -> None:
         if len(self.labels) < 1 or len(set(self.labels)) != len(self.labels):
-            raise InvalidInput(f"labels must be different and at least one, got {self.labels}")
+            raise InvalidInput(f"labels must be distinct, and at least one, got {self.labels}")
 
     def part(self, label: str | None) -> np.ndarray:
         """What one client sends: its vote, or nothing."""

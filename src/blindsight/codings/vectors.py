@@ -4,7 +4,6 @@ Ranges, frequencies and buckets are said beforehand and the same for everyone; n
 """
 
 import math
-import zlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -13,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blindsight.codings.coding import Category, Number
+from blindsight.codings.images_and_rows import Category, Number
 
-__all__ = ["STEP", "Encoding", "Marginals", "Ngrams", "Spectrum", "channels_of", "ngrams"]
+__all__ = ["STEP", "Encoding", "Marginals", "Spectrum", "channels_of"]
 
 STEP = 2.0**-9
 """Clients write images in multiples of this: a hundredth of what a frequency typically is."""
@@ -170,52 +169,6 @@ class Marginals(eqx.Module):
             place = jnp.floor((inside - column.low) / (column.high - column.low) * self.bins).astype(jnp.int32)
         missing = self.bins if column.can_miss else self.bins // 2
         return jnp.where(jnp.isnan(numbers), missing, jnp.minimum(place, self.bins - 1))
-
-
-class Ngrams(eqx.Module):
-    """Texts as the shares of hashed runs of characters, which `ngrams` counts: see `text`."""
-
-    buckets: int = eqx.field(static=True)
-    field: str = eqx.field(static=True)
-
-    @property
-    def size(self) -> int:
-        """The buckets."""
-        return self.buckets
-
-    @property
-    def radius(self) -> float:
-        """Longer vectors are shortened to this; `ngrams` gives them length 1."""
-        return 1.0
-
-    @property
-    def pairs(self) -> None:
-        """None: two buckets together are nothing that one could read."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The number of buckets."""
-        return {"kind": "text", "buckets": self.buckets}
-
-    def __call__(self, batch: Any) -> jax.Array:
-        c = batch[self.field].astype(jnp.float32)
-        return c / jnp.maximum(1.0, jnp.sqrt(jnp.sum(jnp.square(c), axis=1, keepdims=True) + 1e-12))
-
-
-def ngrams(texts: np.ndarray, *, buckets: int = 512, length: int = 3) -> np.ndarray:
-    """How often runs of `length` characters fall into each bucket, (texts, buckets), every row of length 1.
-
-    Each client does this with its own texts; a space stands before and after a text.
-
-    >>> ngrams(np.array(["ab", "", "ab"]), buckets=8).shape
-    (3, 8)
-    """
-    counts = np.zeros((len(texts), buckets), np.float32)
-    for row, words in enumerate(texts.tolist()):
-        padded = f" {words} "
-        runs = [padded[start : start + length] for start in range(max(len(padded) - length + 1, 1))]
-        np.add.at(counts[row], [zlib.crc32(run.encode("utf-8", "surrogatepass")) % buckets for run in runs], 1.0)
-    return counts / np.maximum(np.sqrt(np.sum(np.square(counts), axis=1, keepdims=True)), 1e-12)
 
 
 def channels_of(shape: Sequence[int]) -> int:

@@ -111,7 +111,7 @@ class Rows:
 
     def __post_init__(self) -> None:
         if not self.numbers and not self.categories:
-            raise InvalidInput("rows have one column at least: give numbers, categories or both")
+            raise InvalidInput("rows need at least one column: give numbers, categories or both")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -204,12 +204,12 @@ def coding_of(
     categories: list[Category] = []
     for field, (dtype, shape) in fields.items():
         if shape:
-            raise InvalidInput(f"{field} of {population.name} is neither an image nor one number: leave it out")
+            raise InvalidInput(f"{field} of {population.name} is neither an image nor a single number: leave it out")
         if field in population.classes:
             categories.append(Category(field, len(population.classes[field])))
         elif field in known:
             low, high = known[field]
             numbers.append(Number(field, low, high, field in can_miss, whole=dtype.kind in "iu"))
         else:
-            raise InvalidInput(f'say the range of {field} that everyone knows: ranges={{"{field}": (low, high), ...}}')
+            raise InvalidInput(f'give the public range of {field}: ranges={{"{field}": (low, high), ...}}')
     return Rows(tuple(numbers), tuple(categories))

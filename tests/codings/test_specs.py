@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blindsight.codings.specs import (
-    Boolean,
-    Category,
-    Features,
-    Ngrams,
-    Number,
+    BooleanField,
+    CategoryField,
+    FeatureSpec,
+    NgramField,
+    NumberField,
     Response,
     field_from_dict,
     fnv1a,
@@ -24,12 +24,12 @@ from blindsight.codings.specs import (
 from blindsight.errors import InvalidInput
 
 FIELDS = (
-    Number("length", 0, 200),
-    Boolean("https"),
-    Category("tld", ("com", "net", "org")),
-    Ngrams("url", (2, 3), 8),
+    NumberField("length", 0, 200),
+    BooleanField("https"),
+    CategoryField("tld", ("com", "net", "org")),
+    NgramField("url", (2, 3), 8),
 )
-SPEC = Features(FIELDS, crosses=(("https", "tld"), ("tld", "length")))
+SPEC = FeatureSpec(FIELDS, crosses=(("https", "tld"), ("tld", "length")))
 ROW = {"length": 50, "https": True, "tld": "net", "url": "ab"}
 
 
@@ -50,7 +50,9 @@ def test_weights_come_in_the_order_intercept_fields_crosses():
 
 
 def test_in_a_cross_the_first_field_is_slow():
-    spec = Features((Category("a", ("x", "y")), Category("b", ("p", "q", "r"))), crosses=(("a", "b"),), intercept=False)
+    spec = FeatureSpec(
+        (CategoryField("a", ("x", "y")), CategoryField("b", ("p", "q", "r"))), crosses=(("a", "b"),), intercept=False
+    )
     assert spec.encode([{"a": "y", "b": "p"}])[0, 5:].tolist() == [0, 0, 0, 1, 0, 0]
 
 
@@ -81,12 +83,12 @@ def test_features_always_lie_between_0_and_1(rows):
 
 def test_what_is_not_listed_is_all_zeros():
     for value in ("xyz", None, "COM", 7):
-        assert not Category("tld", ("com", "net")).encode([value]).any()
-    assert Category("code", ("7", "8")).encode([7, np.int64(8)]).tolist() == [[1, 0], [0, 1]]
+        assert not CategoryField("tld", ("com", "net")).encode([value]).any()
+    assert CategoryField("code", ("7", "8")).encode([7, np.int64(8)]).tolist() == [[1, 0], [0, 1]]
 
 
 def test_the_first_category_can_go_without_a_weight():
-    field = Category("e", ("A", "B", "C"), drop_first=True)
+    field = CategoryField("e", ("A", "B", "C"), drop_first=True)
     assert field.encode(["A", "B", "C", "?"]).tolist() == [[0, 0], [1, 0], [0, 1], [0, 0]]
 
 
@@ -97,7 +99,7 @@ def test_hashes_are_fnv_1a(data, size):
 
 
 def test_runs_are_taken_from_utf_8_bytes_and_half_a_character_is_the_replacement_character():
-    field = Ngrams("t", (2,), 1 << 20)
+    field = NgramField("t", (2,), 1 << 20)
     np.testing.assert_array_equal(field.encode(["ü"]).nonzero()[1], [plain_fnv1a("ü".encode()) % 2**20])
     np.testing.assert_array_equal(field.encode(["a\ud800b"]), field.encode(["a\ufffdb"]))
 
@@ -126,13 +128,13 @@ def test_what_cannot_be_placed_is_refused_with_row_and_field_but_never_shown(fie
     assert "50" not in str(refusal.value)
     assert "yes" not in str(refusal.value)
 
-    columns = readable([ROW, ROW | {field: value}], SPEC, Response(Category("tld", ("net", "com"))))
+    columns = readable([ROW, ROW | {field: value}], SPEC, Response(CategoryField("tld", ("net", "com"))))
     assert columns == {name: [held] for name, held in ROW.items()}  # on a client the row does not exist
 
 
 @given(st.lists(st.none() | st.dictionaries(st.sampled_from([*ROW, "y"]), st.from_type(object)), max_size=5))
 def test_whatever_a_client_holds_can_be_read_or_counts_as_absent(rows):
-    response = Response(Category("y", ("a", "1")))
+    response = Response(CategoryField("y", ("a", "1")))
     full: list[Any] = [*rows, ROW | {"y": 1}]
     columns = readable(full, SPEC, response)
     assert SPEC.encode(columns).shape[1] == SPEC.width
@@ -140,14 +142,14 @@ def test_whatever_a_client_holds_can_be_read_or_counts_as_absent(rows):
 
 
 def test_a_number_too_large_for_a_browser_is_no_category():
-    field = Category("code", ("9007199254740991", "9007199254740993"))
+    field = CategoryField("code", ("9007199254740991", "9007199254740993"))
     assert field.indices([2**53 - 1, 2**53 + 1, 10**5000]).tolist() == [0, 2, 2]
 
 
 def test_a_table_that_lacks_a_column_is_refused_by_clients_too():
     for columns in ({"a": [1]}, {"a": [1], "y": [1, 0]}):
         with pytest.raises(InvalidInput, match=r"no field 'y'|same number"):
-            readable(columns, Features((Boolean("a"),)), Response(Boolean("y")))
+            readable(columns, FeatureSpec((BooleanField("a"),)), Response(BooleanField("y")))
 
 
 def test_a_missing_field_is_named():
@@ -160,7 +162,7 @@ def test_a_missing_field_is_named():
 
 
 def test_specs_survive_json():
-    assert Features.from_dict(json.loads(json.dumps(SPEC.to_dict()))) == SPEC
+    assert FeatureSpec.from_dict(json.loads(json.dumps(SPEC.to_dict()))) == SPEC
     for field in FIELDS[:3]:
         assert Response.from_dict(json.loads(json.dumps(Response(field).to_dict()))) == Response(field)
 
@@ -215,21 +217,21 @@ def test_a_field_that_makes_no_sense_is_refused(spec):
 )
 def test_features_that_make_no_sense_are_refused(spec):
     with pytest.raises(InvalidInput):
-        Features.from_dict(spec)
+        FeatureSpec.from_dict(spec)
 
 
 def test_responses():
     rows = {"b": [True, 0], "c": ["y", "x"], "n": [5, -1]}
-    assert Response(Boolean("b")).encode(rows).tolist() == [1, 0]
-    assert Response(Category("c", ("x", "y"))).encode(rows).tolist() == [1, 0]
-    assert Response(Number("n", 0, 10)).encode(rows).tolist() == [0.5, 0]
-    assert Response(Number("n", 0, 10)).encode(rows, scaled=False).tolist() == [5, 0]
+    assert Response(BooleanField("b")).encode(rows).tolist() == [1, 0]
+    assert Response(CategoryField("c", ("x", "y"))).encode(rows).tolist() == [1, 0]
+    assert Response(NumberField("n", 0, 10)).encode(rows).tolist() == [0.5, 0]
+    assert Response(NumberField("n", 0, 10)).encode(rows, scaled=False).tolist() == [5, 0]
     with pytest.raises(InvalidInput, match="row 1, field 'c' must be one of"):
-        Response(Category("c", ("y", "z"))).encode(rows)
+        Response(CategoryField("c", ("y", "z"))).encode(rows)
     with pytest.raises(InvalidInput, match="boolean, a category or a number"):
         Response(FIELDS[3])  # pyright: ignore[reportArgumentType]
     with pytest.raises(InvalidInput, match="two categories"):
-        Response(Category("c", ("x",)))
+        Response(CategoryField("c", ("x",)))
 
 
 def test_rows_are_read_from_a_clients_own_sqlite_table(tmp_path):

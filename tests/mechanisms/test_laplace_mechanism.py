@@ -16,7 +16,7 @@ from blindsight.accounting import accountants, events
 from blindsight.errors import InvalidInput, RelationMismatch, UnboundedContribution
 from blindsight.keys import Stream
 from blindsight.mechanisms import noise as additive
-from blindsight.mechanisms.laplace import LaplaceMechanism, laplace
+from blindsight.mechanisms.laplace_mechanism import LaplaceMechanism, laplace
 from blindsight.trees import BoundedSum
 
 ALIKE, DIFFERENT = 1e-3, 1e-9
@@ -177,7 +177,7 @@ def test_a_sum_without_a_bound_in_l1_is_refused(sampler):
     mechanism = laplace(1.0, sampler=sampler)
     total = dataclasses.replace(zeros(mechanism, (3,)), l1_bound=None)
     for attempt in (mechanism.event, lambda total: mechanism.release(total, key=keys.reproducible(1))):
-        with pytest.raises(UnboundedContribution, match="needs a bound in L1: clip with order=1"):
+        with pytest.raises(UnboundedContribution, match="needs an L1 bound: clip with order=1"):
             attempt(total)
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from blindsight import keys
 from blindsight.accounting import events
 from blindsight.errors import InvalidInput
-from blindsight.mechanisms.gaussian import gaussian
-from blindsight.mechanisms.quantile import Quantile, QuantileEstimate, quantile
+from blindsight.mechanisms.gaussian_mechanism import gaussian
+from blindsight.mechanisms.quantiles import Quantile, QuantileEstimate, quantile
 
 laws = settings(derandomize=True, deadline=None, max_examples=100)
 both = pytest.mark.parametrize("sampler", ["exact", "float"])
@@ -75,7 +75,7 @@ def test_values_outside_count_at_the_ends():
 
 
 def test_a_value_that_is_not_a_number_is_refused():
-    with pytest.raises(InvalidInput, match="not a number has no place"):
+    with pytest.raises(InvalidInput, match="NaN has no rank"):
         middle().parts(np.array([0.5, math.nan]))
 
 

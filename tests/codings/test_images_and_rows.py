@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from blindsight.backends import Batch
-from blindsight.codings.coding import Category, Images, Number, Rows, coding_of
+from blindsight.codings.images_and_rows import Category, Images, Number, Rows, coding_of
 from blindsight.data import embedded
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput

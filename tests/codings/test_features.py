@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from blindsight.backends import Batch
-from blindsight.codings.coding import Category, Number, Rows
-from blindsight.codings.encodings import ngrams
-from blindsight.codings.features import images, rows, text
+from blindsight.codings.features import images, rows
+from blindsight.codings.images_and_rows import Category, Number, Rows
 from blindsight.errors import InvalidInput
 
 COLUMNS = [Number("age", 0, 99, whole=True), Category("sex", 2), Number("pay", -1.0, 1.0, can_miss=True)]
@@ -43,10 +42,6 @@ KINDS = {
         batch(image=(pictures() / 255).astype(np.float32)),
     ),
     "rows": lambda waves: (rows(COLUMNS, bins=4, waves=waves), some_rows()),
-    "text": lambda waves: (
-        text(buckets=16, waves=waves),
-        batch(ngrams=ngrams(np.array(["one", "", "three"]), buckets=16)),
-    ),
 }
 
 
@@ -133,14 +128,6 @@ def test_rows_may_be_given_as_a_coding():
     assert rows(coding, bins=5).dimension == 5 + 2 + 10
 
 
-def test_runs_of_characters_are_counted_and_every_text_weighs_the_same():
-    counts = ngrams(np.array(["abab", "x", ""], dtype=np.dtypes.StringDType()), buckets=4096)
-    np.testing.assert_allclose(np.linalg.norm(counts, axis=1), 1, rtol=1e-6)
-    assert sorted(np.unique(counts[0]).round(3).tolist()) == [0, 0.5]  # " ab", "aba", "bab", "ab "
-    np.testing.assert_array_equal(counts[0], ngrams(np.array(["abab"]), buckets=4096)[0])
-    assert not np.array_equal(counts[0], counts[1])
-
-
 def test_settings_are_plain_and_the_same_settings_make_the_same_features():
     for kind in KINDS.values():
         (one, examples), (other, _) = kind(6), kind(6)
@@ -157,7 +144,6 @@ def test_settings_are_plain_and_the_same_settings_make_the_same_features():
         lambda: images((8, 6), frequencies=4, waves=-1),
         lambda: rows([]),
         lambda: rows(COLUMNS, bins=1),
-        lambda: text(buckets=1),
     ],
 )
 def test_what_makes_no_sense_is_refused(mistake):

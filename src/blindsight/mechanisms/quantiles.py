@@ -14,7 +14,7 @@ import numpy as np
 from blindsight.accounting.events import Event
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
-from blindsight.mechanisms.gaussian import GaussianMechanism
+from blindsight.mechanisms.gaussian_mechanism import GaussianMechanism
 from blindsight.mechanisms.release import Release
 from blindsight.trees import BoundedSum, sum_clients
 
@@ -57,7 +57,7 @@ class Quantile:
         """What clients with these values send, one row each; values outside the range count at its ends."""
         position = (np.asarray(values, np.float64) - self.low) / (self.high - self.low)
         if np.isnan(position).any():
-            raise InvalidInput("a value that is not a number has no place among the others: leave the client out")
+            raise InvalidInput("NaN has no rank: leave the client out")
         finest = np.clip(np.floor(np.clip(position, 0.0, 1.0) * 2**self.levels), 0, 2**self.levels - 1).astype(np.int64)
         parts = np.zeros((len(finest), 2 ** (self.levels + 1) - 2), dtype=np.float32)
         for level in range(1, self.levels + 1):

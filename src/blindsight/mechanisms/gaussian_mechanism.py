@@ -91,7 +91,7 @@ def joint(*releases: events.Event) -> events.Gaussian:
     """
     parts = [release for release in releases if isinstance(release, events.Gaussian)]
     if not parts or len(parts) < len(releases):
-        raise RelationMismatch("only Gaussian releases about one cohort are one Gaussian release together")
+        raise RelationMismatch("only Gaussian releases on the same cohort can be combined into one")
     if len(parts) == 1:
         return parts[0]
     precision = math.fsum(math.inf if not part.noise_multiplier else part.noise_multiplier**-2 for part in parts)

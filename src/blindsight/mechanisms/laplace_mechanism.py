@@ -64,5 +64,5 @@ def laplace(noise_multiplier: float, *, sampler: Sampler = "exact") -> LaplaceMe
 
 def _l1_bound(total: BoundedSum) -> float:
     if total.l1_bound is None:
-        raise UnboundedContribution("Laplace noise needs a bound in L1: clip with order=1, or use Gaussian noise")
+        raise UnboundedContribution("Laplace noise needs an L1 bound: clip with order=1, or use Gaussian noise")
     return total.l1_bound

@@ -1,0 +1,30 @@
+from . import (
+    accounting as accounting,
+    algorithms as algorithms,
+    audit as audit,
+    backends as backends,
+    config as config,
+    data as data,
+    errors as errors,
+    evaluation as evaluation,
+    fidelity as fidelity,
+    inspect as inspect,
+    inspection as inspection,
+    jobs as jobs,
+    keys as keys,
+    mechanisms as mechanisms,
+    models as models,
+    participation as participation,
+    runs as runs,
+    selection as selection,
+    service as service,
+    students as students,
+    studio as studio,
+    training as training,
+    trees as trees,
+)
+from .accounting.guarantee import Guarantee as Guarantee
+from .accounting.ledger import Ledger as Ledger
+from .privacy import Plan as Plan, Privacy as Privacy, plan as plan
+
+__version__: str

@@ -1,0 +1,1 @@
+from .dp_fedavg import AdaptiveClip as AdaptiveClip, Algorithm as Algorithm, State as State, dp_fedavg as dp_fedavg
