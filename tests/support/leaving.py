@@ -40,7 +40,7 @@ _STEPS: list[Any] = []
 
 
 _CLOCKS = """
-    accounting.ledger accounting.so_far audit.report inspection.export inspection.report runs
+    accounting.ledger accounting.so_far audit.report inspection.report runs samples.export
     studio.labels studio.student_report
 """
 
@@ -68,8 +68,8 @@ def blind() -> Generator[None]:
             patch.setattr(mechanism, "release", _noise_alone)
         patch.setattr(SimulatedCohort, "sum", _noted("sum", SimulatedCohort.sum))
         patch.setattr(training, "_progress", _shown)
-        for module in (cli.inspect, cli.audit):
-            patch.setattr(sys.modules[module.__module__], "steps_bar", _steps_bar)
+        for name in ("inspect", "audit"):
+            patch.setattr(sys.modules[f"blindsight.cli.{name}"], "steps_bar", _steps_bar)
         yield
 
 
