@@ -60,7 +60,7 @@ def run_student(
         raise InvalidInput(f"{folder} has labelled examples of fewer than two classes: label some more first")
     columns = {name: column[rows] for name, column in samples.columns.items()}
     reading = _Reading.of(columns, model, classes)
-    test_data, public_data = (name and _evaluation_data(name, reading, label) for name in (test, public))
+    test_data, public_data = (_evaluation_data(name, reading, label) if name else None for name in (test, public))
     if public and public_data:
         _refuse_protected(samples, public_data, public)
     run = runs.begin(_folder(samples, out), "student", {"set": samples.identity, **reading.settings, "labels": chosen})
