@@ -12,7 +12,6 @@ import inspect
 import pkgutil
 import re
 import shutil
-import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from blindsight.accounting import assumptions
 
 CHEAP = "bias"
 LISTED = [re.compile(re.sub(r"\\{\w+\\}", ".+", re.escape(getattr(assumptions, name)))) for name in assumptions.__all__]
-TASK = inspect.signature(cli.inspect).parameters["task"].annotation
 QUICK = [name for name, entry in ENTRIES.items() if not entry.slow]
 
 
@@ -123,12 +121,10 @@ def test_no_entry_says_anything_about_any_kind_of_client(entry, kind, usual):
 
 
 def commands(command: Any, path: str = "") -> Iterator[str]:
-    """All commands, and all questions of the one that asks several."""
+    """All commands and sub-commands."""
     if hasattr(command, "commands"):
         for name, sub in command.commands.items():
             yield from commands(sub, f"{path} {name}".strip())
-    elif path == "inspect":
-        yield from (f"inspect {task}" for task in typing.get_args(typing.get_args(TASK)[0]))
     else:
         yield path
 

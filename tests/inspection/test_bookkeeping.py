@@ -26,7 +26,7 @@ from blindsight.errors import BudgetExceeded, InvalidInput, LedgerError, Privacy
 from blindsight.inspect import Training
 from blindsight.inspection import lessons
 from blindsight.inspection.report import Report
-from blindsight.jobs import run_inspection, run_training
+from blindsight.jobs import ModelRequest, run_sanity, run_training
 from blindsight.mechanisms import GaussianMechanism
 from blindsight.models.classifiers import Logistic
 from blindsight.models.primary import primary
@@ -398,10 +398,10 @@ def test_a_copied_file_and_a_training_run_are_refused_too(tmp_path):
         "delta": DELTA,
     }
     about |= {"ledger": Ledger(tmp_path / "ledger.db"), "out": tmp_path / "run"}
-    run_inspection("sanity", str(files[0]), **about)
+    run_sanity(ModelRequest(data=str(files[0]), **about))
     for fault in (None, "missing_fill:0.1:field=age"):
         with pytest.raises(PrivacyError, match="second budget"):
-            run_inspection("sanity", str(files[1]), fault=fault, **about)
+            run_sanity(ModelRequest(data=str(files[1]), fault=fault, **about))
     config = parse(
         {
             "name": "train",

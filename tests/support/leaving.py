@@ -40,7 +40,7 @@ _STEPS: list[Any] = []
 
 
 _CLOCKS = """
-    accounting.ledger accounting.so_far audit.report inspection.export inspection.report runs
+    accounting.ledger accounting.so_far audit.report inspection.report runs samples.export
     studio.labels studio.student_report
 """
 
