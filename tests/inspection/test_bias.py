@@ -191,7 +191,7 @@ def test_a_second_model_is_trained_within_the_promise(tmp_path):
     report = ask(tmp_path, authors(200, odd=0.3), authors(100, 1), inputs="text", discover=True, train=TINY)
     assert 7 < report.guarantee.epsilon <= 8
     assert shown(report).phrases
-    assert "As the second model says it" in report.to_html()
+    assert "Phrases from the second model" in report.to_html()
     alone = json.loads((tmp_path / "run" / "model" / "guarantee.json").read_text())
     assert alone["epsilon"] == pytest.approx(report.guarantee.epsilon)  # it knows words that were released before
 

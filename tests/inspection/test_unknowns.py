@@ -247,6 +247,7 @@ def test_the_page_the_json_and_the_terminal_say_it_all(tmp_path):
     page, printed = whole.to_html(), str(whole)
     for words in (
         "Unknown words by position",
+        "Generated unknown words",
         "&lt;i&gt; have",
         "<mark>UNK</mark> is here",
         "turned most new unknown words into known ones",
@@ -256,4 +257,4 @@ def test_the_page_the_json_and_the_terminal_say_it_all(tmp_path):
     assert "Unknown words by position" in printed
     assert "<i> have 8.00" in printed
     assert "zorg 12" in printed
-    assert "Unknown words as models spell them" not in report.to_html()
+    assert "Generated unknown words" not in report.to_html()

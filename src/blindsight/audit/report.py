@@ -18,8 +18,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from blindsight import pages
-from blindsight.accounting.facts import privacy_bar
 from blindsight.accounting.guarantee import Guarantee, round_down, round_up
+from blindsight.accounting.privacy_bar import privacy_bar
 from blindsight.audit.one_run import LowerBound
 from blindsight.runs import write_whole
 from blindsight.wording import counted, percent

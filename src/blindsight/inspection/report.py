@@ -18,8 +18,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
 
 from blindsight import pages
-from blindsight.accounting.facts import privacy_bar
 from blindsight.accounting.guarantee import Guarantee, round_up
+from blindsight.accounting.privacy_bar import privacy_bar
 from blindsight.accounting.so_far import SpentSoFar
 from blindsight.errors import InvalidInput
 from blindsight.inspection import advice, simulation_only

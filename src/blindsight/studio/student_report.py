@@ -10,8 +10,8 @@ from rich import markup
 from rich.console import Console, ConsoleOptions, RenderResult
 
 from blindsight import pages
-from blindsight.accounting.facts import privacy_bar
 from blindsight.accounting.guarantee import Guarantee
+from blindsight.accounting.privacy_bar import privacy_bar
 from blindsight.runs import write_whole
 from blindsight.wording import counted, percent
 
