@@ -189,7 +189,7 @@ def test_where_names_of_classes_are_in_the_report_the_promise_says_what_it_takes
     inputs = "job" if kind == "input" else "image"
     asked = Asked(people, None, inputs, "label", {}, 4.0, 1e-6, "zero_fill", None)
     promise = module._promise(asked, [Gaussian(5.0)], arms.fit(people))  # pyright: ignore[reportPrivateUsage]
-    says = any("which classes there are is public" in words for words in promise.assumptions)
+    says = any("the list of classes is public" in words for words in promise.assumptions)
     assert says == (kind in ("label", "input", "arm"))
 
 
