@@ -554,7 +554,7 @@ def test_a_run_that_is_at_work_elsewhere_is_one_sentence(tmp_path):
     with run.alone():
         done = train(tmp_path, RUN)
     assert done.returncode == 2
-    assert "another process is at work in runs/tiny" in done.stderr
+    assert "another process is using runs/tiny" in done.stderr
 
 
 def test_a_ledger_that_cannot_be_read_is_refused_before_a_run_has_a_guarantee(tmp_path, ledger_path):

@@ -1,4 +1,4 @@
-"""How good a model is on data that one may look at: `simulation_only`, never a release."""
+"""Model metrics on data that may be looked at: `simulation_only`, never a release."""
 
 import dataclasses
 import math
@@ -28,8 +28,8 @@ def evaluator(
 ) -> Callable[[Any], dict[str, float]]:
     """A function from a model to the mean of every metric over all examples of `population`.
 
-    Examples weigh the same, whichever client they come from; they stay where the model is, between calls. Metrics that
-    count (words, say, of which an example has several) are divided once they are added up.
+    All examples weigh the same, whichever client they come from, and stay on the device between calls. Metrics that
+    count (such as words, of which an example has several) are summed first and divided once.
     """
     _, fields, weights = _in_batches(population, batch_size)
 
@@ -52,9 +52,9 @@ def evaluator(
 def by_client(
     population: Population, metrics: Mapping[str, Metric], *, batch_size: int = 100
 ) -> Callable[[Any], dict[str, np.ndarray]]:
-    """A function from a model to every client's total of every metric that counts, and what that is divided by.
+    """A function from a model to each client's total and divisor of every counting metric.
 
-    Two numbers for each client, (clients, 2): what `jackknife` tells intervals from.
+    Two numbers for each client, (clients, 2), from which `jackknife` computes intervals.
     """
     count, fields, weights = _in_batches(population, batch_size)
 
@@ -81,7 +81,7 @@ def of_clients(population: Population, values: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A number, and the 95 % interval that other clients might have given."""
+    """An estimate and its 95 % interval over clients."""
 
     value: float
     low: float
@@ -93,8 +93,8 @@ def jackknife(
 ) -> Interval:
     """A statistic of sums over clients, (clients, numbers), with its interval by the jackknife with client buckets.
 
-    Clients are dealt to buckets, by turns, and the statistic is computed without each bucket: how much it moves tells
-    how much it would with other clients (Tukey 1958, as Ramaswamy et al. 2020 do it). By default the ratio of two sums.
+    Clients are assigned to buckets in turn, and the statistic is recomputed without each bucket (Tukey 1958, as in
+    Ramaswamy et al. 2020). By default the statistic is the ratio of two sums.
     """
     if not 2 <= buckets <= len(clients):
         raise InvalidInput(f"the jackknife needs between 2 and {len(clients)} buckets of clients, got {buckets}")

@@ -1,4 +1,4 @@
-"""How much like the real thing samples are. It takes real examples to say, so all of it is `simulation_only`.
+"""How similar samples are to real examples. It compares with real data, so all of it is `simulation_only`.
 
 Distances are between what a classifier sees (`hidden`): its last layer before the output knows which differences
 matter, and pixels do not. One number is never enough: precision says whether samples are like real examples, recall
@@ -24,7 +24,7 @@ __all__ = ["Fidelity", "fidelity", "frechet", "hidden", "nearest", "precision_an
 
 @dataclasses.dataclass(frozen=True)
 class Fidelity:
-    """What samples are worth, beside real examples.
+    """The quality of samples compared with real examples.
 
     `frechet`: the distance of the two normal distributions that are most like samples and real examples (0 is best);
     `class_frechet`: the mean of the same within every class; `agreement`: how often the classifier finds the class in a
@@ -53,9 +53,9 @@ def fidelity(
     *,
     neighbours: int = 3,
 ) -> Fidelity:
-    """Samples and their classes against real examples and theirs, in the eyes of `classifier`.
+    """Compare samples and their classes with real examples and theirs, in the features of `classifier`.
 
-    `training` are the examples behind the samples; `real` should be others.
+    `training` are the examples the samples were generated from; `real` should be different ones.
     """
     (samples, asked), (examples, labels) = made, real
     seen, truth, known = (hidden(classifier, images) for images in (samples, examples, training))

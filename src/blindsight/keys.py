@@ -1,8 +1,8 @@
 """Randomness with a name: every random number descends from a root key by purpose and index.
 
-A root comes from the operating system and is stored nowhere, unless a run is asked to be reproducible; then its
-guarantee says so, because whoever knows the seed can subtract the noise and list the cohorts. Two purposes, rounds or
-clients never share a stream, and the same path from the same root always gives the same one.
+A root comes from the operating system and is stored nowhere, unless a run is reproducible. Then its guarantee says so,
+because anyone who knows the seed can subtract the noise and list the cohorts. Two purposes, rounds or clients never
+share a stream, and the same path from the same root always gives the same stream.
 """
 
 import dataclasses
@@ -54,10 +54,10 @@ class Key:
         return Key(hashlib.blake2b(path, key=self.secret, digest_size=32).digest(), self.is_reproducible)
 
     def bound_to(self, facts: Callable[[], Any]) -> "Key":
-        """The key for the question that `facts()` describes: data and settings, everything that moves what is released.
+        """The key for the question that `facts()` describes: all data and settings that affect what is released.
 
-        A secret root is used once, and comes back as it is. A reproducible one is rebuilt for every question with its
-        seed: unbound, two questions would draw the same noise, and their difference would have none.
+        A secret root is used once and is returned unchanged. A reproducible one is rebuilt from its seed for every
+        question: unbound, two questions would draw the same noise, and their difference would have none.
 
         >>> seven = reproducible(7)
         >>> [seven.bound_to(lambda: ["who", 0.5]) == seven.bound_to(lambda: ["who", low]) for low in (0.5, 0.5 + 1e-12)]
@@ -83,14 +83,14 @@ def root() -> Key:
 
 
 def reproducible(seed: int) -> Key:
-    """A root that anyone who knows `seed` can rebuild: for simulations. Guarantees made with it say so."""
+    """A root that anyone who knows `seed` can rebuild, for simulations. Guarantees list it as an assumption."""
     return Key(hashlib.blake2b(f"blindsight reproducible {seed}".encode(), digest_size=32).digest(), True)
 
 
 def digest_of(facts: Any) -> str:
-    """32 digits that differ if the facts do: numbers to their last bit, arrays, texts, mappings, dataclasses of these.
+    """32 hex digits that change with any of the facts: numbers to the last bit, arrays, texts, mappings, dataclasses.
 
-    A function stands for itself by its name alone, anything else by its `repr` without addresses.
+    A function is represented by its name alone, anything else by its `repr` without addresses.
     """
     found = hashlib.blake2b(digest_size=16)
     for part in _parts_of(facts):
@@ -126,10 +126,10 @@ def _parts_of(value: Any) -> Iterator[bytes]:
 
 
 def lots(names: Iterable[str], seed: bytes) -> np.ndarray:
-    """A number in [0, 1) for each name, to divide clients by: it hangs on the name alone, not on place or others.
+    """A number in [0, 1) for each name, to split clients. It depends only on the name, not on order or other clients.
 
-    A division that everybody may know must be such a one. If one client more or less moved others from one part to
-    another, a guarantee for one client would not cover what that does.
+    A public split has to work this way. If adding or removing one client moved others between parts, a guarantee for
+    one client would not cover the effect.
 
     >>> bool(lots(["ann", "bob"], b"halves")[1] == lots(["bob"], b"halves")[0])
     True

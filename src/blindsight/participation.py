@@ -10,8 +10,8 @@ participation           relation               what must be true in the field
                                                else does is independent of it
 ======================  =====================  ==============================================================
 
-The number of clients is public for all of them: a client that is left out leaves an empty place.
-A cohort is drawn from a secret key (`keys.root()`); who is in it must stay secret, or the amplification is void.
+The number of clients is public under every rule: a client that is left out leaves an empty place.
+A cohort is drawn from a secret key (`keys.root()`). Its members must stay secret, or amplification is void.
 """
 
 import dataclasses
@@ -32,16 +32,16 @@ _OVERFLOW = 1e-16  # chance per round that a Poisson cohort outgrows its limit
 
 
 class Participation(Protocol):
-    """A rule that draws cohorts and knows what its secrecy is worth."""
+    """A rule that draws cohorts, together with the event that accounts for it."""
 
     @property
     def relation(self) -> Relation:
-        """The neighbouring relation under which `event` is to be accounted."""
+        """The neighbouring relation under which `event` is accounted."""
         ...
 
     @property
     def n_expected(self) -> float:
-        """What every sum is divided by: the expected cohort, never the realised one."""
+        """The divisor of every sum: the expected cohort size, never the realised one."""
         ...
 
     @property
@@ -56,7 +56,7 @@ class Participation(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class TruncatedPoissonRounds:
-    """Each client with probability `cohort / population`; beyond `limit`, a random `limit` of them."""
+    """Each client takes part with probability `cohort / population`; above `limit`, a random `limit` of them do."""
 
     population: int
     cohort: float
@@ -95,7 +95,7 @@ class TruncatedPoissonRounds:
 
 @dataclasses.dataclass(frozen=True)
 class FixedSizeRounds:
-    """Exactly `cohort` of `population` clients, uniformly, without replacement: what the papers do."""
+    """Exactly `cohort` of `population` clients, drawn uniformly without replacement, as in the papers."""
 
     population: int
     cohort: int
@@ -127,7 +127,7 @@ class FixedSizeRounds:
 
 @dataclasses.dataclass(frozen=True)
 class Full:
-    """Every client in every round; nothing is amplified and nothing needs to be kept secret."""
+    """Every client in every round: no amplification, and nothing to keep secret."""
 
     population: int
     relation: Relation = dataclasses.field(default=Relation.ADD_OR_REMOVE, init=False)
@@ -157,9 +157,9 @@ class Full:
 
 @dataclasses.dataclass(frozen=True)
 class Unproven:
-    """Whoever turns up and wins a coin of its own, each client at most `max_participations` times.
+    """Available clients that win their own coin toss, each at most `max_participations` times.
 
-    For a server that cannot prove how its clients came to be chosen (charging, idle, on wi-fi: Ramaswamy et al. 2020,
+    For a server that cannot prove how its clients were selected (charging, idle, on wi-fi: Ramaswamy et al. 2020,
     Section V-A). No amplification is claimed.
 
     **Why a round costs one bound S.** Whether a client is kept depends on its own coin and its own history alone. There
@@ -187,7 +187,7 @@ class Unproven:
 
     @property
     def n_expected(self) -> float:
-        """The expected cohort if everyone is eligible; a smaller turn-out is not divided away."""
+        """The expected cohort size if everyone is eligible; a smaller turnout does not change the divisor."""
         return float(self.cohort)
 
     @property
@@ -196,13 +196,13 @@ class Unproven:
         return self.population
 
     def event(self, release: Event, rounds: int = 1) -> Event:
-        """`release`, as often as one client can be in it."""
+        """`release`, repeated as often as one client can take part."""
         return Repeated(release, min(rounds, self.max_participations))
 
     def draw(self, *, key: Key, available: np.ndarray, participated: np.ndarray) -> np.ndarray:
-        """Those of the `available` indices that win their coin, leaving out whoever has used up its participations.
+        """The `available` indices that win their coin toss, without clients that have used up their participations.
 
-        `participated[i]` counts the rounds client `i` has been in; the caller keeps it, in the checkpoint too.
+        `participated[i]` counts the rounds of client `i`; the caller keeps it, including in checkpoints.
         """
         if participated.shape != (self.population,):
             raise InvalidInput(
@@ -239,7 +239,7 @@ def full(population: int) -> Full:
 
 
 def unproven(population: int, cohort: float, *, max_participations: int) -> Unproven:
-    """Participation that the server cannot prove anything about, except an upper limit per client."""
+    """Participation about which the server can prove only an upper limit per client."""
     return Unproven(population, cohort, max_participations)
 
 

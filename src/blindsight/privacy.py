@@ -31,7 +31,7 @@ _NO_CLAIM = (NO_CLAIM, OTHERS_INDEPENDENT)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """How a training run protects its clients: valid, or it does not exist.
+    """The privacy settings of a training run; invalid settings cannot be constructed.
 
     >>> privacy = Privacy(clip=0.1, population=342_477, cohort=5000, rounds=2000, noise_multiplier=1.0)
     >>> print(privacy.guarantee(delta=2.92e-6))
@@ -78,7 +78,7 @@ class Privacy:
 
     @property
     def sampling(self) -> TruncatedPoissonRounds | FixedSizeRounds | Full | Unproven:
-        """The participation rule: draws cohorts, knows their event."""
+        """The participation rule, which draws cohorts and knows their event."""
         if self.participation == "poisson":
             return participation.poisson(self.population, self.cohort)
         if self.participation == "fixed":
@@ -95,7 +95,7 @@ class Privacy:
 
     @property
     def event(self) -> Event:
-        """The event of the whole run, ideal noise assumed."""
+        """The event of the whole run, assuming ideal noise."""
         if self.noise_multiplier is None:
             raise InvalidInput("no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
         return self.sampling.event(Gaussian(self.noise_multiplier), self.rounds)
@@ -108,10 +108,10 @@ class Privacy:
         before: Sequence[Event] = (),
         assumptions: Sequence[str] = (),
     ) -> Guarantee:
-        """What the run promises, as it stands: each round makes `release` on its cohort, or ideal Gaussian noise.
+        """The guarantee of the run: each round makes `release` on its cohort (default: ideal Gaussian noise).
 
-        The promise includes what was released `before` the rounds about the same clients, such as a vocabulary, and
-        says what it rests on beyond that, `assumptions`.
+        It includes what was released `before` the rounds about the same clients, such as a vocabulary, and lists
+        further `assumptions`.
         """
         words = {
             "poisson": f"poisson: {self.cohort:,.0f} of {self.population:,} expected",
@@ -137,10 +137,10 @@ class Privacy:
         release: Callable[[float], Event] = Gaussian,
         before: Sequence[Event] = (),
     ) -> "Privacy":
-        """The same settings with the least noise that keeps the promise (epsilon, delta).
+        """The same settings with the least noise that satisfies (epsilon, delta).
 
         `release` is what a round at a noise multiplier releases; for exact noise, `lambda z: gaussian(z).event_for(n)`.
-        What was released `before` the rounds is within the promise.
+        Releases made `before` the rounds are included.
         """
         noise = planning.solve_noise(
             lambda z: Composed((*before, self.sampling.event(release(z), self.rounds))),
@@ -151,7 +151,7 @@ class Privacy:
         return dataclasses.replace(self, noise_multiplier=noise)
 
     def calibrate_rounds(self, *, epsilon: float, delta: float) -> "Privacy":
-        """The same settings with as many rounds as the promise (epsilon, delta) allows."""
+        """The same settings with as many rounds as (epsilon, delta) allows."""
         rounds = planning.rounds_for(
             lambda n: dataclasses.replace(self, rounds=n).event, epsilon=epsilon, delta=delta, relation=self.relation
         )
@@ -166,7 +166,7 @@ class Privacy:
 
 @dataclasses.dataclass(frozen=True)
 class Alternative:
-    """What the same noise would promise under another participation rule; `lower` where only a bracket is known."""
+    """The epsilon of the same noise under another participation rule; `lower` where only a bracket is known."""
 
     epsilon: float
     lower: float | None = None
@@ -183,7 +183,7 @@ class Alternative:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A run's guarantee, the same noise under every other participation, and the papers' number if asked for."""
+    """A run's guarantee, that of the same noise under every other participation, and optionally the papers' number."""
 
     privacy: Privacy
     guarantee: Guarantee
@@ -256,7 +256,7 @@ _BASIS = {
 
 
 def plan(privacy: Privacy, *, delta: float, as_published: bool = False, group: int = 1) -> Plan:
-    """The guarantee of `privacy` beside what its noise would promise under every other participation."""
+    """The guarantee of `privacy`, beside those of the same noise under every other participation."""
     guarantee = privacy.guarantee(delta=delta)
     if privacy.participation == "fixed":
         guarantee = dataclasses.replace(guarantee, lower=accountants.fixed_size_lower(privacy.event, delta))

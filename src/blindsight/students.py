@@ -1,7 +1,7 @@
-"""Students: classifiers that learn from generated examples alone, and may then be asked about anything.
+"""Students: classifiers trained on generated examples only.
 
-Nothing here is private or needs to be. What goes in has been released already, with its guarantee; a student is
-post-processing of it, inherits that guarantee and costs nothing more, however often it is trained.
+The examples have already been released with a guarantee. A student is post-processing: it inherits that guarantee and
+costs nothing more, however often it is trained.
 
     model = MLP((28, 28), 10, hidden=(512,), key=jax.random.key(0))
     student = train_student(samples, labels, model=model, steps=2000, key=keys.root(), noise=0.3, guarantee=guarantee)
@@ -33,7 +33,7 @@ _AVERAGE = 0.01  # of the newest parameters in the running average that becomes 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Student:
-    """A trained classifier, with the guarantee of the examples that it learnt from (None: nobody said)."""
+    """A trained classifier, with the guarantee of its training examples (None if unknown)."""
 
     model: Any
     guarantee: Guarantee | None = None
@@ -52,7 +52,7 @@ class Student:
     def accuracy(
         self, real: Population | tuple[np.ndarray, np.ndarray], *, field: str = "image", label: str = "label"
     ) -> float:
-        """The share of real examples that it names as they are: `simulation_only`, and free only on public data."""
+        """Accuracy on real examples: `simulation_only`, and free of cost only on public data."""
         examples, truth = (real.columns[field], real.columns[label]) if isinstance(real, Population) else real
         return float(np.mean(self.labels(np.asarray(examples)) == np.asarray(truth)))
 
@@ -74,17 +74,17 @@ def train_student(
     guarantee: Guarantee | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Student:
-    """A student that has learnt from these examples for so many steps of Adam, its parameters averaged on the way.
+    """A student trained on these examples for `steps` steps of Adam, with averaged parameters.
 
     `model` is a fresh classifier, (batch, ...) to logits (`models.classifiers`, or any Equinox module). `labels` are
-    classes (n,), or a probability for each (n, classes) where who labelled was not sure. Every batch is changed anew:
+    classes (n,), or a probability for each (n, classes) where the labeller was unsure. Every batch is augmented:
 
     =============  =====================================================================================
     `noise`        normal noise of this standard deviation on every number (pixels are from 0 to 1)
-    `shift`        images move by up to so many pixels either way
-    `turn`         and turn by up to so many radians
-    `zoom`         and grow, shrink and lean by up to this share
-    `smoothing`    this much of every label goes to all classes alike
+    `shift`        images are shifted by up to this many pixels
+    `turn`         and rotated by up to this many radians
+    `zoom`         and scaled and sheared by up to this fraction
+    `smoothing`    label smoothing: this share of every label is spread over all classes
     =============  =====================================================================================
     """
     x, y = _checked(examples, labels, steps)

@@ -1,6 +1,6 @@
 """Arithmetic on pytrees of arrays, and `BoundedSum`: a sum that knows how much one client can have changed it.
 
-Clipping is where privacy is won or lost, so its rounding is proved, not hoped for. A plain float32 norm of 1.6 million
+Privacy depends on the clip, so its rounding is proved. A plain float32 norm of 1.6 million
 values can come out 2e-5 too small, and then the "clipped" update is too long. Here squares are summed pairwise, which
 bounds the relative error by a few units in the last place, and the scale leaves that much room: the result's exact norm
 is never above the clip, whatever the backend.

@@ -37,7 +37,7 @@ def test_participations_are_counted_by_model_whatever_its_version(tmp_path):
     first = task(participations=2)
     budget.spend(first)
     budget.spend(dataclasses.replace(first, learning_rate=0.5))
-    with pytest.raises(BudgetExceeded, match="was sent 2 updates and may have 2"):
+    with pytest.raises(BudgetExceeded, match="was sent 2 updates, and 2 are allowed"):
         budget.spend(dataclasses.replace(first, clip=0.25))
 
 

@@ -280,7 +280,7 @@ def test_classes_that_are_not_there_are_refused():
     response = Response(CategoryField("y", ("p", "q", "r")))
     task = dd.Task(model="m", family="multinomial", features=FEATURES, response=response, unit="model", epsilon=1.0)
     for y in (3, -1, math.nan):
-        with pytest.raises(InvalidInput, match="places from 0 to 2"):
+        with pytest.raises(InvalidInput, match="class indices from 0 to 2"):
             dd.client_update(task, np.zeros(9), np.zeros((1, 3)), np.array([y]), key=keys.root())
 
 

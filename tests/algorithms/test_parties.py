@@ -293,7 +293,7 @@ def test_the_number_of_examples_that_rounds_draw_from_is_the_public_one(tmp_path
     of = shard(tmp_path, expected=200)
     assert of.population().size == 200
     assert of.population().n_examples == 120
-    with pytest.raises(InvalidInput, match=r"drawn from the 200 that party silo is said to hold"):
+    with pytest.raises(InvalidInput, match=r"party silo is declared to hold 200"):
         PrivateNetwork(make=network, privacy=PRIVACY)(of, Made(*bars()), key=KEY)
     assert recorded(of) == []
 
@@ -301,7 +301,7 @@ def test_the_number_of_examples_that_rounds_draw_from_is_the_public_one(tmp_path
 def test_more_examples_than_were_said_are_refused_before_anything_is_paid(tmp_path: Path):
     """Cut off after the hundredth, one that is removed would let another in: two changes, paid for as one."""
     of = shard(tmp_path, expected=119)
-    with pytest.raises(PartyFailed, match="more examples than the 119 that it said"):
+    with pytest.raises(PartyFailed, match="more examples than the 119 it declared"):
         PrivateNetwork(make=network, privacy=dataclasses.replace(PRIVACY, population=119))(of, Made(*bars()), key=KEY)
     assert recorded(of) == []
 

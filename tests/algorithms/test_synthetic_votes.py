@@ -122,7 +122,7 @@ def test_noisy_votes_are_in_every_partys_ledger_before_they_leave(tmp_path: Path
     assert accountants.epsilon(mechanism.event_for(150), 1e-5).epsilon <= 3.0
     together = Composed((Gaussian(2.0), mechanism.event_for(150)))
     assert found.guarantee.epsilon == pytest.approx(accountants.epsilon(together, 1e-5).epsilon, rel=1e-6)
-    assert any("keeps each party's to themselves" in line for line in found.guarantee.assumptions)
+    assert any("discloses no party's votes" in line for line in found.guarantee.assumptions)
 
 
 def test_a_key_never_gives_the_same_noise_for_two_counts(tmp_path: Path, monkeypatch: Any):
@@ -162,9 +162,9 @@ def test_a_private_partys_votes_cost_nothing_in_a_noisy_count_either(tmp_path: P
         ({"generator": some.BadMaker("shape")}, r"do not have the shape \[4\]"),
         ({"generator": some.BadMaker("text")}, "not finite numbers"),
         ({"generator": some.BadMaker("bytes")}, "its samples are bytes and those of others numbers"),
-        ({"generator": some.BadMaker("many")}, "it sent 450 samples where 50 were asked for"),
+        ({"generator": some.BadMaker("many")}, "it sent 450 samples instead of 50"),
         ({"classes": ("left", "right", "middle")}, "it has the classes left, right, middle and not left, right"),
-        ({"shape": (5,)}, r"do not have the shape \[5\] that it said"),
+        ({"shape": (5,)}, r"do not have the declared shape \[5\]"),
         ({"data": some.no_data}, r"could not be opened \(FileNotFoundError\)"),
         ({"data": some.other_labels}, "not whole numbers"),
     ],
@@ -199,7 +199,7 @@ def test_what_left_a_party_is_paid_for_even_if_it_was_garbage(tmp_path: Path):
         ({"epsilon": -1.0}, "did not report what it has spent"),
         ({"delta": 0.5}, "did not report what it has spent"),
         ({"unit": Unit.CLIENT}, "did not report what it has spent"),
-        ({"relation": Relation.REPLACE}, "its promise is to replace one and the others' is not"),
+        ({"relation": Relation.REPLACE}, "its guarantee is for replace one, unlike the others'"),
     ],
 )
 def test_a_promise_that_cannot_stand_beside_the_others_is_left_out(lie, why, tmp_path: Path, monkeypatch: Any):
@@ -231,7 +231,7 @@ def test_fewer_than_two_parties_left_is_an_error_that_names_the_others(tmp_path:
 
 
 def test_no_sample_with_a_clear_majority_is_an_error(tmp_path: Path):
-    with pytest.raises(InvalidInput, match="on none of 150 samples was a class more than 3 votes ahead"):
+    with pytest.raises(InvalidInput, match="no class leads by more than 3 votes on any of 150 samples"):
         run(three(tmp_path), margin=3)
 
 

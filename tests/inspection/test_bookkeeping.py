@@ -263,7 +263,7 @@ def test_a_report_says_what_all_runs_have_spent_wherever_it_says_its_own(tmp_pat
     spent = ledger.spent("people", 1e-5 if budget else DELTA)
     assert (so_far.epsilon, so_far.releases, so_far.budget) == (spent.epsilon, 2, budget)
     assert so_far.epsilon > report.guarantee.epsilon * (1 if budget is None else 0.9)
-    said = f"All runs on people together: epsilon {round_up(spent.epsilon)} at delta {spent.delta:.3g} for 2 releases"
+    said = f"All runs on people combined: epsilon {round_up(spent.epsilon)} at delta {spent.delta:.3g} for 2 releases"
     own = "The guarantee covers only this run (1 release)."
     flat = " ".join(str(report).split())
     page = html.unescape((tmp_path / "two" / "report.html").read_text())
@@ -316,14 +316,14 @@ def test_the_same_data_under_a_second_name_are_refused_before_any_release(tmp_pa
     with monkeypatch.context() as spied:
         spied.setattr(GaussianMechanism, "release", lambda *args, **more: drawn.append(more) or release(*args, **more))
         for people in (talk("b", 0), shuffled(talk("a", 0), "c")):
-            with pytest.raises(PrivacyError, match=r"known to the ledger .* as 'a'.*use the first, population='a'"):
+            with pytest.raises(PrivacyError, match=r"already has the data .* under the name 'a'.*use population='a'"):
                 ask_text(tmp_path, people)
             assert not (tmp_path / people.name).exists()
-        with pytest.raises(PrivacyError, match="as 'a'"):
+        with pytest.raises(PrivacyError, match="under the name 'a'"):
             ask_bias(talk("b", 0), reference=talk("r", 5), inputs="text", epsilon=2, delta=DELTA, ledger=ledger)
-        with pytest.raises(PrivacyError, match="as 'a'"):
+        with pytest.raises(PrivacyError, match="under the name 'a'"):
             unknowns(talk("s", 3), talk("b", 0), vocabulary=KNOWN, epsilon=2.0, delta=DELTA, ledger=ledger)
-        with pytest.raises(PrivacyError, match="as 'a'"):
+        with pytest.raises(PrivacyError, match="under the name 'a'"):
             ledger.record(Gaussian(1.0), population=known_as(talk("b", 0)))
     assert not drawn
     assert ledger.entries() == before

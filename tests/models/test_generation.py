@@ -150,7 +150,7 @@ def test_a_beam_of_one_is_greedy():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: beam_search(MODEL, [START], width=6, length=2), "as wide as the vocabulary, 5 here"),
+        (lambda: beam_search(MODEL, [START], width=6, length=2), "vocabulary size of 5"),
         (lambda: beam_search(MODEL, [START], width=2, length=0), "length must be at least 1 token"),
         (lambda: beam_search(MODEL, [4, 5], width=2, length=1), "must begin with the model's start"),
         (lambda: beam_search(MODEL, [START, 9], width=2, length=1), "between 0 and 6"),

@@ -1,4 +1,4 @@
-"""Measured once, generate forever: one noisy sum of features, and a generator that is fitted to it without clients.
+"""Measure once, generate forever: one noisy sum of features, and a generator fitted to it without clients.
 
 After Harder et al. 2021, *DP-MERF: Differentially Private Mean Embeddings with Random Features* (arXiv:2002.11603), at
 client level and with features that carry more: means and covariances of every class in every arm. Each client averages

@@ -45,7 +45,7 @@ _BATCH = 250
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Synthesis:
-    """A generator and an annotator, under one guarantee for both: draw from it as often as you like."""
+    """A generator and an annotator under one guarantee; drawing samples costs nothing more."""
 
     generator: ImageGenerator
     annotator: Annotator

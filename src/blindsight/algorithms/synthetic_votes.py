@@ -97,7 +97,7 @@ def share_noise(*, epsilon: float, delta: float, voter: float = 0.5) -> tuple[fl
 def majority(votes: np.ndarray, classes: int, *, margin: int = 1) -> np.ndarray:
     """For every column of (parties, questions) the class of most votes, or `UNDECIDED`: the paper's margin rule.
 
-    A sample is removed where first and second are equal or only `margin` apart.
+    A sample is dropped if the first and second class are at most `margin` votes apart.
 
     >>> majority(np.array([[0, 1, 2], [0, 1, 0], [0, 0, 1]]), 3).tolist()
     [0, -1, -1]

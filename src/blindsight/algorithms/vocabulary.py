@@ -1,4 +1,4 @@
-"""Words that clients use, counted or discovered with privacy: a vocabulary that costs an epsilon and says so.
+"""A private vocabulary: words that clients use, counted or discovered at a stated epsilon.
 
 `count_words` asks every client which of a public list of candidates it uses: one release. `discover_words` needs no
 list. It grows words from their first byte, as in Zhu et al. 2020, *Federated Heavy Hitters Discovery with Differential
@@ -118,8 +118,8 @@ def discover_words(
 ) -> WordCounts:
     """Words of at most `length` bytes that many clients use, found without any list of candidates.
 
-    In 95 % of all runs every word listed is some client's; what few clients use stays hidden in the noise. Say what it
-    may cost: an `epsilon`, or a `mechanism` whose one release all levels together are to cost.
+    In 95 % of runs every listed word is used by some client; words of few clients stay hidden in the noise. The price is
+    an `epsilon`, or that of one release by `mechanism`.
 
     **Guarantee**: (epsilon, delta) for each client, over all levels; every level is in the ledger before its noise is
     drawn. Where all prefixes have died earlier, less than that was spent.

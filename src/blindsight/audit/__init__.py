@@ -1,14 +1,14 @@
-"""What a model gives away about those it was trained on, measured with canaries that the auditor made up.
+"""What a model reveals about its training data, measured with synthetic canaries.
 
 ::
 
-    canaries     phrases and pictures that mean nothing, and the synthetic clients that hold them
-    planting     those clients beside the real ones, in the same rounds and the same bounded sums
-    exposure     how much likelier than chance the model finds a phrase: rank and exposure
-    extraction   whether a beam search finds it
-    membership   scores of planted clients on what a run released
-    one_run      from scores and coins to a lower bound on epsilon
-    report       everything on one page
+    canaries     random phrases and pictures, and the synthetic clients that hold them
+    planting     adds those clients to a run, in the same rounds and the same bounded sums
+    exposure     how much more likely than chance a phrase is to the model: rank and exposure
+    extraction   whether beam search recovers it
+    membership   scores of planted clients under the released model
+    one_run      a lower bound on epsilon from scores and coins
+    report       the results on one page
 
 Nothing is imported before it is used: a report is read without JAX.
 """

@@ -1,9 +1,9 @@
-"""Canaries: data that mean nothing, given to synthetic clients, to see what a model keeps of them.
+"""Canaries: random data given to synthetic clients, to see what a model memorises.
 
 The federated Secret Sharer (Thakkar et al. 2020, arXiv:2006.07490; Ramaswamy et al. 2020, arXiv:2009.10031): phrases of
 random words, each shared by n_u clients that hold n_e copies of it among sentences of a public corpus. And for the
 one-run bound (`one_run`): clients that hold nothing but one phrase, or one random picture, over and over. All of it is
-made up from a key of its own; nothing is read off anybody's data.
+generated from its own key; nothing is read off client data.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ _WORDS: Marks = (START, END, PAD)
 class Canaries:
     """Phrases as token numbers (n, words), how many clients share each (n_u), how many copies each has of it (n_e).
 
-    Of every phrase the first `prefix` words are what an attacker knows; the others are the secret.
+    An attacker knows the first `prefix` words of every phrase; the others are the secret.
     """
 
     phrases: np.ndarray
@@ -116,7 +116,7 @@ def secret_sharer(
     words: int = 5,
     prefix: int = 2,
 ) -> Canaries:
-    """Canaries for every pair of `clients` and `copies`, `repeats` of each: 27 on 189 clients unless told otherwise."""
+    """Canaries for every pair of `clients` and `copies`, `repeats` of each; by default 27 on 189 clients."""
     if not (clients and copies and repeats >= 1 and min(clients) >= 1 and min(copies) >= 1):
         raise InvalidInput(
             f"clients, copies and repeats must be at least 1, got {list(clients)}, {list(copies)} and {repeats}"

@@ -1,4 +1,4 @@
-"""How much likelier than chance a model finds a canary: random-sampling rank and exposure.
+"""How much more likely than chance a canary is to a model: random-sampling rank and exposure.
 
 Carlini et al. 2019, *The Secret Sharer* (arXiv:1802.08232): a canary's secret words are ranked, by the probability that
 the model gives them after the prefix, among references whose words are drawn uniformly from the vocabulary. Rank 1

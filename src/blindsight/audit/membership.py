@@ -1,4 +1,4 @@
-"""Was this client in? Scores of planted clients on what a run released, one for each way to plant them.
+"""Membership scores of planted clients under a released model, one for each way to plant them.
 
 Whatever the model, a client that took part leaves it a little better on the client's own examples, and a little further
 along the direction that the client sent. Which canaries were planted, the auditor's coins say (`one_run`).
@@ -27,7 +27,7 @@ Loss = Callable[[Any, Any, jax.Array], jax.Array]
 
 
 def client_scores(model: Any, clients: Population, loss: Loss) -> np.ndarray:
-    """Minus the mean `loss(model, batch, key)` of the model on each client's examples, of which all have as many."""
+    """Minus the mean `loss(model, batch, key)` of the model on each client's examples, all of the same number."""
     sizes = np.unique(clients.sizes)
     if len(sizes) != 1 or sizes[0] == 0:
         raise InvalidInput("clients are scored in one batch: give each of them the same number of examples")
@@ -50,7 +50,7 @@ def _losses(model: Any, columns: dict[str, jax.Array], loss: Loss) -> jax.Array:
 
 
 def direction_scores(before: Any, after: Any, count: int, *, key: Key) -> np.ndarray:
-    """How far the model went along each of `count` directions: a score of who sent one."""
+    """How far the model moved along each of `count` directions, as membership scores."""
     moved = trees.sub(eqx.filter(after, eqx.is_inexact_array), eqx.filter(before, eqx.is_inexact_array))
     return np.asarray(_along(moved, jnp.arange(1, count + 1), key.jax()))
 

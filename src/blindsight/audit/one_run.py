@@ -69,7 +69,7 @@ def _at_least(counts: np.ndarray, trials: int, probability: float) -> np.ndarray
 
 
 def largest_refuted(correct: int, guesses: int, canaries: int, *, delta: float, significance: float) -> float:
-    """The largest epsilon that so many correct guesses refute at `significance`; 0 if there is none."""
+    """The largest epsilon refuted by that many correct guesses at `significance`; 0 if there is none."""
 
     def excess(epsilon: float) -> float:
         return p_value(correct, guesses, canaries, epsilon=epsilon, delta=delta) - significance

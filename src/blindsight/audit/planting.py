@@ -3,8 +3,8 @@
 A planted client is a client like any other: its update is computed, clipped and added in the same compiled loop. What
 differs is how it comes to take part. Real clients are drawn by the run's participation, which never hears of the
 planted ones; these toss coins of their own, from a key of their own. So the real clients' guarantee is what it was:
-a planted client's update depends on the model and on what the auditor made up, sums stay clipped, and what they are
-divided by stays the expected number of real clients. Only the model is affected, as by any other data.
+a planted client's update depends on the model and on what the auditor made up, sums stay clipped, and their
+divisor stays the expected number of real clients. Only the model is affected, as by any other data.
 
 A `direction` is the strongest canary there is: a client that sends one fixed random vector, a thousand times too long
 so that clipping has something to do, whatever it was sent. It costs no training and hides in no data.

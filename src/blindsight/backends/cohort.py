@@ -1,4 +1,4 @@
-"""`Cohort`, whose `sum` is the only operation across clients, and `Examples`, what one client's update gets to see."""
+"""`Cohort`, whose `sum` is the only operation across clients, and `Examples`, the data one client's update sees."""
 
 import dataclasses
 import functools
@@ -22,7 +22,7 @@ Bounds = float | Mapping[str, float]
 
 
 class Cohort(Protocol):
-    """The clients of one round. Nothing but bounded sums ever comes out of it."""
+    """The clients of one round. Only bounded sums come out of it."""
 
     @property
     def simulation_only(self) -> dict[str, Any]:
@@ -40,20 +40,20 @@ class Cohort(Protocol):
 
 
 class Backend(Protocol):
-    """What turns the indices of clients into a `Cohort`.
+    """Turns client indices into a `Cohort`.
 
-    One that holds the data has a `fingerprint` of them too: training binds reproducible keys to it.
+    A backend that holds the data also has their `fingerprint`; training binds reproducible keys to it.
     """
 
     def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> Cohort:
-        """The cohort of these clients; `key` is what their own randomness descends from."""
+        """The cohort of these clients; their own randomness is derived from `key`."""
         ...
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["fields", "weight"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Examples side by side; `weight` is 0 for those that only fill the batch up, 1 for the others."""
+    """A batch of examples; `weight` is 1 for examples and 0 for padding."""
 
     fields: dict[str, jax.Array]
     weight: jax.Array
@@ -75,7 +75,7 @@ class Batch:
 class Examples:
     """One client's examples. In a simulation `columns` may hold everyone's, so read them through these methods only.
 
-    `size` is a plain number if all clients have as many examples: loops over them then have a fixed length.
+    `size` is a plain number if all clients have the same number of examples: loops then have a fixed length.
     """
 
     columns: dict[str, jax.Array]
@@ -86,7 +86,7 @@ class Examples:
 
     @classmethod
     def of(cls, columns: Mapping[str, np.ndarray]) -> "Examples":
-        """The examples of a client that are held on their own."""
+        """The examples of a client whose data are stored separately."""
         sizes = {len(column) for column in columns.values()}
         if len(sizes) != 1:
             raise InvalidInput(f"all fields of a client must have the same number of examples, got {sorted(sizes)}")
@@ -102,7 +102,7 @@ class Examples:
         return -(-(self.count if self.size is None else self.size) // batch_size)
 
     def order(self, batch_size: int, *, key: jax.Array | None) -> jax.Array:
-        """The client's own positions, shuffled with `key`, then others to fill the last batch up."""
+        """The client's own positions, shuffled with `key`, then padding for the last batch."""
         places = jnp.arange(-(-max(self.capacity, 1) // batch_size) * batch_size, dtype=jnp.int32)
         if key is None:
             return places
@@ -111,7 +111,7 @@ class Examples:
         return jnp.argsort(bits).astype(jnp.int32)
 
     def batch(self, order: jax.Array, number: int | jax.Array, batch_size: int) -> Batch:
-        """The batch of that `number` in `order`."""
+        """Batch `number` of `order`."""
         first = jnp.asarray(number, jnp.int32) * batch_size
         places = jax.lax.dynamic_slice(order, (first,), (batch_size,))
         if self.size is not None and self.size % batch_size == 0:
@@ -147,8 +147,8 @@ def parts_of(update: Tree, bounds: Bounds) -> dict[str, Tree]:
 def contribution(update: Tree, bounds: Bounds, grid: Any) -> dict[str, Tree]:
     """What one client adds to the sums: every part clipped, and on a grid split into two halves of few bits each.
 
-    Whole numbers are up to 2^24 a client, and accelerators sum in 32 bits: in halves of 12 bits half a million clients
-    fit without overflow.
+    A client's whole numbers go up to 2^24, and accelerators sum in 32 bits: split into halves of 12 bits, half a
+    million clients fit without overflow.
     """
     limits, steps = parts_of_setting(bounds), parts_of_setting(grid)
 

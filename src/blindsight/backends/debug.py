@@ -1,4 +1,4 @@
-"""One client at a time in plain Python: slow, and an error says whose it was."""
+"""One client at a time in plain Python: slow, but errors name the client."""
 
 import dataclasses
 import functools

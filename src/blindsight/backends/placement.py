@@ -33,10 +33,10 @@ _ALIGNMENT = 64  # what XLA wants of memory that it is to read where it lies
 
 
 def use_cores(count: int | None = None) -> None:
-    """Let every core simulate clients of its own, if JAX is to compute on the CPU: `count` of them, or all.
+    """Use `count` cores (default: all) to simulate clients in parallel when JAX runs on the CPU.
 
-    One client's small matrices do not keep two cores busy; two clients do. It has to be said before JAX computes
-    anything (afterwards nothing changes), and JAX then shows as many CPU devices.
+    One client's small matrices do not keep two cores busy; two clients do. Call this before JAX computes anything;
+    afterwards it has no effect. JAX then shows that many CPU devices.
     """
     cores = count or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     if not cores >= 1:

@@ -4,7 +4,7 @@ On an accelerator a chunk holds as many clients as memory allows, each with its 
 stacking only costs, so a chunk is one client. Nothing is padded to the longest client: a client's loop over its batches
 ends with its own data, and a chunk's with its longest, which is why clients are sorted by size, the longest first. The
 population lies on the accelerator if it fits; otherwise the cohort's examples are gathered on the host. Where there are
-several devices (accelerators, or CPU cores after `use_cores`), each takes every so-many-th chunk and sums are added up.
+several devices (accelerators, or CPU cores after `use_cores`), chunks go to them in turn and sums are added.
 """
 
 import dataclasses
@@ -67,7 +67,7 @@ class Simulation:
 
     @functools.cached_property
     def uniform(self) -> int | None:
-        """The number of examples of every client, if all have as many."""
+        """The number of examples of every client, if it is the same for all."""
         sizes = self.population.sizes
         return int(sizes[0]) if sizes[0] > 0 and np.all(sizes == sizes[0]) else None
 
@@ -77,7 +77,7 @@ class Simulation:
         return placement.nbytes(self.population) <= placement.room()
 
     def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> "SimulatedCohort":
-        """The cohort of the clients with these indices, less those that drop out."""
+        """The cohort of the clients with these indices, without those that drop out."""
         if len(clients) > _LARGEST_COHORT:
             raise InvalidInput(f"a cohort may have at most {_LARGEST_COHORT:,} clients, got {len(clients):,}")
         if len(clients) and not (clients.min() >= 0 and clients.max() < self.population.size):

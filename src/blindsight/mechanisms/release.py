@@ -1,4 +1,4 @@
-"""A release is a value and its event, made in one call; `publish` writes the event down first."""
+"""A release is a value and its event, made in one call; `publish` records the event first."""
 
 import dataclasses
 from typing import Any, Generic, Protocol, TypeVar
@@ -23,10 +23,10 @@ class Release(Generic[T_co]):
 
 
 class Mechanism(Protocol[T_co]):
-    """Turns a bounded sum into a release; what it will cost is known before it is run."""
+    """Turns a bounded sum into a release whose cost is known in advance."""
 
     def event(self, total: BoundedSum) -> Event:
-        """The event that releasing `total` would be."""
+        """The event of releasing `total`."""
         ...
 
     def release(self, total: BoundedSum, *, key: Key) -> Release[T_co]:
@@ -42,7 +42,7 @@ class _Participation(Protocol):
 
 
 def marked(event: Event, key: Key) -> Event:
-    """The event as the ledger has to know it: noise that a reproducible key draws can be drawn again by others."""
+    """The event as recorded in the ledger, marked if its noise comes from a reproducible key."""
     if key.is_reproducible and isinstance(event, Gaussian | Laplace):
         return dataclasses.replace(event, reproducible=True)
     return event
@@ -73,11 +73,11 @@ def publish(
 ) -> Release[T_co]:
     """Record the event durably, and only then make and return the release.
 
-    A crash in between leaves a cost without a value, never a value without its cost. A release that the population's
-    budget does not allow is refused before any noise is drawn. A reproducible key is written down as such, and every
-    later guarantee for the population says so; on a second sum it protects nothing, and that is the event which is
-    recorded and returned. `participation` is how the clients in `total` were chosen; without it
-    nothing is amplified. `details` (run, note, split, arm) go into the ledger entry.
+    A crash in between leaves a cost without a value, never a value without its cost. A release that exceeds the
+    population's budget is refused before any noise is drawn. A reproducible key is recorded as such, and every later
+    guarantee for the population says so; reused on a second sum it protects nothing, and the event recorded and
+    returned says that. `participation` is how the clients in `total` were sampled; without it there is no
+    amplification. `details` (run, note, split, arm) go into the ledger entry.
     """
     event = marked(mechanism.event(total), key)
     relation = Relation.ADD_OR_REMOVE

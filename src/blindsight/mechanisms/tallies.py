@@ -31,7 +31,7 @@ class Tally:
 
     @property
     def margin(self) -> float:
-        """How far the winner's noisy count is ahead of the second (its noise: sqrt(2) `noise_std`); inf without one."""
+        """The winner's lead over the second noisy count (its noise: sqrt(2) `noise_std`); inf with one label."""
         ordered = np.sort(self.counts)
         return float(ordered[-1] - ordered[-2]) if len(ordered) > 1 else math.inf
 

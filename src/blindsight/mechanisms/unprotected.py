@@ -1,4 +1,4 @@
-"""No mechanism at all, for comparison: what a run would do that protects nobody, asked for by its name."""
+"""Releases without noise, for comparison. They protect nobody, so they have to be requested explicitly."""
 
 import dataclasses
 from typing import Any
@@ -33,7 +33,7 @@ class WithoutNoise:
         return Gaussian(0.0)
 
     def release(self, total: BoundedSum, *, key: Key) -> Release[Any]:
-        """The mean as it is."""
+        """The exact mean."""
         del key
         return Release(_times(total.value, (total.grid or 1.0) / total.n_expected), Gaussian(0.0), 0.0)
 

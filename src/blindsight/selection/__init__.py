@@ -1,13 +1,13 @@
-"""Who and what an inspection looks at: criteria that every client evaluates on its own data, and arms made of them.
+"""What an inspection looks at: criteria that each client evaluates on its own data, and arms built from them.
 
-An example belongs to the first arm whose criterion it meets, so no example is in two. A client that is not eligible
-(too few mistakes, another accuracy) has a mask of zeros and adds exactly nothing.
+An example belongs to the first arm whose criterion it meets, so no example is in two arms. A client that is not
+eligible (too few mistakes, accuracy outside the range) has a mask of zeros and contributes nothing.
 
-How the clients of an arm come together is part of the guarantee:
+Which clients take part is an assumption of the guarantee:
 
 =============  ==============================================================================================
-`zero_fill`    (default) everyone takes part, clients in no arm add zeros: how large an arm is stays private
-`eligible`     the papers': only clients in an arm take part, and who and how many they are is taken as public
+`zero_fill`    (default) everyone takes part and clients in no arm add zeros: the size of an arm stays private
+`eligible`     as in the papers: only clients in an arm take part, and their identity and number count as public
 =============  ==============================================================================================
 """
 

@@ -1,4 +1,4 @@
-"""Arms: named criteria in order, and the clients that they bring together."""
+"""Arms: named criteria in order, and the clients they select."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ class Arms(Mapping[str, Criterion]):
 
     @property
     def rule(self) -> str:
-        """How an example finds its arm, in words."""
+        """The rule that assigns an example to an arm, in words."""
         return "; ".join(f"{name}: {criterion.words}" for name, criterion in self.criteria)
 
     @property
@@ -88,7 +88,7 @@ class Arms(Mapping[str, Criterion]):
         return tuple(dict.fromkeys(field for criterion in self.values() for field in criterion.fields))
 
     def alone(self, name: str) -> Criterion:
-        """What puts an example into that arm and into none before it."""
+        """The criterion for being in that arm and in none before it."""
         criterion = self[name]
         for earlier, taken in self.criteria:
             if earlier == name:
@@ -97,7 +97,7 @@ class Arms(Mapping[str, Criterion]):
         return criterion
 
     def fit(self, population: Population) -> "Arms":
-        """The arms with names of classes turned into their numbers; what `population` cannot answer is refused."""
+        """The arms with class names resolved to numbers; refuses what `population` cannot answer."""
         return Arms([(name, criterion.fit(population)) for name, criterion in self.criteria])
 
     def masks(self, batch: Of) -> jax.Array:
@@ -124,7 +124,7 @@ class Arms(Mapping[str, Criterion]):
         return np.asarray(jax.jit(jax.vmap(on_client))(fields, weight)).T
 
     def eligible(self, population: Population) -> Population:
-        """The clients that are in some arm: for `eligible`, which takes who they are for public."""
+        """The clients in some arm, for `eligible`, which treats membership as public."""
         is_in = self.members(population).any(axis=0)
         if not is_in.any():
             raise InvalidInput(f"no client of {population.name} is in any arm ({self.rule}): change the criteria")
@@ -150,8 +150,8 @@ def by_correctness(minimum: int = 5) -> Arms:
 def by_accuracy(low: float, high: float) -> Arms:
     """Two arms of clients, `failing` with an accuracy below `low` and `healthy` with one of at least `high` (T4).
 
-    The papers take the quarters: below the 25th and above the 75th percentile of clients' accuracies, 0.882 and 0.939
-    in theirs. `inspection.measuring.thresholds` finds such quantiles with privacy.
+    The papers use quartiles: below the 25th and above the 75th percentile of clients' accuracies, 0.882 and 0.939 in
+    their data. `inspection.measuring.thresholds` estimates such quantiles privately.
     """
     if not 0 < low <= 1:
         raise InvalidInput(f"no client can be in the arm 'failing': low lies above 0 and is at most 1, got {low}")

@@ -1,4 +1,4 @@
-"""Criteria: questions that a client answers about each of its examples, alone and joined by `&` and `~`."""
+"""Criteria: predicates that a client evaluates on each of its examples, combined with `&` and `~`."""
 
 import abc
 import dataclasses
@@ -15,7 +15,7 @@ __all__ = ["Accuracy", "Criterion", "Everything", "Of", "correct", "everything",
 
 
 class Of(Protocol):
-    """One client's examples side by side; `weight` is 0 for those that only fill the batch up."""
+    """One client's examples as a batch; `weight` is 0 for padding."""
 
     @property
     def weight(self) -> jax.Array: ...
@@ -25,7 +25,7 @@ class Of(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Criterion(abc.ABC):
-    """A question that a client answers about each of its examples; `&` and `~` make others of it."""
+    """A predicate that a client evaluates on each of its examples; combine with `&` and `~`."""
 
     @property
     @abc.abstractmethod
@@ -39,7 +39,7 @@ class Criterion(abc.ABC):
 
     @property
     def by_client(self) -> bool:
-        """Whether it takes all of a client's examples or none: say so only if it always does.
+        """Whether it selects all of a client's examples or none; return True only if that always holds.
 
         Arms of such criteria share no client and are paid for in parallel. Any other answer is safe.
         """
@@ -47,14 +47,14 @@ class Criterion(abc.ABC):
 
     @abc.abstractmethod
     def meets(self, batch: Of) -> jax.Array:
-        """Whether each of one client's examples is selected; those that only fill up do not matter."""
+        """Whether each of one client's examples is selected; padding is ignored."""
 
     def mask(self, batch: Of) -> jax.Array:
         """1 for every example of one client that is selected, else 0; all 0 if the client is not eligible."""
         return self.meets(batch).astype(jnp.float32) * batch.weight
 
     def fit(self, population: Population) -> "Criterion":
-        """The same for the fields of `population`; refused if it has not what is asked about."""
+        """The criterion resolved for the fields of `population`; refused if a field is missing."""
         for field in self.fields:
             _check_field(population, field, self.words)
         return self
@@ -253,17 +253,17 @@ def everything() -> Criterion:
 
 
 def mistakes(minimum: int = 5) -> Criterion:
-    """What the primary model got wrong, of clients with at least `minimum` mistakes (T2)."""
+    """Misclassified examples of clients with at least `minimum` of them (T2)."""
     return _Classified(False, minimum)
 
 
 def correct(minimum: int = 5) -> Criterion:
-    """What the primary model got right, of clients with at least `minimum` such examples (T2)."""
+    """Correctly classified examples of clients with at least `minimum` of them (T2)."""
     return _Classified(True, minimum)
 
 
 def where(field: str, value: str | float, *, by_client: bool = False) -> Criterion:
-    """Examples with that value (or named class) in a field; by client, clients all of whose examples have it."""
+    """Examples with a value (or named class) in a field; with `by_client`, clients all of whose examples have it."""
     return _Where(field, value, by_client)
 
 

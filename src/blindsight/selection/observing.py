@@ -1,4 +1,4 @@
-"""What clients find out about their own examples before anyone is selected."""
+"""What clients compute about their own examples before selection."""
 
 from collections.abc import Sequence
 
@@ -21,11 +21,11 @@ def observe(
     label: str = "label",
     is_public: bool = False,
 ) -> Population:
-    """The population with what each client finds out by running the primary model on its own examples.
+    """The population with the primary model's predictions, computed by each client on its own examples.
 
-    Fields `predicted`, `confidence` and, where there are labels, `is_correct`. They are the clients' own: nothing of
-    them leaves but through a release. The model is checked against the population first, its range against public
-    examples only.
+    Adds the fields `predicted`, `confidence` and, with labels, `is_correct`. They stay on the clients: nothing leaves
+    except through a release. The model is checked against the population first, its range against public examples
+    only.
     """
     primary.check(population, inputs, label)
     columns = population.columns
@@ -40,7 +40,7 @@ def observe(
 
 
 def accuracies(population: Population) -> np.ndarray:
-    """Each client's own accuracy, 1 if it has no examples: the truth, `simulation_only`."""
+    """Each client's exact accuracy, 1 if it has no examples: `simulation_only`."""
     if "is_correct" not in population.fields:
         raise InvalidInput(f"accuracies need labels and a primary model: observe {population.name} with both first")
     owner = np.repeat(np.arange(population.size), population.sizes)
@@ -51,8 +51,8 @@ def accuracies(population: Population) -> np.ndarray:
 def coded(population: Population, field: str, names: Sequence[str]) -> Population:
     """The population with the texts in `field` as numbered classes, so that `where` can select by them.
 
-    `names` are public, as a list of versions or countries is; a list that is read off the data would be a release. Any
-    other text is of the class "other".
+    `names` must be public, such as a list of versions or countries; a list read off the data would be a release. All
+    other text gets the class "other".
     """
     if field not in population.fields or population.fields[field][0] != TEXT:
         known = [name for name, (dtype, _) in population.fields.items() if dtype == TEXT]

@@ -2,13 +2,13 @@
 
 ::
 
-    app          draw and update by hand, before any framework
-    registry     all models, who may use them, what an administrator does
+    app          the ASGI application; draw and update bypass the framework
+    registry     all models, their tokens, and admin calls
     pool         one model: draw, update, average
-    spam         is an update where honest ones can be?
-    store        what every store does: `memory` with snapshots on disk, `redis_store`
+    spam         whether an update lies where honest updates can be
+    store        the interface of stores: `memory` with snapshots on disk, `redis_store`
     tickets      each draw allows one update
-    client       the same from the other side, in Python
+    client       the Python client
 
 Nothing is imported before it is used, and nothing here imports JAX.
 """

@@ -1,4 +1,4 @@
-"""Everything but draw and update: the calls of an administrator, health, metrics and the OpenAPI document."""
+"""Everything except draw and update: admin calls, health, metrics and the OpenAPI document."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ class Served(Protocol):
 
 
 def make_routes(service: Served) -> list[BaseRoute]:
-    """The routes of everything that is not the hot path."""
+    """The routes of everything outside the hot path."""
     calls = _Calls(service)
     one = "/v1/admin/models/{model}"
     return [

@@ -1,6 +1,6 @@
-"""Who may ask: tokens from a file or the environment, and how often each may.
+"""Access tokens, from a file or the environment, and their rate limits.
 
-Tokens are compared by their SHA-256, so that neither the store nor a timing holds them.
+Tokens are stored and compared as SHA-256 digests, so neither the store nor timing reveals them.
 """
 
 import hashlib
@@ -27,12 +27,12 @@ def new_token() -> str:
 
 
 def digest(token: str | bytes) -> str:
-    """What is kept of a token."""
+    """The digest of a token, which is all that is stored."""
     return hashlib.sha256(token.encode() if isinstance(token, str) else token).hexdigest()
 
 
 class Access:
-    """One token: what it opens, and a bucket of requests that fills at `rate_per_s` and holds two seconds' worth."""
+    """The rights of one token, and its token bucket: `rate_per_s` requests per second, with a burst of two seconds."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Access:
         self._filled = now()
 
     def takes(self) -> bool:
-        """Whether one more request is within the rate; always, if there is none."""
+        """Whether one more request is within the rate limit, if there is one."""
         if not self.limited:
             return True
         now = self._now()
@@ -64,7 +64,7 @@ class Access:
 
 
 def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) -> dict[str, set[str]]:
-    """Digests of tokens and what each opens: names of models, or `*` for the administrator.
+    """Token digests and their rights: model names, or `*` for the administrator.
 
     ::
 
@@ -98,7 +98,7 @@ def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) 
 
 
 def own_tokens(folder: Path) -> Path:
-    """The file of tokens in `folder`; made with an admin token in it, for this system's account alone, if missing."""
+    """The token file in `folder`; created with an admin token, readable by this account only, if missing."""
     path = folder / "tokens.toml"
     if not path.exists():
         try:

@@ -1,6 +1,6 @@
-"""The other side, in Python: fetch the task, draw an instance, train one step on own data, send it back with noise.
+"""The Python client: fetch the task, draw an instance, train one step on local data, send it back with noise.
 
-What is said is written once, as a generator of requests; `Client` and `AsyncClient` only carry it. Which requests are
+The protocol is written once, as a generator of requests; `Client` and `AsyncClient` only send them. Which requests are
 made, and whether an update is sent, never depends on the values in a client's rows: rows that cannot be encoded count
 as absent, and no rows at all make an update like any other.
 """
@@ -36,7 +36,7 @@ _Prepared = Callable[[Task], Callable[[np.ndarray], np.ndarray]]
 
 
 class ServiceError(BlindsightError):
-    """The service refused, or could not be reached; `status` is its answer, if there was one."""
+    """The service refused or could not be reached; `status` is the HTTP status, if any."""
 
     def __init__(self, sentence: str, status: int | None = None) -> None:
         super().__init__(sentence)
@@ -137,9 +137,9 @@ class _Conversation:
 class Client:
     """A client of one model.
 
-    `budget` is what this client will ever give away (`Budget`): it bounds what any task may ask for. Only an
-    `unprotected` client, made-up data's say, may go without a budget, and answers a task without noise. `http` are
-    further arguments of `httpx2.Client`, such as `verify` or `transport`. Nothing is sent but what `train` gives back.
+    `budget` limits everything this client will ever reveal (`Budget`), whatever tasks ask for. Only an `unprotected`
+    client, for example with synthetic data, may go without a budget and answer a task without noise. `http` holds
+    further arguments of `httpx2.Client`, such as `verify` or `transport`. Only the return value of `train` is sent.
     """
 
     def __init__(

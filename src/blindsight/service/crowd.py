@@ -19,7 +19,7 @@ _LINES = 8  # requests under way at once
 
 @dataclasses.dataclass
 class Crowd:
-    """Clients that come at `per_s` a second; `spam_share` of them send something else than an honest update."""
+    """Clients that arrive at `per_s` per second; a share of `spam_share` sends spam instead of an honest update."""
 
     task: Task
     addresses: Addresses
@@ -28,7 +28,7 @@ class Crowd:
     spam: int = 0
 
     async def take_part(self, address: str, token: str) -> None:
-        """Come and go until cancelled."""
+        """Simulate clients until cancelled."""
         async with asyncio.TaskGroup() as lines:
             for line in range(_LINES):
                 lines.create_task(self._come(address, token, line))

@@ -56,7 +56,7 @@ def run_demo(settings: Settings) -> None:
 
 @contextlib.contextmanager
 def demo(settings: Settings, *, per_s: float = 150.0, addresses: Addresses | None = None) -> Generator[str]:
-    """The demo as long as the context lasts; gives its address. Nothing is kept on disk."""
+    """The demo for the duration of the context; yields its address. Nothing is written to disk."""
     if settings.certificate is not None:
         raise InvalidInput("the demo uses plain HTTP: remove certificate and private_key")
     task = make_task()

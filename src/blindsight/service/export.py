@@ -1,8 +1,8 @@
 """The average of the instances as a file: JSON, safetensors, or ONNX for any runtime.
 
 An ONNX model reads encoded features (`codings.specs.FeatureSpec.encode`, intercept column included) and has the task
-in its metadata. The format is protobuf, of which a dozen fields are needed here, so they are written by
-hand rather than with a library of forty megabytes.
+in its metadata. The format is protobuf, of which only a dozen fields are needed, so they are
+written directly instead of with a library of forty megabytes.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""The embedded store: instances as bytes in this process, a snapshot on disk every so often and at the end.
+"""The embedded store: instances as bytes in this process, with periodic snapshots on disk and one at exit.
 
-What a crash costs is the updates since the last snapshot; no client has to do anything about it.
+A crash loses the updates since the last snapshot; clients do not have to react.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class MemoryStore:
-    """Models in memory; with a `folder` they survive, as of the last snapshot (every `snapshot_s` seconds)."""
+    """Models in memory; with a `folder` they are saved every `snapshot_s` seconds and survive a restart."""
 
     shared = False
 
@@ -84,7 +84,7 @@ class MemoryStore:
         await self.snapshot()
 
     async def delete(self, model: str) -> None:
-        """Forget a model, in memory and on disk."""
+        """Delete a model, in memory and on disk."""
         self._forget(model)
         async with self._writing:
             self._written.pop(model, None)

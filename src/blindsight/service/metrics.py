@@ -1,4 +1,4 @@
-"""What Prometheus reads: totals alone, kept as plain numbers so that the hot path pays next to nothing."""
+"""Prometheus metrics: totals only, kept as plain numbers so that they cost the hot path almost nothing."""
 
 import resource
 import time
@@ -14,7 +14,7 @@ _EDGES = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
 
 
 class Latencies:
-    """How long requests took, in a histogram."""
+    """A histogram of request durations."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(_EDGES) + 1)
@@ -36,7 +36,7 @@ class Latencies:
 
 
 class Totals:
-    """Counts of one process since it began."""
+    """Counts of one process since its start."""
 
     def __init__(self) -> None:
         self.began = time.time()

@@ -27,12 +27,12 @@ _log = logging.getLogger(__name__)
 
 
 def first_instances(record: Record, start: np.ndarray | None = None) -> list[bytes]:
-    """Instances to begin with, around `start` or zeros, from secret randomness."""
+    """Initial instances around `start` or zeros, from secret randomness."""
     return [encode(row) for row in initial_instances(record.task, key=root().derive("start"), start=start)]
 
 
 class Pool:
-    """Draws and updates of one life of a model. Counts what happened, and nothing about whom it happened to."""
+    """Draws and updates of one life of a model. It counts events and records nothing about clients."""
 
     def __init__(self, record: Record, store: Store) -> None:
         self.record = record
@@ -78,7 +78,7 @@ class Pool:
         return True
 
     def settle(self) -> None:
-        """Take the updates that wait, in their order, but for spam; a model that went away takes none."""
+        """Apply the pending updates in order, except spam; a deleted model takes none."""
         waiting, self._waiting = self._waiting, []
         for update in waiting:
             try:
@@ -109,7 +109,7 @@ class Pool:
         return instance
 
     async def offer(self, update: bytes, nonce: bytes, ends: int) -> None:
-        """Take an update, unless its ticket was used before or it looks like spam; the sender learns of the former."""
+        """Apply an update unless its ticket was used or it looks like spam; only the former is reported."""
         unused, count = await self._store.spend(self.record, nonce, ends)
         if not unused:
             raise self._replayed()
@@ -123,7 +123,7 @@ class Pool:
             self.taken += 1
 
     async def average(self) -> np.ndarray:
-        """The model to predict with."""
+        """The average of the instances, for prediction."""
         self.settle()
         instances, _ = await self._store.instances(self.record)
         if not instances:
@@ -131,7 +131,7 @@ class Pool:
         return average(np.stack([decode(instance) for instance in instances]))
 
     async def spread(self) -> tuple[float, int]:
-        """The standard deviation over instances as it is now, and how many updates were taken."""
+        """The current standard deviation over instances, and the number of accepted updates."""
         self.settle()
         instances, count = await self._store.instances(self.record)
         if not instances:
@@ -141,7 +141,7 @@ class Pool:
         return window.spread, count
 
     async def close(self) -> None:
-        """Do what waits, and stop what runs in the background."""
+        """Apply pending updates and stop background tasks."""
         self.settle()
         if self._background is not None:
             self._background.cancel()

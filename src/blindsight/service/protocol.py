@@ -1,7 +1,7 @@
-"""What clients and service say to each other: paths, headers, refusals, and weights as bytes.
+"""The protocol between clients and service: paths, headers, refusals, and weights as bytes.
 
-An instance travels and is kept as little-endian float32 without any frame, so that a body that is accepted is the new
-instance and is never written anew.
+An instance is sent and stored as little-endian float32 without framing, so that an accepted body is the new instance
+without a copy.
 """
 
 import re
@@ -19,7 +19,7 @@ MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 class Refusal(Exception):
-    """A request that is answered with `status` and one sentence; it tells a sender only what any sender can see."""
+    """A refusal with `status` and one sentence, which reveals only what any sender can see."""
 
     def __init__(self, status: int, sentence: str, *, headers: dict[str, str] | None = None) -> None:
         super().__init__(sentence)
@@ -32,7 +32,7 @@ class Refusal(Exception):
 
 
 def fault_of(error: Exception) -> str:
-    """What went wrong, for the log: the kind and the place, since the text could quote a body."""
+    """An error as logged: its type and location only, because its text could quote a body."""
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next

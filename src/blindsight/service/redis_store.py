@@ -1,4 +1,4 @@
-"""The shared store: several processes or hosts on one Redis, one key for each instance.
+"""The shared store: several processes or hosts use one Redis, with one key for each instance.
 
 ::
 
@@ -98,7 +98,7 @@ class RedisStore:
         await self.snapshot()
 
     async def delete(self, model: str) -> None:
-        """Forget a model; other hosts delete their snapshots of it with their next one."""
+        """Delete a model; other hosts delete their snapshots of it with their next snapshot."""
         (found,) = await self._redis.ask(("HGET", _MODELS, model))
         await self._redis.ask(("HDEL", _MODELS, model))
         if found is not None:

@@ -1,4 +1,4 @@
-"""All models in service, who may use them, and what an administrator does to them."""
+"""All models of the service, their tokens, and the admin calls."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ def make_store(settings: Settings) -> Store:
 
 
 class Registry:
-    """The models of a store. Whatever the hot path needs lies in plain dictionaries."""
+    """The models of a store, in plain dictionaries for the hot path."""
 
     def __init__(self, settings: Settings, store: Store | None = None) -> None:
         self.settings = settings
@@ -76,7 +76,7 @@ class Registry:
         _log.info("serving: %s", ", ".join(self.pools) or "no model yet")
 
     async def close(self) -> None:
-        """Stop, with everything kept."""
+        """Stop after saving everything."""
         self.is_open = False
         if self._watcher is not None:
             self._watcher.cancel()
@@ -120,7 +120,7 @@ class Registry:
         return found
 
     async def create(self, task: Task, *, replace: bool = False, start: np.ndarray | None = None) -> str | None:
-        """Create a model, or begin it again with another task; gives a token for its clients if it is new."""
+        """Create a model, or restart it with another task; returns a client token if it is new."""
         if not MODEL_NAME.fullmatch(task.model):
             raise Refusal(422, "a model name has up to 64 characters from a-z, 0-9, - and _")
         async with self._changing:
@@ -139,7 +139,7 @@ class Registry:
         return token
 
     async def restart(self, model: str, start: np.ndarray | None = None) -> None:
-        """Begin a model again, around `start` or zeros; tickets that are out become invalid."""
+        """Restart a model from `start` or zeros; outstanding tickets become invalid."""
         async with self._changing:
             await self.reload()
             record = self.pool(model).record.renewed()
@@ -148,7 +148,7 @@ class Registry:
         _log.info("%s restarted", model)
 
     async def freeze(self, model: str, frozen: bool) -> None:
-        """Stop a model's training, or go on."""
+        """Freeze or resume a model's training."""
         async with self._changing:
             await self.reload()
             await self.store.put(dataclasses.replace(self.pool(model).record, frozen=frozen))
@@ -156,7 +156,7 @@ class Registry:
         _log.info("%s is %s", model, "frozen" if frozen else "training")
 
     async def add_token(self, model: str) -> str:
-        """One more token for a model's clients."""
+        """Add a client token for a model."""
         token = new_token()
         async with self._changing:
             await self.reload()
@@ -166,7 +166,7 @@ class Registry:
         return token
 
     async def delete(self, model: str) -> None:
-        """Forget a model."""
+        """Delete a model."""
         async with self._changing:
             await self.reload()
             self.pool(model)

@@ -1,4 +1,4 @@
-"""Running the service: a socket, uvicorn, and nothing written about requests."""
+"""Run the service: a socket and uvicorn, without request logs."""
 
 import contextlib
 import dataclasses
@@ -24,14 +24,14 @@ _STOP_WITHIN_S = 15
 
 @dataclasses.dataclass(frozen=True)
 class Running:
-    """A service that runs: where it is, and its inside."""
+    """A running service: its address and its application."""
 
     address: str
     service: Service
 
 
 def serve(settings: Settings, *, routes: Sequence[BaseRoute] = ()) -> None:
-    """Run the service until it is asked to stop (SIGTERM or SIGINT); requests under way are finished first."""
+    """Run the service until SIGTERM or SIGINT; requests in progress are completed first."""
     with _bind(settings) as listening:
         server, service = _server(settings, routes, _address(settings, listening))
         gc.freeze()  # what was loaded to get here is no garbage
@@ -41,7 +41,7 @@ def serve(settings: Settings, *, routes: Sequence[BaseRoute] = ()) -> None:
 
 @contextlib.contextmanager
 def running(settings: Settings, *, routes: Sequence[BaseRoute] = ()) -> Generator[Running]:
-    """The service in a thread of this process, for as long as the context lasts; port 0 takes a free one."""
+    """The service in a thread of this process for the duration of the context; port 0 picks a free port."""
     with _bind(settings) as listening:
         server, service = _server(settings, routes)
         thread = threading.Thread(target=_run, args=(server, listening), name="blindsight service")

@@ -15,7 +15,7 @@ __all__ = ["Settings"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How the service runs; every field has a default that suits one machine."""
+    """Settings of the service; the defaults suit one machine."""
 
     host: str = "127.0.0.1"
     port: int = 8752
@@ -64,7 +64,7 @@ class Settings:
 
     @classmethod
     def load(cls, path: Path, **changes: Any) -> "Settings":
-        """The settings of a TOML file; `changes` that are not None come before it. Paths are relative to the file."""
+        """The settings of a TOML file; `changes` that are not None override it. Paths are relative to the file."""
         table = read_toml(path, "a file of settings such as SERVE.toml")
         try:
             read = cls.parse(table, path.parent)

@@ -1,7 +1,6 @@
 """Snapshots: one file for each model with its record and its k instances as they are now.
 
-A file is replaced whole or not at all, and there is never a second one: a history of instances is what someone would
-need in order to see single updates.
+A file is replaced atomically, and there is never a second one: a history of instances would reveal single updates.
 """
 
 import contextlib
@@ -47,7 +46,7 @@ def write(folder: Path, record: Record, instances: Sequence[bytes]) -> None:
 
 
 def read(folder: Path, model: str) -> tuple[Record, list[bytes]]:
-    """A model's record and instances, or a refusal: a model is never silently begun again."""
+    """A model's record and instances; refuses damaged files, because a model must never restart silently."""
     path = _path(folder, model)
     try:
         with safe_open(path, framework="numpy") as file:
@@ -70,9 +69,9 @@ def names(folder: Path) -> list[str]:
 
 
 def sweep(folder: Path) -> None:
-    """Delete what a crash left half written: instances of some other moment, or of no model by now.
+    """Delete partial files left by a crash.
 
-    Only for who knows that nobody else is writing to `folder`.
+    Call this only if no other process is writing to `folder`.
     """
     for path in folder.iterdir():
         if path.suffix[1:].isdigit():

@@ -1,4 +1,4 @@
-"""Spam: is an update where updates of honest clients can be? Asked of every weight, without reading the instances.
+"""Spam check: whether every weight of an update lies where honest updates can be, without reading the instances.
 
 The k instances of Draw and Discard spread around their mean, and an honest update is one of them, moved by one step and
 one client's noise. So a weight is within t standard deviations of the mean, plus a step. Mean and spread are read off
@@ -29,7 +29,7 @@ _FLOAT = np.dtype("<f4")
 
 
 def standard_deviations(weights: int) -> float:
-    """How many standard deviations t an honest update of so many weights may be off.
+    """The number of standard deviations t that an honest update with that many weights may deviate.
 
     All weights must be inside, so t grows with their number. It was measured, not read off a normal distribution: the
     spread of a few instances fluctuates widely. With this t fewer than one honest update in a thousand is refused, from
@@ -42,7 +42,7 @@ def standard_deviations(weights: int) -> float:
 
 
 class Window:
-    """Where the weights of an honest update are."""
+    """The window in which the weights of an honest update lie."""
 
     def __init__(self, task: "Task") -> None:
         self._variance = task.variance
@@ -89,7 +89,7 @@ class Window:
     def admits(self, update: bytes, count: int) -> bool:
         """Whether every weight of `update` is inside, when there have been `count` updates; NaN never is.
 
-        It takes as long whatever the answer: the next request of the sender waits for it, and would tell.
+        It takes the same time whatever the answer: the sender's next request waits for it and would reveal it.
         """
         if count > self._holds_until:
             self._widen(count - self._count)

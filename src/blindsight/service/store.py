@@ -1,11 +1,11 @@
-"""Where the instances are kept: what every store does, whichever it is.
+"""The interface of every store of instances.
 
 ::
 
     memory          one process, a snapshot on disk: the default
     redis_store     several processes or hosts share one Redis
 
-What a store never keeps: which instance a client drew, what was there before, or anything about a client.
+A store never records which instance a client drew, what an instance held before, or anything about a client.
 """
 
 import dataclasses
@@ -21,12 +21,12 @@ __all__ = ["Record", "Store", "StoreUnreachable"]
 
 
 class StoreUnreachable(BlindsightError):
-    """The store does not answer at the moment."""
+    """The store does not answer."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Record:
-    """What is known of a model besides its instances."""
+    """A model's metadata, everything except its instances."""
 
     task: Task
     frozen: bool = False
@@ -40,7 +40,7 @@ class Record:
         return self.task.model
 
     def renewed(self, **changes: Any) -> "Record":
-        """The record of a model that begins again."""
+        """The record of a restarted model."""
         return dataclasses.replace(self, life=secrets.token_hex(8), **changes)
 
     def to_json(self) -> str:
@@ -66,17 +66,17 @@ class Record:
 
 
 class Store(Protocol):
-    """Keeps models. Methods that wait raise `StoreUnreachable` rather than wait for ever."""
+    """Stores models. Methods that wait raise `StoreUnreachable` instead of waiting forever."""
 
     shared: bool
     """Whether others may change it too."""
 
     async def open(self) -> bytes:
-        """Get ready: read what was kept. Gives the secret that tickets are signed with while the store lives."""
+        """Open the store and read its models; returns the secret that signs tickets while the store lives."""
         ...
 
     async def close(self) -> None:
-        """Keep everything and stop."""
+        """Save everything and stop."""
         ...
 
     async def secret(self) -> bytes:
@@ -92,7 +92,7 @@ class Store(Protocol):
         ...
 
     async def delete(self, model: str) -> None:
-        """Forget a model and its instances, on disk too."""
+        """Delete a model and its instances, also on disk."""
         ...
 
     async def draw(self, record: Record) -> bytes | None:
@@ -104,7 +104,7 @@ class Store(Protocol):
         ...
 
     async def spend(self, record: Record, nonce: bytes, ends: int) -> tuple[bool, int]:
-        """Use a ticket up: whether it was unused, and how many updates have been taken."""
+        """Use a ticket; returns whether it was unused, and the number of accepted updates."""
         ...
 
     async def replace(self, record: Record, update: bytes) -> bool:
@@ -112,5 +112,5 @@ class Store(Protocol):
         ...
 
     async def decline(self, record: Record, update: bytes) -> None:
-        """The steps of `replace`, after which everything is as it was: the sender waits for either, and could tell."""
+        """The same steps as `replace` without effect, because the sender could tell the two apart by timing."""
         ...

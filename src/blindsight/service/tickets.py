@@ -1,4 +1,4 @@
-"""Tickets: a draw hands one out, an update gives it back, and each can be used once.
+"""Tickets: a draw issues one, an update returns it, and each can be used once.
 
 A ticket is a keyed hash of what it is for, when it ends and a random number. It never says which instance was drawn.
 Its end is rounded up to a whole minute, so that a ticket does not say when it was drawn either.
@@ -98,14 +98,14 @@ class _Keyed(dict[bytes, hashlib.blake2s]):
 
 
 class Spent:
-    """Which tickets were used, for one process."""
+    """The used tickets of one process."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._minutes: dict[int, array[int]] = {}
         self._now = now
 
     def spend(self, nonce: bytes, ends: int) -> bool:
-        """Whether the ticket had not been used before; from now on it has."""
+        """Mark a ticket as used; returns whether it was unused."""
         words = self._minutes.get(ends)
         if words is None:
             if ends + SKEW_S < self._now():  # it held when its headers came; who used it since is forgotten

@@ -1,13 +1,13 @@
-"""The studio: pages on this machine about what runs have left behind. No JAX in here.
+"""The studio: local pages for labelling synthetic examples. No JAX in here.
 
 ::
 
-    labels       what people have said about a synthetic set: one line for every decision, on disk before the next
-    queue        what one rater has still to label, in an order of their own, and which key stands for which class
-    agreeing     how far raters agree, and what the majority says
-    annotations  labels from Label Studio and back
-    app          the page with the queue, for this machine alone
-    run          the page while people label
+    labels       decisions about a synthetic set, one line each, on disk before the next example is shown
+    queue        what a rater still has to label, in the rater's own order, and the keys of the classes
+    agreeing     agreement of raters, and majority labels
+    annotations  import from and export to Label Studio
+    app          the page with the queue, served to this machine only
+    run          runs the page while people label
 """
 
 import lazy_loader

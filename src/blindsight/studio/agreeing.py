@@ -1,4 +1,4 @@
-"""How far raters agree about a synthetic set, and what most of them say."""
+"""Agreement of raters about a synthetic set, and majority labels."""
 
 import dataclasses
 import itertools
@@ -19,7 +19,7 @@ __all__ = ["Agreement", "Majority", "Pair", "Rater", "agreement", "majority"]
 
 @dataclasses.dataclass(frozen=True)
 class Rater:
-    """How much one rater has done; `as_proposed` is the share of their labels that are those proposed."""
+    """Progress of one rater; `as_proposed` is the share of labels equal to the proposed ones."""
 
     name: str
     labelled: int
@@ -30,7 +30,7 @@ class Rater:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two raters on the samples that both have labelled: the share of equal labels, and Cohen's kappa."""
+    """Two raters on the samples both have labelled: the share of equal labels, and Cohen's kappa."""
 
     raters: tuple[str, str]
     samples: int
@@ -40,10 +40,10 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """How far raters agree: two by two, and all of them (Fleiss' kappa, on the samples that everybody has labelled).
+    """Agreement of raters: pairwise, and of all (Fleiss' kappa, on the samples that everyone has labelled).
 
-    Kappa is 1 for agreement throughout and 0 for what chance would give; it is None where everybody used one class, and
-    chance would agree as well.
+    Kappa is 1 for perfect agreement and 0 for chance; it is None if everyone used a single class, where chance would
+    agree as well.
     """
 
     raters: tuple[Rater, ...]
@@ -84,7 +84,7 @@ class Agreement:
 
 @dataclasses.dataclass(frozen=True)
 class Majority:
-    """What most raters say about each sample; samples without a most frequent label, or without any, are counted."""
+    """The majority label of each sample; ties and unlabelled samples are counted."""
 
     labels: Mapping[str, str]
     ties: int
@@ -93,7 +93,7 @@ class Majority:
 
 
 def agreement(labels: Labels) -> Agreement:
-    """How far the raters of a set agree; a skip is no label, and agrees with nothing."""
+    """The agreement of a set's raters; skips are ignored."""
     said = {rater: {s: d.label for s, d in labels.standing(rater).items() if d.label} for rater in labels.raters}
     raters = tuple(_rater(labels, rater) for rater in labels.raters)
     pairs = tuple(_pairs(said))
@@ -103,7 +103,7 @@ def agreement(labels: Labels) -> Agreement:
 
 
 def majority(labels: Labels) -> Majority:
-    """What most raters say about every sample, skips aside."""
+    """The majority label of every sample, ignoring skips."""
     found, ties, unlabelled = dict[str, str](), 0, 0
     for sample in labels.made.by_id:
         votes = [labels.standing(rater).get(sample) for rater in labels.raters]

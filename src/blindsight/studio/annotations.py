@@ -1,4 +1,4 @@
-"""Labels from Label Studio and back: its JSON export in full, and its short form (JSON-MIN)."""
+"""Import from and export to Label Studio: its full JSON export, and the short form (JSON-MIN)."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,10 +14,10 @@ __all__ = ["export_annotations", "import_annotations"]
 
 
 def import_annotations(labels: Labels, path: str | Path) -> int:
-    """Take over what people have said in Label Studio; how many decisions that were.
+    """Import annotations from Label Studio; returns the number of decisions.
 
-    Either all of the file is taken or, if a sample or a class is not of this set, nothing. Raters are called as Label
-    Studio calls them; what one has said before about a sample is replaced, and what is there already is left as it is.
+    Either the whole file is imported or, if a sample or a class does not belong to this set, nothing. Raters keep their
+    Label Studio names; a rater's earlier label of a sample is replaced, and identical labels are left unchanged.
     """
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -37,7 +37,7 @@ def import_annotations(labels: Labels, path: str | Path) -> int:
 
 
 def export_annotations(labels: Labels, path: str | Path) -> Path:
-    """Write the set with everybody's labels as tasks that Label Studio imports; the path."""
+    """Write the set with all labels as Label Studio tasks; returns the path."""
     from blindsight.runs import write_whole
 
     by_sample: dict[str, list[dict[str, Any]]] = {}

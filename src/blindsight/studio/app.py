@@ -1,4 +1,4 @@
-"""The page with the label queue, for the one person at this machine whom its address was given to.
+"""The page with the label queue, for the one person at this machine who has its address.
 
 Nobody else on the machine can read or post anything: every path begins with a random token, requests must be addressed
 to this machine itself (a page from elsewhere that points its own name here is refused), and what is posted must be

@@ -1,7 +1,7 @@
-"""What people have said about a synthetic set: `labels.jsonl` beside it, one line for every decision.
+"""Decisions about a synthetic set: `labels.jsonl` beside it, one line each.
 
-A line is appended and on disk before the next example is shown, and none is ever rewritten: to take a label back is a
-line too. `labelling.json` beside it says which set the labels are of, which classes there are, and who uses which keys.
+A line is on disk before the next example is shown, and is never rewritten: undoing a label appends a line too.
+`labelling.json` beside it records the set, its classes and the raters' keys.
 """
 
 import contextlib
@@ -28,13 +28,13 @@ _A_DAY = 86_400.0
 
 
 def now() -> str:
-    """The time, as it stands in a line."""
+    """The current time, as written in a line."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """One line: who said what about which sample; no label is a skip, and `undone` takes the rater's last one back."""
+    """One line: rater, sample and label. No label is a skip; `undone` retracts the rater's last decision."""
 
     sample_id: str
     rater: str
@@ -45,7 +45,7 @@ class Decision:
 
 
 class Labels:
-    """All decisions about a set, and those that stand.
+    """All decisions about a set, and the current ones.
 
     `classes` are those of the set unless others are named; once there are labels they stay as they are.
     """
@@ -76,15 +76,15 @@ class Labels:
 
     @property
     def raters(self) -> tuple[str, ...]:
-        """Everybody who has decided something that stands, in the order of their first decision."""
+        """All raters with a current decision, in the order of their first one."""
         return tuple(rater for rater, stands in self._standing.items() if stands)
 
     def standing(self, rater: str) -> dict[str, Decision]:
-        """What stands of this rater's decisions by sample, the last one last."""
+        """This rater's current decisions by sample, most recent last."""
         return self._standing.get(rater, {})
 
     def add(self, decisions: Sequence[Decision]) -> None:
-        """Append decisions; they are on disk when this returns, or none of them counts."""
+        """Append decisions; all of them are on disk when this returns, or none counts."""
         checked = [self._checked(dataclasses.asdict(decision)) for decision in decisions]
         self._save({})
         text = "".join(json.dumps(dataclasses.asdict(one), allow_nan=False) + "\n" for one in checked)
@@ -98,7 +98,7 @@ class Labels:
             self._apply(one)
 
     def remember(self, rater: str, keys: Mapping[str, Any]) -> None:
-        """Keep this rater's keys."""
+        """Store this rater's keys."""
         self._save({rater: dict(keys)})
 
     def _save(self, keys: Mapping[str, Any]) -> None:
@@ -111,7 +111,7 @@ class Labels:
 
     @contextlib.contextmanager
     def alone(self, rater: str) -> Generator[None]:
-        """Nobody else labels as this rater until the block ends, or until this process dies."""
+        """Lock this rater's name until the block ends or this process dies."""
         path = self.made.folder / f".{file_name(rater)}.lock"
         try:
             lock = open(path, "w", encoding="utf-8")  # noqa: SIM115
@@ -192,7 +192,7 @@ def _decision(row: Any, where: str) -> Decision:
 
 
 def check_rater(name: Any) -> None:
-    """Refuse a name that could not stand in a line."""
+    """Refuse a name that does not fit in one line."""
     if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST or not name.isprintable():
         raise InvalidInput(f"a rater's name must be one line of at most {_LONGEST} characters, got {str(name)[:40]!r}")
 

@@ -1,4 +1,4 @@
-"""What one rater has still to label, in an order of their own, and which key stands for which class."""
+"""What a rater still has to label, in the rater's own order, and the keys of the classes."""
 
 import base64
 import functools
@@ -21,10 +21,10 @@ _SKIP, _UNDO = ("s", "-", "/"), ("u", "=", "\\")  # the first that no class is c
 
 
 class Queue:
-    """The samples of a set as one rater goes through them.
+    """The samples of a set in the order of one rater.
 
-    Every rater has an order of their own, so that whoever stops early has seen others than the next one; it follows
-    from the name, so that it is the same after a crash. What others have said stays hidden until the queue is empty.
+    Each rater has a different order, so raters who stop early cover different samples. It is derived from the name, so
+    it is the same after a crash. Other raters' labels stay hidden until the queue is empty.
     """
 
     def __init__(self, labels: Labels, rater: str) -> None:
@@ -40,7 +40,7 @@ class Queue:
 
     @property
     def next(self) -> Sample | None:
-        """The next sample, or None where nothing is left."""
+        """The next sample, or None if nothing is left."""
         stands = self.labels.standing(self.rater)
         return next((sample for sample in self._order if sample.sample_id not in stands), None)
 
@@ -51,7 +51,7 @@ class Queue:
         self.labels.add([Decision(sample_id, self.rater, label, seconds, now())])
 
     def undo(self) -> None:
-        """Take the last decision back, whichever window it was made in; nothing where there is none."""
+        """Undo the last decision, from any window; does nothing if there is none."""
         stands = self.labels.standing(self.rater)
         if stands:
             last = stands[next(reversed(stands))]
@@ -65,7 +65,7 @@ class Queue:
         self.labels.remember(self.rater, keys)
 
     def state(self) -> dict[str, Any]:
-        """Everything that the page shows."""
+        """The state that the page shows."""
         made, stands, sample = self.labels.made, self.labels.standing(self.rater), self.next
         counts = dict.fromkeys(self.labels.classes, 0)
         for one in stands.values():
@@ -118,7 +118,7 @@ def default_keys(classes: Sequence[str]) -> dict[str, Any]:
 
 
 def check_keys(keys: Any, classes: Sequence[str]) -> str | None:
-    """What is wrong with these keys, if anything is."""
+    """The problem with these keys, if any."""
     if not isinstance(keys, Mapping) or set(keys) != {"classes", "skip", "undo"}:
         return "give keys for classes, skip and undo"
     by_class = keys["classes"]

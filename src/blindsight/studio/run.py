@@ -1,4 +1,4 @@
-"""The label queue while somebody labels: a socket of this machine alone, a token, and uvicorn."""
+"""Serve the label queue: a local socket, a token, and uvicorn."""
 
 import contextlib
 import secrets
@@ -19,7 +19,7 @@ _STOP_WITHIN_S = 2
 
 
 def label(queue: Queue, *, port: int = 0, opened: Callable[[str], None] = print) -> None:
-    """Serve the queue until Ctrl-C or SIGTERM; `opened` is told the address as soon as somebody can go there."""
+    """Serve the queue until Ctrl-C or SIGTERM; `opened` is called with the address once it is reachable."""
     with queue.labels.alone(queue.rater), _bind(port) as listening:
         server, address = _server(queue, listening)
         opened(address)
@@ -29,7 +29,7 @@ def label(queue: Queue, *, port: int = 0, opened: Callable[[str], None] = print)
 
 @contextlib.contextmanager
 def labelling(queue: Queue, *, port: int = 0) -> Generator[str]:
-    """The queue in a thread of this process for as long as the context lasts; gives the address."""
+    """The queue in a thread of this process for the duration of the context; yields the address."""
     with queue.labels.alone(queue.rater), _bind(port) as listening:
         server, address = _server(queue, listening)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="blindsight label")
