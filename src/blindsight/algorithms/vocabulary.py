@@ -118,8 +118,8 @@ def discover_words(
 ) -> WordCounts:
     """Words of at most `length` bytes that many clients use, found without any list of candidates.
 
-    In 95 % of runs every listed word is used by some client; words of few clients stay hidden in the noise. The price is
-    an `epsilon`, or that of one release by `mechanism`.
+    In 95 % of runs every listed word is used by some client; words of few clients stay hidden in the noise. It costs
+    an `epsilon`, or as much as one release by `mechanism`.
 
     **Guarantee**: (epsilon, delta) for each client, over all levels; every level is in the ledger before its noise is
     drawn. Where all prefixes have died earlier, less than that was spent.
