@@ -327,9 +327,11 @@ def direct(epsilon: float = 1.0) -> dict[str, Any]:
                 epsilon=epsilon,
                 delta=DELTA,
                 shares={"cues": 0.5, "votes": 0.5},
-                key=keys.reproducible(4).derive(name),
-                ledger=Ledger(Path(scratch, "ledger.db")),
-                out=Path(scratch, "run"),
+                session=inspect.Session(
+                    key=keys.reproducible(4).derive(name),
+                    ledger=Ledger(Path(scratch, "ledger.db")),
+                    out=Path(scratch, "run"),
+                ),
             )
         found[name] = {
             "found": [finding.statement for finding in report.findings if finding.verdict == "found"],

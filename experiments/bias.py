@@ -18,7 +18,6 @@ import dataclasses
 import functools
 import json
 import platform
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,29 +30,29 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-from blindsight.inspection.bias.preparing import prepare
 from scipy import stats
 
 import blindsight as bs
-from blindsight import keys, runs
-from blindsight.accounting.ledger import Ledger
-from blindsight.algorithms.moments import Moments, MomentsPart
-from blindsight.backends import Batch, Simulation
+from blindsight import keys
+from blindsight.algorithms.moments import MomentsPart
+from blindsight.backends import Batch
 from blindsight.codings import features
 from blindsight.data import text
 from blindsight.data.dice import Dice
 from blindsight.data.embedded.handwriting import _style  # pyright: ignore[reportPrivateUsage]
 from blindsight.data.population import Population
+from blindsight.data.schema import Schema
+from blindsight.inspection.answering import Round
+from blindsight.inspection.bias import comparison, images, rounds
 from blindsight.inspection.bias import findings as bias_findings
-from blindsight.inspection.bias import images as bias_images
-from blindsight.inspection.bias import preparing as bias_asking
 from blindsight.inspection.bias.images import FirstArm
 from blindsight.inspection.bias.measures import HALF, LOOKED, LOOKS, Habits, Shares, look, same_clients
-from blindsight.inspection.bias.rounds import Rounds
+from blindsight.inspection.bias.question import Bias
 from blindsight.inspection.bias.text import SURPRISE
 from blindsight.inspection.contrast import cues
 from blindsight.inspection.contrast.findings import Finding
 from blindsight.inspection.measuring import Measured
+from blindsight.inspection.question import Public, complete, identity_of
 from blindsight.keys import Key
 
 EPSILON, DELTA = 4.0, 1e-6
@@ -81,37 +80,34 @@ class Pool:
         return {client: number for number, client in enumerate(self.clients.ids.tolist())}
 
 
-class Quick(Rounds):
+@dataclasses.dataclass(frozen=True)
+class Quick:
     """The rounds with sums in numpy."""
 
     pool: Pool
+    root: Key
 
-    def _moments(self, others: Any) -> MomentsPart:
-        assert self.pool.moments is not None
-        return self.pool.moments[0]
-
-    def usual(self, part: MomentsPart, released: Moments) -> Moments:
-        return bias_images.like_released(self._moments_of(self.asked.learning), released, self.public.derive("usual"))
-
-    def _moments_of(self, clients: Population) -> np.ndarray:
+    def moments(self, clients: Population) -> np.ndarray:
+        """The sum over these clients of what each sends of its pictures, computed once for all runs."""
         assert self.pool.moments is not None
         return self.pool.moments[1][[self.pool.place[client] for client in clients.ids.tolist()]].sum(axis=0)
 
-    def measure(self, number: int, observed: Population, parts: Any) -> dict[str, Measured]:
+    def measure(self, one: Round, observed: Population) -> dict[str, Measured]:
+        """What a round releases."""
         half = np.zeros(observed.size, np.int64)
         there = observed.sizes > 0
         half[there] = observed.columns[HALF][observed.offsets[:-1][there]]
-        found = dict[str, Measured]()
-        for part in parts:
-            noise = self.mechanisms[part.name].noise_multiplier * part.bound
-            random = np.random.default_rng(np.frombuffer(self.root.derive(part.name, number).secret, np.uint32))
+        released = dict[str, Measured]()
+        for part in one.by_name.values():
+            noise = one.mechanisms[part.name].noise_multiplier * part.bound
+            random = np.random.default_rng(np.frombuffer(self.root.derive(f"{one.name} {part.name}").secret, np.uint32))
             if isinstance(part, FirstArm):
-                sums = self._moments_of(observed.select(half == 0))
+                sums = self.moments(observed.select(half == 0))
             else:
                 sums = vectors(part, observed)[np.isin(half, part.arms)].sum(axis=0)
             epsilon = EPSILON  # of the round; not that of the part alone
-            found[part.name] = Measured(sums + noise * random.normal(size=sums.shape), noise, epsilon)
-        return found
+            released[part.name] = Measured(sums + noise * random.normal(size=sums.shape), noise, epsilon)
+        return released
 
 
 def vectors(part: Shares | Habits, observed: Population) -> np.ndarray:
@@ -157,23 +153,31 @@ def ask(pool: Pool, missing: str | None, number: int) -> list[Finding]:
     private = pool.clients.select(order[: pool.private])
     public = pool.clients.select(order[pool.private : pool.private + pool.public])
     public = public if missing is None else pool.missing[missing](public, number)
-    about: dict[str, Any] = {"inputs": pool.inputs, "label": "label", "by": None, "values": None, "classes": None}
-    about |= {"ranges": {}, "model": None, "case": "lower", "vocabulary_size": 10_000}
-    seed = random.bytes(32)
-    bias_asking._with_cues = with_cues  # pyright: ignore[reportPrivateUsage]
-    prepared = prepare(private, public, seed=seed, **about)
-    with tempfile.TemporaryDirectory() as folder:
-        run = runs.begin(Path(folder) / "run", "bias", {})
-        rounds = Quick(run, prepared, EPSILON, DELTA, False, 0, Key(seed, True), Simulation, keys.root())
-        rounds.pool = pool
-        rounds.pays(Ledger(), "pool", lambda doing, done, total: None)
-        tested = rounds.first_round()
-        if prepared.image:
-            rounds.second_round(tested)
+    schema, seed = complete(Schema(inputs=(pool.inputs,)), private), random.bytes(32)
+    question = Bias(
+        schema=schema, clients=private.size, epsilon=EPSILON, delta=DELTA, reference=identity_of(public), steps=0
+    )
+    quick, key = Quick(pool, keys.root()), Key(seed, True)
+    comparison._with_cues = with_cues  # pyright: ignore[reportPrivateUsage]
+    if pool.moments is not None:
+        part = pool.moments[0]
+        rounds._moments = lambda *_: part  # pyright: ignore[reportPrivateUsage]
+        images.public_moments = lambda part, clients, released, key: images.like_released(
+            quick.moments(clients), released, key
+        )
+    compared = comparison.compare_with(question, Public(reference=public, seed=seed))
+    clients, first = compared.observe(private), rounds.first_round(compared)
+    measured: Any = quick.measure(first, clients)
+    tested = rounds.read_first(compared, first, measured)
+    if compared.image:
+        learnt = rounds.learn(compared, first, measured, key, lambda done, total: None)
+        second = rounds.second_round(compared, learnt)
+        confirmed: Any = quick.measure(second, second.fields_of(clients))
+        tested += rounds.read_second(compared, learnt, second, confirmed)
     if number == 0:
-        for part in rounds.first:
+        for part in first.parts:
             if isinstance(part, Shares | Habits):
-                check(part, prepared.clients)
+                check(part, clients)
     return bias_findings.conclude(tested)[0]
 
 
@@ -213,10 +217,9 @@ def seen(clients: Population, field: str) -> Population:
     return clients.replace({**clients.columns, "seen": found.columns[cues.FIELD]})
 
 
-def with_cues(population: Population, fields: tuple[str, ...], ranges: Any) -> Population:
-    """In place of `bias_asking._with_cues`: the cues that were computed before, and the surprise of a run's model."""
-    del ranges
-    values, names = population.columns["seen"], NAMES[fields[0]]
+def with_cues(question: Bias, population: Population) -> Population:
+    """In place of `comparison._with_cues`: the cues that were computed before, and the surprise of a run's model."""
+    values, names = population.columns["seen"], NAMES[question.inputs[0]]
     if SURPRISE in population.fields:
         values = np.concatenate([values, population.columns[SURPRISE][:, None]], axis=1)
         names = (*names, SURPRISE)

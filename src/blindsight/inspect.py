@@ -71,6 +71,7 @@ def sanity(
     suspects: Sequence[str] = (),
     forming: Forming = "zero_fill",
     training: Training | None = None,
+    shares: Mapping[str, float] | None = None,
     session: Session | None = None,
 ) -> Report:
     """Do the data look right at all? Everyone, compared with public data of the same type.
@@ -85,10 +86,11 @@ def sanity(
         suspects: the faults to vote on; all that fit if empty.
         forming: `zero_fill`, or `eligible` where who is in an arm is public.
         training: trains a GAN on the clients for samples, instead of measuring moments.
+        shares: changes how the precision is divided among `moments`, `cues` and `votes`.
         session: ledger, folder, population name, key, backend and progress.
     """
     common = _common(clients, epsilon, delta, model, reference, schema, suspects)
-    return _ask_arms(Sanity(**common.fields, forming=forming, training=training), common, session)
+    return _ask_arms(Sanity(**common.fields, forming=forming, training=training, shares=shares or {}), common, session)
 
 
 def mistakes(
@@ -103,6 +105,7 @@ def mistakes(
     suspects: Sequence[str] = (),
     forming: Forming = "zero_fill",
     training: Training | None = None,
+    shares: Mapping[str, float] | None = None,
     session: Session | None = None,
 ) -> Report:
     """What does the model get wrong? Misclassified examples, compared with correctly classified ones.
@@ -118,10 +121,15 @@ def mistakes(
         suspects: the faults to vote on; all that fit if empty.
         forming: `zero_fill`, or `eligible` where who is in an arm is public.
         training: trains a GAN on the clients of every arm for samples, instead of measuring moments.
+        shares: changes how the precision is divided among `moments`, `cues` and `votes`.
         session: ledger, folder, population name, key, backend and progress.
     """
     common = _common(clients, epsilon, delta, model, reference, schema, suspects)
-    return _ask_arms(Mistakes(**common.fields, forming=forming, training=training, minimum=minimum), common, session)
+    return _ask_arms(
+        Mistakes(**common.fields, forming=forming, training=training, shares=shares or {}, minimum=minimum),
+        common,
+        session,
+    )
 
 
 def slices(
