@@ -1,0 +1,29 @@
+"""The tasks: which type of question each has, for questions that come as JSON.
+
+A new task is a question, its rounds, and a function that conducts them, in a folder of its own, and one line here.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from blindsight.errors import InvalidInput
+from blindsight.inspection.bias.question import Bias
+from blindsight.inspection.contrast.question import Contrast, Mistakes, Sanity, Slices
+from blindsight.inspection.labelling.question import Labelling
+from blindsight.inspection.question import Question
+from blindsight.inspection.unknowns.question import Unknowns
+
+__all__ = ["TASKS", "question_from"]
+
+TASKS: dict[str, type[Question]] = {
+    one.task: one for one in (Sanity, Mistakes, Unknowns, Slices, Labelling, Bias, Contrast)
+}
+"""Every task by its name."""
+
+
+def question_from(value: Mapping[str, Any]) -> Question:
+    """The question that `to_dict` was called on, of whatever task."""
+    task = value.get("task")
+    if task not in TASKS:
+        raise InvalidInput(f"a question is about one of {', '.join(TASKS)}, got {task!r}")
+    return TASKS[task].from_dict(value)

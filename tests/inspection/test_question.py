@@ -1,0 +1,112 @@
+"""Questions are data: they come back from JSON unchanged, differ in their digest, and are valid or do not exist."""
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from blindsight.data.schema import Field, Schema
+from blindsight.errors import InvalidInput
+from blindsight.inspection.bias.question import Bias, Language
+from blindsight.inspection.contrast.question import Contrast, Mistakes, Quarters, Sanity, Slices, Training
+from blindsight.inspection.labelling.question import Labelling
+from blindsight.inspection.question import Question
+from blindsight.inspection.tasks import TASKS, question_from
+from blindsight.inspection.unknowns.models import WordTraining
+from blindsight.inspection.unknowns.question import Unknowns
+from blindsight.selection import Arms, by_accuracy, correct, everything, mistakes, where
+
+NAMES = st.text("abcdefgh", min_size=1, max_size=6)
+SHARES = st.floats(0.01, 0.99)
+FIELDS = st.one_of(
+    st.builds(lambda low, wide: Field("number", low, low + wide), st.floats(-100, 100), st.floats(0.1, 50)),
+    st.lists(NAMES, min_size=2, max_size=4, unique=True).map(lambda names: Field("category", values=tuple(names))),
+    st.just(Field("image", shape=(8, 8))),
+)
+TEXTS = Schema({"text": Field("text"), "side": Field("category", values=("before", "after"))}, ("text",))
+TRAININGS = st.none() | st.builds(Training, rounds=st.integers(1, 9), share=SHARES)
+WORDS = st.none() | st.builds(WordTraining, rounds=st.integers(1, 9), share=SHARES)
+CRITERIA = st.recursive(
+    st.sampled_from([correct(2), mistakes(3), where("label", 1), where("x", "a", by_client=True)]),
+    lambda inner: st.builds(lambda one, other: one & ~other, inner, inner),
+    max_leaves=4,
+)
+ARMS = st.one_of(
+    st.builds(Quarters, st.floats(0.1, 0.4), st.floats(0.5, 0.9)),
+    st.just(by_accuracy(0.882, 0.939)),
+    CRITERIA.map(lambda one: Arms({"first": one, "rest": everything()})),
+)
+
+
+@st.composite
+def schemas(draw: st.DrawFn) -> Schema:
+    fields = draw(st.dictionaries(NAMES, FIELDS, min_size=1, max_size=3))
+    return Schema(fields, tuple(fields), draw(st.sampled_from(("label", *fields))))
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> Question:
+    task = draw(st.sampled_from(list(TASKS)))
+    common: dict[str, Any] = {"epsilon": draw(st.floats(0.1, 50)), "delta": draw(st.floats(1e-9, 0.1))}
+    common |= {"clients": draw(st.integers(1, 10**6)), "model": draw(st.sampled_from(["", "cnn [ab12]"]))}
+    common |= {"schema": draw(schemas()), "reference": draw(st.sampled_from(["", "public [9f]"]))}
+    arms: dict[str, Any] = {"forming": draw(st.sampled_from(["zero_fill", "eligible"])), "training": draw(TRAININGS)}
+    arms |= {"shares": draw(st.sampled_from([{}, {"cues": 0.25}])), "per_class": draw(st.integers(1, 9))}
+    if task == "unknowns":
+        common |= {"schema": TEXTS, "vocabulary": "ab", "words": 3, "training": draw(WORDS)}
+        return Unknowns(**common, case=draw(st.sampled_from(["lower", "keep"])), discover=draw(st.booleans()))
+    if task == "bias":
+        language = Language(vocabulary_size=draw(st.integers(1, 99)), training=draw(WORDS))
+        return Bias(**common | {"reference": "public [9f]"}, language=language, classes=draw(st.just(("a", "b"))))
+    made: dict[str, Any] = {
+        "sanity": lambda: Sanity(**common, **arms),
+        "mistakes": lambda: Mistakes(**common, **arms, minimum=draw(st.integers(1, 9))),
+        "slices": lambda: Slices(**common, **arms, thresholds=draw(st.none() | st.just((0.1, 0.9)))),
+        "contrast": lambda: Contrast(**common, **arms, arms=draw(ARMS)),
+        "labelling": lambda: Labelling(**common, **arms, samples=draw(st.integers(1, 999)), population="p"),
+    }
+    return made[task]()
+
+
+@given(questions())
+def test_a_question_comes_back_from_json_unchanged(question):
+    again = question_from(json.loads(json.dumps(question.to_dict(), allow_nan=False)))
+    assert again == question
+    assert again.digest == question.digest
+    assert type(again) is type(question)
+
+
+@given(questions())
+def test_another_price_is_another_question(question):
+    assert dataclasses.replace(question, epsilon=question.epsilon * 2).digest != question.digest
+
+
+SANITY: dict[str, Any] = {"schema": Schema({"x": Field("number", 0, 1)}, ("x",)), "clients": 5}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"epsilon": 0.0}, "epsilon must be positive"),
+        ({"epsilon": float("nan")}, "epsilon must be positive"),
+        ({"delta": 1.0}, "delta must lie between 0 and 1"),
+        ({"clients": 0}, "one client or more"),
+        ({"schema": Schema({"x": Field("text")}, ("y",))}, "no field 'y'"),
+        ({"suspects": ("invert",)}, "without a primary model"),
+        ({"forming": "anyhow"}, "arms are formed by"),
+        ({"shares": {"luck": 1.0}}, "not luck"),
+    ],
+)
+def test_a_question_that_makes_no_sense_does_not_exist(wrong, words):
+    with pytest.raises(InvalidInput, match=words):
+        Sanity(**SANITY | {"epsilon": 1.0, "delta": 1e-6} | wrong)
+
+
+@pytest.mark.parametrize("damaged", [{}, {"task": "weather"}, {"task": "sanity"}, {"task": "sanity", "luck": 1}])
+def test_what_is_no_question_is_refused_in_one_sentence(damaged):
+    with pytest.raises(InvalidInput) as refused:
+        question_from(damaged)
+    assert "\n" not in str(refused.value)
