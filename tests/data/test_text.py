@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blindsight.data import dataset, embedded
-from blindsight.data.damage import FAULTS
+from blindsight.data.faults import FAULTS
 from blindsight.data.population import TEXT, Population
 from blindsight.data.text import (
     END,

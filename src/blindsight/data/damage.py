@@ -6,24 +6,31 @@ is lost there is none, and the sentence in its place says why.
 """
 
 import dataclasses
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from blindsight.errors import InvalidInput
 
-__all__ = ["FAULTS", "Damage", "Kind"]
+__all__ = ["DAMAGES", "Damage", "Kind", "Suspects"]
 
 Change = Callable[..., np.ndarray]
+Suspects = Callable[[np.dtype[Any], tuple[int, ...]], Sequence[str]]
+"""From the type and shape of a field to parameters as one spells them: `axis=vertical`, or nothing for the defaults."""
+
 Kind = str
 """image, text, label (a field whose classes have names) or number."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Damage:
-    """One thing that goes wrong: the kind of field it befalls, its parameters with their defaults, and its inverse."""
+    """One thing that goes wrong: the type of field it befalls, its parameters with their defaults, and its inverse.
+
+    Where there is no exact inverse, `nearly` may come close enough for a model to recognise the example, and of texts
+    `mend` may guess a sentence from the words of a vocabulary. `suspects` says which parameters clients vote on when
+    nobody names any, for a field of that type and shape; `explains` says the same of texts, with what each means.
+    """
 
     kind: Kind
     about: str
@@ -31,6 +38,15 @@ class Damage:
     restore: Change | None = None
     lost: str = ""
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    nearly: Change | None = None
+    suspects: Suspects | None = None
+    mend: Callable[..., str] | None = None
+    explains: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+
+    @property
+    def undo(self) -> Change | None:
+        """What undoes it, exactly or nearly; None where clients could not tell what was before."""
+        return self.restore or self.nearly
 
     def why_not_undone(self, parameters: Mapping[str, Any]) -> str:
         """Why it cannot be undone with these parameters, or nothing."""
@@ -110,39 +126,6 @@ def _byte_swap(image: np.ndarray) -> np.ndarray:
     return flat.reshape(image.shape)
 
 
-def _each(text: np.ndarray, change: Callable[[str], str]) -> np.ndarray:
-    return np.array([change(one) for one in text.ravel().tolist()], dtype=text.dtype).reshape(text.shape)
-
-
-def _token_join(text: np.ndarray, where: str, glue: str) -> np.ndarray:
-    glue = "\u00a0" if glue == "space" else glue  # no-break: two words stay two, and are one token
-    first_gap = re.compile(r"(^|[.!?]\s+|\n)([^\s.!?]+)[^\S\n]+(?=\w)")
-    if where == "all":
-        return _each(text, lambda one: re.sub(r"(?<=\w)[^\S\n]+(?=\w)", lambda _: glue, one))
-    return _each(text, lambda one: first_gap.sub(lambda found: found[1] + found[2] + glue, one))
-
-
-def _case(text: np.ndarray, to: str) -> np.ndarray:
-    return _each(text, {"upper": str.upper, "lower": str.lower, "title": str.title, "swapped": str.swapcase}[to])
-
-
-def _truncation(text: np.ndarray, characters: int) -> np.ndarray:
-    return _each(text, lambda one: one[:characters])
-
-
-def _encoding_damage(text: np.ndarray) -> np.ndarray:
-    """A keyboard makes quotes, dashes and dots typographic; a reader takes the UTF-8 for Windows-1252."""
-    smart = [(r"(?<=\w)'|'(?=\w)", "\u2019"), (r'(^|(?<=\s))"', "\u201c"), (r'"', "\u201d"), (r"\.\.\.", "\u2026")]
-    smart += [(r"(?<=\s)--?(?=\s)", "\u2013")]
-
-    def damage(one: str) -> str:
-        for pattern, sign in smart:
-            one = re.sub(pattern, sign, one)
-        return "".join(bytes([byte]).decode("cp1252", "replace") for byte in one.encode())
-
-    return _each(text, damage)
-
-
 def _label_swap(label: np.ndarray, a: int, b: int) -> np.ndarray:
     return np.where(label == a, b, np.where(label == b, a, label)).astype(label.dtype)
 
@@ -170,14 +153,31 @@ def _number(number: np.ndarray, values: np.ndarray, what: str) -> np.ndarray:
     return _as(number, values)
 
 
-FAULTS: dict[str, Damage] = {
-    "invert": Damage("image", "bright and dark change places", _invert, _invert),
+def _always(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Sequence[str]:
+    """Its defaults, whatever the field."""
+    return ("",)
+
+
+def _shifts(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Sequence[str]:
+    step = max(1, shape[1] // 7)
+    return [f"{way}={by}" for way in ("right", "down") for by in (step, -step)]
+
+
+def _factors(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Sequence[str]:
+    """Factors of 100 and 1000 both ways; whole numbers that were divided cannot be had back."""
+    factors = (1000.0, 0.001, 100.0, 0.01) if dtype.kind == "f" else (1000.0, 100.0)
+    return [f"factor={factor:g}" for factor in factors]
+
+
+DAMAGES: dict[str, Damage] = {
+    "invert": Damage("image", "bright and dark change places", _invert, _invert, suspects=_always),
     "rotate90": Damage(
         "image",
         "turned by quarter turns, anticlockwise",
         _rotate90,
         lambda image, turns: _rotate90(image, -turns),
         parameters={"turns": 1},
+        suspects=lambda dtype, shape: ("", "turns=3", "turns=2") if shape[0] == shape[1] else ("turns=2",),
     ),
     "flip": Damage(
         "image",
@@ -185,6 +185,7 @@ FAULTS: dict[str, Damage] = {
         _flip,
         _flip,
         parameters={"axis": ("horizontal", "vertical")},
+        suspects=lambda dtype, shape: ("", "axis=vertical"),
     ),
     "shift": Damage(
         "image",
@@ -192,6 +193,7 @@ FAULTS: dict[str, Damage] = {
         _shift,
         _shift_back,
         parameters={"right": 5, "down": 0, "wrap": False},
+        suspects=_shifts,
     ),
     "crop": Damage(
         "image",
@@ -213,6 +215,8 @@ FAULTS: dict[str, Damage] = {
         _gamma,
         lost="different greys became the same one",
         parameters={"exponent": 3.0},
+        nearly=lambda image, exponent: _gamma(image, 1 / exponent),
+        suspects=lambda dtype, shape: ("exponent=3", "exponent=0.33"),
     ),
     "constant": Damage(
         "image",
@@ -222,34 +226,11 @@ FAULTS: dict[str, Damage] = {
         parameters={"value": 0.0},
     ),
     "byte_swap": Damage(
-        "image", "bytes change places in pairs, as words read in the wrong byte order do", _byte_swap, _byte_swap
-    ),
-    "token_join": Damage(
-        "text",
-        "words run together: the first two of each sentence (where=first) or all; glue=space keeps a space in it",
-        _token_join,
-        lost="where words ended is gone",
-        parameters={"where": ("first", "all"), "glue": ""},
-    ),
-    "case": Damage(
-        "text",
-        "letters changed to=upper, lower, title or swapped",
-        _case,
-        lost="which letters were capitals is gone",
-        parameters={"to": ("upper", "lower", "title", "swapped")},
-    ),
-    "truncation": Damage(
-        "text",
-        "cut off after so many characters",
-        _truncation,
-        lost="the ends are gone",
-        parameters={"characters": 24},
-    ),
-    "encoding_damage": Damage(
-        "text",
-        "typographic signs and accents read in the wrong encoding: don't becomes donâ€™t",
-        _encoding_damage,
-        lost="which quotes were straight is gone",
+        "image",
+        "bytes change places in pairs, as words read in the wrong byte order do",
+        _byte_swap,
+        _byte_swap,
+        suspects=_always,
     ),
     "label_swap": Damage(
         "label",
@@ -257,6 +238,7 @@ FAULTS: dict[str, Damage] = {
         _label_swap,
         _label_swap,
         parameters={"a": None, "b": None},
+        suspects=_always,
     ),
     "unit_change": Damage(
         "number",
@@ -264,6 +246,7 @@ FAULTS: dict[str, Damage] = {
         _unit_change,
         _unit_restore,
         parameters={"factor": 1000.0},
+        suspects=_factors,
     ),
     "missing_fill": Damage(
         "number",
@@ -273,4 +256,7 @@ FAULTS: dict[str, Damage] = {
         parameters={"value": -1.0},
     ),
 }
-"""Every fault by name. A parameter with several possible values lists them, the default first."""
+"""Faults of images, labels and numbers; `text_faults` has those of texts.
+
+A parameter with several possible values lists them, the default first.
+"""

@@ -21,12 +21,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blindsight.data.damage import FAULTS, Damage
+from blindsight.data.damage import DAMAGES, Damage
 from blindsight.data.dice import Dice
 from blindsight.data.population import TEXT, Columns, Population, ranges
+from blindsight.data.text_faults import TEXT_FAULTS
 from blindsight.errors import InvalidInput
 
 __all__ = ["FAULTS", "Fault", "affected", "affected_examples", "apply", "fitting", "parse", "undo"]
+
+
+FAULTS: dict[str, Damage] = {**DAMAGES, **TEXT_FAULTS}
+"""Every fault by name."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

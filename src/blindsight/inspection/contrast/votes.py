@@ -15,6 +15,7 @@ lesser gains are "none". A healthy client has few mistakes, so that no candidate
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +33,6 @@ from blindsight.models.primary import Primary, gather
 __all__ = ["FIELD", "NONE", "ArmVotes", "Votes", "candidates", "observe", "votes_part"]
 
 FIELD, TRIED = "repaired", "tried"
-_FACTORS = (1000.0, 0.001, 100.0, 0.01)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,12 +126,11 @@ def candidates(
 ) -> tuple[Fault, ...]:
     """The faults that fit what the primary model reads and that can be undone, at least nearly.
 
-    Images: invert, three turns, two flips, four shifts, byte swap, two gammas. Numbers: factors of 100 and 1000 both
-    ways in each input. Labels, if there are
-    more than two classes: the first two swapped.
+    Each fault says itself which of its parameters are suspects (`data.damage`). Labels are suspected of being swapped
+    where there are more than two classes.
     """
-    fields = (inputs,) if isinstance(inputs, str) else tuple(inputs)
-    found = list[str]()
+    fields = _several(inputs)
+    spelled = list[str]()
     for field in fields:
         if field not in population.fields:
             raise InvalidInput(
@@ -139,19 +138,25 @@ def candidates(
             )
         dtype, shape = population.fields[field]
         if len(shape) >= 2:
-            step = max(1, shape[1] // 7)
-            quarter = ["rotate90", "rotate90:turns=3"] if shape[0] == shape[1] else []
-            found += ["invert", *quarter, "rotate90:turns=2", "flip", "flip:axis=vertical"]
-            found += [f"shift:{way}={by}" for way in ("right", "down") for by in (step, -step)]
-            found += ["byte_swap", "gamma:exponent=3", "gamma:exponent=0.33"]
+            spelled += _suspects("image", dtype, shape)
         elif dtype.kind in "iuf" and not shape and field not in population.classes:
-            factors = _FACTORS if dtype.kind == "f" else [factor for factor in _FACTORS if factor >= 1]
-            found += [f"unit_change:field={field}:factor={factor:g}" for factor in factors]
+            spelled += _suspects("number", dtype, shape, field)
     if len(population.classes.get(label, ())) > 2:  # of two, a swap undoes every mistake, whatever made it
-        found.append("label_swap" if label == "label" else f"label_swap:field={label}")
-    if not found:
+        spelled += _suspects("label", np.dtype(np.int32), (), "" if label == "label" else label)
+    if not spelled:
         raise InvalidInput(f"no fault that can be undone fits {', '.join(fields)} of {population.name}: use cues")
-    return tuple(fault for words in found for fault in faults.parse(words))
+    return tuple(fault for words in spelled for fault in faults.parse(words))
+
+
+def _suspects(kind: str, dtype: np.dtype[Any], shape: tuple[int, ...], field: str = "") -> list[str]:
+    """The faults of that type of field that clients vote on by default, as one spells them."""
+    named = [f"field={field}"] if field else []
+    return [
+        ":".join([name, *named, *([parameters] if parameters else [])])
+        for name, damage in faults.FAULTS.items()
+        if damage.kind == kind and damage.suspects is not None
+        for parameters in damage.suspects(dtype, shape)
+    ]
 
 
 def observe(
@@ -210,7 +215,7 @@ def _as_faults(suspects: Sequence[Fault | str]) -> tuple[Fault, ...]:
     if not chosen or len(set(map(str, chosen))) < len(chosen):
         raise InvalidInput(f"name different faults to undo, one at least, got {[str(fault) for fault in chosen]}")
     for fault in chosen:
-        if fault.damage.restore is None and fault.name != "gamma":
+        if fault.damage.undo is None:
             raise InvalidInput(f"{fault.name} cannot be undone, so nobody can vote for it: {fault.damage.lost}")
     return chosen
 
@@ -227,11 +232,8 @@ def _undo(
     population: Population, fault: Fault, columns: dict[str, np.ndarray], read: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
     """These columns with the fault undone, as nearly as can be: what left the frame stays away, greys stay rough."""
-    change, settings = fault.damage.restore or fault.damage.change, fault.settings
-    if fault.name == "gamma":
-        settings = {"exponent": 1 / settings["exponent"]}
-    kind = fault.damage.kind
-    if fault.name == "label_swap":
+    change, settings, kind = fault.damage.undo or fault.damage.change, fault.settings, fault.damage.kind
+    if kind == "label":
         names = population.classes[read[-1]]
         wanted = [settings[which] for which in "ab"]
         settings = {

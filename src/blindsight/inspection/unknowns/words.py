@@ -8,9 +8,9 @@ as likely to be up as down: the tests rest on that and on nothing else (`unknown
   case, b = 0 and a = 1, a rate takes 1/4 + 1/4 + 1/4, so the vector of d rates is at most sqrt(3 d / 4 + 1) long.
 - **signs**: for each trait of unknown words whether the client has more of them after (`up`) or before (`down`): rare
   traits show best so. It cannot be both, so the vector of s signs is at most sqrt(s) long.
-- **votes**: every candidate fault is undone as well as can be (`data.mending`); the client votes for the one that makes
-  most words known that were unknown after and not before, and in its mirror image for the one that does so before:
-  two votes, sqrt(2) long.
+- **votes**: every candidate fault is undone as well as can be (`data.text_faults`); the client votes for the one that
+  makes most words known that were unknown after and not before, and in its mirror image for the one that does so
+  before: two votes, sqrt(2) long.
 """
 
 import dataclasses
@@ -25,9 +25,9 @@ import numpy as np
 from blindsight.backends import Batch
 from blindsight.data import faults, text
 from blindsight.data.faults import Fault
-from blindsight.data.mending import MENDS, Known, mend
 from blindsight.data.population import TEXT, Population, ranges
 from blindsight.data.text import Case, Vocabulary
+from blindsight.data.text_faults import TEXT_FAULTS, Known, mend
 from blindsight.errors import InvalidInput
 from blindsight.selection import Arms, where
 
@@ -56,11 +56,9 @@ SIGNS = (
 """What a client may have more of after a change, or fewer."""
 
 SUSPECTS: dict[str, str] = {
-    "token_join": "the first two words of sentences are joined",
-    "token_join:where=all": "words are joined all through sentences",
-    "encoding_damage": "text is read in the wrong encoding",
-    "truncation": "sentences are cut off",
-    "case": "words have another case",
+    f"{name}:{parameters}".rstrip(":"): words
+    for name, fault in TEXT_FAULTS.items()
+    for parameters, words in fault.explains.items()
 }
 """The faults that clients can undo, and what each means; of equally good ones the first is taken."""
 
@@ -145,7 +143,7 @@ def suspects_of(names: Sequence[str] | None, case: Case) -> tuple[Fault, ...]:
     chosen = names or [name for name in SUSPECTS if name != "case" or case == "keep"]
     found = tuple(fault for name in chosen for fault in faults.parse(name))
     for fault in found:
-        if fault.name not in MENDS:
+        if fault.damage.mend is None:
             raise InvalidInput(f"{fault.name} does not happen to words: vote on {', '.join(SUSPECTS)}")
     if len(set(map(str, found))) < len(found):
         raise InvalidInput(f"name different faults to vote on, got {', '.join(map(str, found))}")

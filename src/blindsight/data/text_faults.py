@@ -1,8 +1,8 @@
-"""Text faults undone as well as a client can: not exactly, for some is lost, but so that words are known again.
+"""Faults of texts: what each does, and how a client undoes it as well as it can, so that words are known again.
 
-`damage` says what each fault does to a text; a mend guesses what one sentence was before, from the words that a
+A mend guesses what one sentence was before, from the words that a
 vocabulary knows. A right guess makes unknown words known, and that is what clients vote by when they are asked which
-fault explains their unknown words (`inspection.unknown_words`).
+fault explains their unknown words (`inspection.unknowns.words`).
 """
 
 import bisect
@@ -12,9 +12,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from blindsight.data.damage import Damage
 from blindsight.data.text import Case, Vocabulary, tokens
 
-__all__ = ["MENDS", "Known", "mend"]
+__all__ = ["TEXT_FAULTS", "Known", "mend"]
 
 _JOINT = "\u00a0"  # a no-break space is part of a word: what it joins is one token
 _STRAIGHT = str.maketrans({"\u2019": "'", "\u2018": "'", "\u201c": '"', "\u201d": '"', "\u2026": "...", "\u2013": "-"})
@@ -63,7 +66,8 @@ class Known:
 
 def mend(text: str, fault: str, known: Known, **settings: Any) -> str:
     """The text as it may have been before the fault of that name."""
-    return MENDS[fault](text, known, **settings)
+    repair = TEXT_FAULTS[fault].mend
+    return text if repair is None else repair(text, known, **settings)
 
 
 def _parts(known: Known, word: str, most: int) -> list[str]:
@@ -80,7 +84,7 @@ def _parts(known: Known, word: str, most: int) -> list[str]:
     return found if found and len(found) <= most else []
 
 
-def _token_join(text: str, known: Known, where: str = "first", glue: str = "") -> str:
+def _mend_joined(text: str, known: Known, where: str = "first", glue: str = "") -> str:
     """Unknown words taken apart: the first of the sentence into two, or every one that holds three words or more.
 
     Elsewhere than at the beginning two words in one are a compound as often as not.
@@ -99,14 +103,14 @@ def _token_join(text: str, known: Known, where: str = "first", glue: str = "") -
     return _put(text, words, [apart(word, 3, 99) for word in words])
 
 
-def _case(text: str, known: Known, to: str = "lower") -> str:
+def _mend_case(text: str, known: Known, to: str = "lower") -> str:
     """Words in another case where they are unknown in this one."""
     words = tokens(text, case="keep")
     ways = (str, str.lower, str.capitalize, str.upper, str.swapcase)
     return _put(text, words, [next((other for way in ways if (other := way(word)) in known), word) for word in words])
 
 
-def _truncation(text: str, known: Known, characters: int = 0) -> str:
+def _mend_truncated(text: str, known: Known, characters: int = 0) -> str:
     """The last word completed, if the text ends in the middle of one."""
     words = tokens(text, case="keep")
     if not words or words[-1] in known or not text.endswith(words[-1]):
@@ -115,7 +119,7 @@ def _truncation(text: str, known: Known, characters: int = 0) -> str:
     return text if whole is None else text[: -len(words[-1])] + whole
 
 
-def _encoding_damage(text: str, known: Known) -> str:
+def _mend_encoding(text: str, known: Known) -> str:
     """Runs of strange signs read again as UTF-8, and typographic signs made straight."""
 
     def again(run: re.Match[str]) -> str:
@@ -137,10 +141,80 @@ def _put(text: str, words: list[str], instead: list[str]) -> str:
     return "".join([*pieces, text[at:]])
 
 
-MENDS: dict[str, Callable[..., str]] = {
-    "token_join": _token_join,
-    "case": _case,
-    "truncation": _truncation,
-    "encoding_damage": _encoding_damage,
+# --- what each does
+
+
+def _each(text: np.ndarray, change: Callable[[str], str]) -> np.ndarray:
+    return np.array([change(one) for one in text.ravel().tolist()], dtype=text.dtype).reshape(text.shape)
+
+
+def _token_join(text: np.ndarray, where: str, glue: str) -> np.ndarray:
+    glue = "\u00a0" if glue == "space" else glue  # no-break: two words stay two, and are one token
+    first_gap = re.compile(r"(^|[.!?]\s+|\n)([^\s.!?]+)[^\S\n]+(?=\w)")
+    if where == "all":
+        return _each(text, lambda one: re.sub(r"(?<=\w)[^\S\n]+(?=\w)", lambda _: glue, one))
+    return _each(text, lambda one: first_gap.sub(lambda found: found[1] + found[2] + glue, one))
+
+
+def _case(text: np.ndarray, to: str) -> np.ndarray:
+    return _each(text, {"upper": str.upper, "lower": str.lower, "title": str.title, "swapped": str.swapcase}[to])
+
+
+def _truncation(text: np.ndarray, characters: int) -> np.ndarray:
+    return _each(text, lambda one: one[:characters])
+
+
+def _encoding_damage(text: np.ndarray) -> np.ndarray:
+    """A keyboard makes quotes, dashes and dots typographic; a reader takes the UTF-8 for Windows-1252."""
+    smart = [(r"(?<=\w)'|'(?=\w)", "\u2019"), (r'(^|(?<=\s))"', "\u201c"), (r'"', "\u201d"), (r"\.\.\.", "\u2026")]
+    smart += [(r"(?<=\s)--?(?=\s)", "\u2013")]
+
+    def damage(one: str) -> str:
+        for pattern, sign in smart:
+            one = re.sub(pattern, sign, one)
+        return "".join(bytes([byte]).decode("cp1252", "replace") for byte in one.encode())
+
+    return _each(text, damage)
+
+
+TEXT_FAULTS: dict[str, Damage] = {
+    "token_join": Damage(
+        "text",
+        "words run together: the first two of each sentence (where=first) or all; glue=space keeps a space in it",
+        _token_join,
+        lost="where words ended is gone",
+        parameters={"where": ("first", "all"), "glue": ""},
+        mend=_mend_joined,
+        explains={
+            "": "the first two words of sentences are joined",
+            "where=all": "words are joined all through sentences",
+        },
+    ),
+    "encoding_damage": Damage(
+        "text",
+        "typographic signs and accents read in the wrong encoding: don't becomes donâ€™t",
+        _encoding_damage,
+        lost="which quotes were straight is gone",
+        mend=_mend_encoding,
+        explains={"": "text is read in the wrong encoding"},
+    ),
+    "truncation": Damage(
+        "text",
+        "cut off after so many characters",
+        _truncation,
+        lost="the ends are gone",
+        parameters={"characters": 24},
+        mend=_mend_truncated,
+        explains={"": "sentences are cut off"},
+    ),
+    "case": Damage(
+        "text",
+        "letters changed to=upper, lower, title or swapped",
+        _case,
+        lost="which letters were capitals is gone",
+        parameters={"to": ("upper", "lower", "title", "swapped")},
+        mend=_mend_case,
+        explains={"": "words have another case"},
+    ),
 }
-"""How each text fault is undone, as far as it can be."""
+"""Every fault of texts by name; of equally good explanations clients vote for the first."""

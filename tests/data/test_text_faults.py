@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from blindsight.data import faults
-from blindsight.data.mending import MENDS, Known, mend
 from blindsight.data.population import TEXT, Population
 from blindsight.data.text import Vocabulary
+from blindsight.data.text_faults import TEXT_FAULTS, Known, mend
 
 WORDS = ("the", "i", "a", "have", "is", "don't", "cat", "problem", "here", "box", "text", "with", "my", ",", ".")
 KNOWN = Known(Vocabulary(WORDS))
@@ -39,7 +39,7 @@ def test_case_is_mended_where_case_counts():
     assert mend("I HAVE cAT", "case", strict) == "I have Cat"
 
 
-@pytest.mark.parametrize("name", MENDS)
+@pytest.mark.parametrize("name", TEXT_FAULTS)
 def test_what_is_known_stays_as_it_is(name):
     assert mend("The cat is here, with my box.", name, KNOWN) == "The cat is here, with my box."
     assert mend("", name, KNOWN) == ""
