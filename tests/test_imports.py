@@ -60,7 +60,10 @@ def test_unit_loads_without_jax(unit: str):
     assert loaded(IMPORT_EVERY_MODULE.format(unit=unit)).isdisjoint({"jax", "jaxlib"})
 
 
-@pytest.mark.parametrize("words", [[], ["data"], ["data", "get"], ["label"], ["train"], ["train", "student"]])
+WORDS = [[], ["data"], ["data", "get"], ["label"], ["train"], ["train", "student"], ["inspect"], ["inspect", "slices"]]
+
+
+@pytest.mark.parametrize("words", WORDS)
 def test_help_loads_nothing_that_takes_long(words):
     assert loaded(HELP.format(words=words)).isdisjoint({"jax", "jaxlib", "numpy", "pyarrow", "sklearn"})
 
