@@ -63,7 +63,16 @@ def test_units_load_without_jax():
 
 
 def test_help_loads_nothing_that_takes_long():
-    commands = [[], ["data"], ["data", "get"], ["label"], ["train"], ["train", "student"]]
+    commands = [
+        [],
+        ["data"],
+        ["data", "get"],
+        ["label"],
+        ["train"],
+        ["train", "student"],
+        ["inspect"],
+        ["inspect", "slices"],
+    ]
     assert loaded(HELP.format(commands=commands)).isdisjoint({"jax", "jaxlib", "numpy", "pyarrow", "sklearn"})
 
 

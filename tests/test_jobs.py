@@ -21,13 +21,15 @@ from blindsight.accounting.events import Unit
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import AdaptiveClip, dp_fedavg
 from blindsight.data import embedded
+from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import TEXT, Population
-from blindsight.errors import InvalidInput
+from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.jobs import load_model
 from blindsight.jobs import train as jobs
 from blindsight.jobs.algorithm import make_algorithm, make_privacy
 from blindsight.jobs.classes import READ_OFF, assumed_classes, class_names, number_of_classes, numbered
 from blindsight.jobs.optimizer import make_server_optimizer
+from blindsight.jobs.public import has_other_clients, other_clients, read_public
 from blindsight.jobs.tasks import make_model, one_example_each, split_clients
 from blindsight.models import CNN, MLP, Logistic
 
@@ -407,6 +409,31 @@ def test_server_optimisers_step_as_optaxs_do(server, twin):
             )
             states = [first, second]
             np.testing.assert_array_equal(found, expected)
+
+
+# --- public data
+
+
+@pytest.mark.parametrize("name", POPULATIONS)
+def test_public_clients_of_a_population_are_other_people_or_refused(name):
+    """What is read without noise must be nobody who is protected."""
+    options = other_clients(name, clients=3)
+    if not has_other_clients(name):
+        assert options == {}
+        with pytest.raises(PrivacyError, match="are the clients that are protected"):
+            read_public(name, options, name, what="--reference")
+        return
+    public, protected = read_public(name, options, name, what="--reference"), embedded(name, clients=3)
+    for field in public.fields:
+        sizes = min(len(public.columns[field]), len(protected.columns[field]))
+        if public.fields[field][1] or field == "text":  # images and sentences are drawn anew; numbers may coincide
+            assert not np.array_equal(public.columns[field][:sizes], protected.columns[field][:sizes])
+    assert public.fingerprint != protected.fingerprint
+
+
+def test_only_data_that_exist_once_have_no_other_clients():
+    assert [name for name in POPULATIONS if not has_other_clients(name)] == ["digits"]
+    assert other_clients("people.csv") == {}
 
 
 # --- the whole job, and bad data from the outside

@@ -165,8 +165,8 @@ def test_that_no_client_has_a_sentence_is_no_reason_to_refuse(tmp_path, ledger):
     [
         ({"text": {}}, "needs a vocabulary"),
         ({"privacy": {"epsilon": 3.0, "delta": 1e-3, "cohort": 5, "rounds": 2}}, "leaves nothing of"),
-        ({"privacy__participation": "fixed"}, "any participation but"),
-        ({"privacy": {"none": True, "cohort": 5, "rounds": 2}}, "needs a delta"),
+        ({"privacy__participation": "fixed"}, "a participation other than"),
+        ({"privacy": {"none": True, "cohort": 5, "rounds": 2}}, "needs a .privacy. delta"),
         ({"privacy__unit": "example"}, "protect whole clients"),
         ({"text": {"vocabulary": "w.txt", "candidates": "c.txt"}}, "candidates are for"),
         ({"text__vocabulary_size": 4}, "more than 4"),

@@ -25,7 +25,8 @@ PINNED = {
     "blindsight.backends": "Backend Batch ClientUpdate Cohort Debug Examples Simulation use_cores",
     "blindsight.backends.paired": "Paired bayesian_config",
     "blindsight.config": "AuditSettings BayesianSettings ClientSettings Config DataSettings GanSettings ModelSettings "
-    "PrivacySettings ServerSettings TextSettings TrainingSettings TuneSettings as_toml load parse read_toml said",
+    "PrivacySettings ServerSettings TextSettings TrainingSettings TuneSettings as_toml load parse read_toml "
+    "without_nulls",
     "blindsight.data": "Population by_column csv dataset dirichlet embedded fedjax_sqlite hugging_face iid "
     "image_folder leaf load npz open_population parquet pathological source tff_hdf5 tff_sqlite",
     "blindsight.data.text": "Case END END_OF_WORD PAD START START_OF_WORD UNKNOWN Vocabulary sentences split_sentences "

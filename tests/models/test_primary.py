@@ -151,6 +151,13 @@ def test_an_onnx_file_says_how_its_input_is_laid_out(tmp_path):
         model.check(Population({"image": floats}, sizes=[1], name="one"), "image", None, public=floats)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float32, bool])
+def test_the_range_of_public_numbers_is_checked_whatever_their_type(dtype):
+    """A column of whole numbers once ended in an OverflowError."""
+    ages = np.arange(5).astype(dtype)
+    primary(ten).check(Population({"age": ages}, sizes=[5], name="people"), "age", None, public=ages)
+
+
 def test_an_onnx_file_that_does_not_say_its_range_takes_no_bytes(tmp_path):
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     model = primary(write_onnx(tmp_path / "m.onnx", {"layout": "NCHW"}))

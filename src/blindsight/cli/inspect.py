@@ -1,6 +1,7 @@
 """`blindsight inspect`: questions about data that nobody may look at, each a command of its own."""
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -29,62 +30,33 @@ inspect_app = typer.Typer(
 
 # --- options that questions share
 
-_DATA, _MODEL, _PRIVACY = "Data", "Model", "Privacy"  # panels of the help
+_data = functools.partial(typer.Option, rich_help_panel="Data")
+_model = functools.partial(typer.Option, rich_help_panel="Model")
+_privacy = functools.partial(typer.Option, rich_help_panel="Privacy")
+
+_REFERENCE = "Public data of the same kind. Default: other clients of an embedded population."
+_TYPES = "Type of a table's field, age=whole:0:120; repeatable. Default: as in --reference."
+_PRIMARY = "Primary model: an ONNX file or a training run's folder. Default: one trained on --reference."
 
 _SHARED: dict[str, Any] = {
     "data": Annotated[
         str, typer.Argument(metavar="DATA", help="Name from `blindsight data list`, or a file or folder.")
     ],
-    "reference": Annotated[
-        str | None,
-        typer.Option(
-            help="Public data of the same kind. Default: other clients of an embedded population.",
-            rich_help_panel=_DATA,
-        ),
-    ],
+    "reference": Annotated[str | None, _data(help=_REFERENCE)],
     "inputs": Annotated[
-        list[str] | None,
-        typer.Option("--input", help="Field to inspect; repeatable. Default: the only image.", rich_help_panel=_DATA),
+        list[str] | None, _data("--input", help="Field to inspect; repeatable. Default: the only image.")
     ],
-    "client": Annotated[
-        str | None, typer.Option(help="Column holding the client id, for tables.", rich_help_panel=_DATA)
-    ],
-    "clients": Annotated[
-        int | None, typer.Option(min=2, help="Number of clients, for embedded populations.", rich_help_panel=_DATA)
-    ],
-    "fault": Annotated[
-        str | None,
-        typer.Option(help="Plant this fault first, to try things out: invert:0.5.", rich_help_panel=_DATA),
-    ],
-    "types": Annotated[
-        list[str] | None,
-        typer.Option(
-            "--type",
-            help="Type of a table's field, age=whole:0:120; repeatable. Default: as in --reference.",
-            rich_help_panel=_DATA,
-        ),
-    ],
-    "schema": Annotated[Path | None, typer.Option(help="Types of many fields, as a JSON file.", rich_help_panel=_DATA)],
-    "model": Annotated[
-        str | None,
-        typer.Option(
-            help="Primary model: an ONNX file or a training run's folder. Default: one trained on --reference.",
-            rich_help_panel=_MODEL,
-        ),
-    ],
-    "label": Annotated[str, typer.Option(help="Field holding the true class.", rich_help_panel=_MODEL)],
-    "ranges": Annotated[
-        list[str] | None,
-        typer.Option("--range", help="Public range of a number, age=0:100; repeatable.", rich_help_panel=_MODEL),
-    ],
-    "epsilon": Annotated[
-        float, typer.Option(help="Privacy cost per client of everything released.", rich_help_panel=_PRIVACY)
-    ],
-    "delta": Annotated[float, typer.Option(help="Delta of the guarantee.", rich_help_panel=_PRIVACY)],
-    "population": Annotated[
-        str | None,
-        typer.Option(help="Name of the clients in the ledger. Default: that of the data.", rich_help_panel=_PRIVACY),
-    ],
+    "client": Annotated[str | None, _data(help="Column holding the client id, for tables.")],
+    "clients": Annotated[int | None, _data(min=2, help="Number of clients, for embedded populations.")],
+    "fault": Annotated[str | None, _data(help="Plant this fault first, to try things out: invert:0.5.")],
+    "types": Annotated[list[str] | None, _data("--type", help=_TYPES)],
+    "schema": Annotated[Path | None, _data(help="Types of many fields, as a JSON file.")],
+    "model": Annotated[str | None, _model(help=_PRIMARY)],
+    "label": Annotated[str, _model(help="Field holding the true class.")],
+    "ranges": Annotated[list[str] | None, _model("--range", help="Public range of a number, age=0:100; repeatable.")],
+    "epsilon": Annotated[float, _privacy(help="Privacy cost per client of everything released.")],
+    "delta": Annotated[float, _privacy(help="Delta of the guarantee.")],
+    "population": Annotated[str | None, _privacy(help="Name of the clients in the ledger. Default: that of the data.")],
     "ledger": LedgerPath,
     "out": Annotated[Path | None, typer.Option(help="Folder of the run; the same folder resumes it.")],
 }

@@ -10,7 +10,7 @@ A configuration is valid or does not exist: unknown tables and keys, wrong types
 their place and, for a misspelt key, the nearest known one.
 """
 
-from blindsight.config.files import as_toml, load, parse, read_toml, said
+from blindsight.config.files import as_toml, load, parse, read_toml, without_nulls
 from blindsight.config.run import Config
 from blindsight.config.tables import (
     AuditSettings,
@@ -28,4 +28,4 @@ from blindsight.config.tables import (
 
 __all__ = ["AuditSettings", "BayesianSettings", "ClientSettings", "Config", "DataSettings", "GanSettings"]
 __all__ += ["ModelSettings", "PrivacySettings", "ServerSettings", "TextSettings", "TrainingSettings", "TuneSettings"]
-__all__ += ["as_toml", "load", "parse", "read_toml", "said"]
+__all__ += ["as_toml", "load", "parse", "read_toml", "without_nulls"]

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from blindsight.config.run import Config
 from blindsight.errors import InvalidInput
 
-__all__ = ["as_toml", "load", "parse", "read_toml", "said"]
+__all__ = ["as_toml", "load", "parse", "read_toml", "without_nulls"]
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
@@ -41,12 +41,12 @@ def parse(table: Mapping[str, Any]) -> Config:
     return _build(Config, table, "")
 
 
-def said(settings: Any) -> Any:
+def without_nulls(settings: Any) -> Any:
     """The settings of a `run.json` as TOML has them: TOML has no null, so keys that were left out are dropped."""
     if not isinstance(settings, Mapping):
         return settings
     table = typing.cast(Mapping[str, Any], settings)
-    return {key: said(value) for key, value in table.items() if value is not None}
+    return {key: without_nulls(value) for key, value in table.items() if value is not None}
 
 
 def as_toml(config: Config) -> str:

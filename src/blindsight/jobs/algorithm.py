@@ -37,26 +37,18 @@ def make_privacy(config: Config, population: int, coordinates: int, *, before: S
 def given_privacy(config: Config, population: int) -> Privacy:
     """The run's privacy settings as given: the noise for an epsilon is not solved for yet."""
     settings = config.privacy
+    limit, unit, clip, noise = (
+        settings.max_participations,
+        Unit(settings.unit),
+        settings.clip,
+        settings.noise_multiplier,
+    )
     try:
-        if settings.none:
-            plain = Privacy.none(
-                population=population,
-                cohort=settings.cohort,
-                rounds=settings.rounds,
-                participation=settings.participation,
-            )
-            limit, unit = settings.max_participations, Unit(settings.unit)
-            return dataclasses.replace(plain, max_participations=limit, unit=unit)
-        return Privacy(
-            population=population,
-            cohort=settings.cohort,
-            rounds=settings.rounds,
-            participation=settings.participation,
-            max_participations=settings.max_participations,
-            unit=Unit(settings.unit),
-            noise_multiplier=settings.noise_multiplier,
-            clip=settings.clip,
+        privacy = Privacy.none(
+            population=population, cohort=settings.cohort, rounds=settings.rounds, participation=settings.participation
         )
+        privacy = dataclasses.replace(privacy, max_participations=limit, unit=unit)
+        return privacy if settings.none else dataclasses.replace(privacy, noise_multiplier=noise, clip=clip)
     except InvalidInput as error:
         raise InvalidInput(f"[privacy] {error}") from None
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from blindsight import checkpoints, keys, runs, trees
-from blindsight.accounting.ledger import Known, Ledger, known_as
+from blindsight.accounting.ledger import Ledger, known_as
 from blindsight.algorithms import Algorithm
 from blindsight.backends import Backend, Simulation, use_cores
 from blindsight.backends.paired import Paired, bayesian_config
-from blindsight.config import Config, parse, said
+from blindsight.config import Config, parse, without_nulls
 from blindsight.data.population import Population
 from blindsight.data.text import Vocabulary
 from blindsight.errors import InvalidInput
@@ -69,50 +69,31 @@ def run_training(
         if ready is None:
             vocabulary, released = vocabulary_of(config, clients, public, name, run=run, key=key, ledger=ledger)
             ready = _ready(config, language_task(config, clients, held_out, vocabulary, released))
-        trained = _train(
-            config, *ready, name=name, key=key, run=run, ledger=ledger, assumptions=assumptions, progress=progress
+        task, privacy, algorithm = ready
+        _check_clients(run, task.clients.size)
+        log = None if config.bayesian is None else PairLog(run, bayesian_config(privacy))
+        trained = train(
+            algorithm,
+            _backend(config, task, privacy, run=run, key=key, log=log),
+            privacy,
+            population=name,
+            delta=config.privacy.delta or _NO_PROMISE_DELTA,
+            key=key,
+            run=run,
+            ledger=ledger,
+            evaluate=task.evaluate,
+            evaluate_every=config.training.evaluate_every,
+            checkpoint_every=config.training.checkpoint_every,
+            checkpoint_seconds=config.training.checkpoint_seconds,
+            before=task.released,
+            assumptions=assumptions,
+            progress=progress,
         )
         if config.model.kind == "gan":
             save_samples(config, trained, class_names(config.model, population))
-        return trained
-
-
-def _train(
-    config: Config,
-    task: Task,
-    privacy: Privacy,
-    algorithm: Algorithm,
-    *,
-    name: Known,
-    key: keys.Key,
-    run: runs.Run,
-    ledger: Ledger,
-    assumptions: tuple[str, ...],
-    progress: bool,
-) -> Trained:
-    """The rounds of a run that is ready, with the Bayesian accountant beside them if [bayesian] asks for it."""
-    _check_clients(run, task.clients.size)
-    log = None if config.bayesian is None else PairLog(run, bayesian_config(privacy))
-    trained = train(
-        algorithm,
-        _backend(config, task, privacy, run=run, key=key, log=log),
-        privacy,
-        population=name,
-        delta=config.privacy.delta or _NO_PROMISE_DELTA,
-        key=key,
-        run=run,
-        ledger=ledger,
-        evaluate=task.evaluate,
-        evaluate_every=config.training.evaluate_every,
-        checkpoint_every=config.training.checkpoint_every,
-        checkpoint_seconds=config.training.checkpoint_seconds,
-        before=task.released,
-        assumptions=assumptions,
-        progress=progress,
-    )
-    if log is None or config.bayesian is None:
-        return trained
-    return dataclasses.replace(trained, bayesian=log.report(config.bayesian.delta, trained.guarantee))
+        if log is None or config.bayesian is None:
+            return trained
+        return dataclasses.replace(trained, bayesian=log.report(config.bayesian.delta, trained.guarantee))
 
 
 def _has_released(run: runs.Run) -> bool:
@@ -141,15 +122,9 @@ def _backend(
         return Paired(Simulation(task.clients), pairs=config.bayesian.pairs, record=log.record)
     if config.audit is None:
         return Simulation(task.clients)
+    words, classes = task.vocabulary, task.classes
     return planting.plant(
-        config,
-        config.audit,
-        task.clients,
-        privacy,
-        vocabulary=task.vocabulary,
-        classes=task.classes,
-        run=run,
-        key=key,
+        config, config.audit, task.clients, privacy, vocabulary=words, classes=classes, run=run, key=key
     )
 
 
@@ -175,7 +150,7 @@ def load_trained(folder: str | Path, *, population: Population | None = None) ->
     path = checkpoints.newest(run.path)
     if path is None:
         raise InvalidInput(f"{folder} has no checkpoint of a model yet: train it first")
-    config = with_listed_classes(parse(said(run.read("run.json")["settings"])))
+    config = with_listed_classes(parse(without_nulls(run.read("run.json")["settings"])))
     if population is None:
         population = read_run(config)
     clients, held_out = split_clients(population, config.data.held_out)
