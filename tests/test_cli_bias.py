@@ -81,7 +81,7 @@ def test_what_cannot_be_asked_is_refused_in_one_sentence(inspected, options, wor
 def test_private_data_are_not_public(inspected):
     refused = inspected("--reference", "./private.csv").exception
     assert isinstance(refused, PrivacyError)
-    assert "are the clients that are protected" in str(refused)
+    assert "are the protected clients" in str(refused)
 
 
 def test_options_of_bias_are_refused_elsewhere():

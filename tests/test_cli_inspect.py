@@ -69,7 +69,7 @@ BAD = {
     "which column": (["sanity", "odd.csv", "--client", "label"], "say which of age the model reads"),
     "unknown kind": (["sanity", "odd.csv", "--client", "label", "--input", "age"], "--type age=number"),
     "no such kind": (["sanity", "odd.csv", "--client", "label", "--type", "age=colour"], "one of number, whole"),
-    "no such schema": (["sanity", "odd.csv", "--client", "label", "--schema", "no.json"], "is no schema in JSON"),
+    "no such schema": (["sanity", "odd.csv", "--client", "label", "--schema", "no.json"], "is not a JSON schema"),
     "another task's option": (["sanity", "digits", "--minimum", "3"], "--minimum is for blindsight inspect mistakes"),
     "no such forming": (["sanity", "digits", "--forming", "magic"], "zero_fill or eligible"),
     "no privacy": (["sanity", "digits", "--epsilon", "0"], "epsilon"),

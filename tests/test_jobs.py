@@ -505,7 +505,7 @@ BAD_DATA = [
     ("data.types", {"age": 3}, "[data] types age must be text in quotes, got 3"),
     ("data.types", {"age": "text"}, "[model] names 'age', which is text"),
     ("data.types", {"label": "number"}, "[model] label 'label' must be one whole number"),
-    ("data.schema", "nowhere.json", "nowhere.json is no schema in JSON"),
+    ("data.schema", "nowhere.json", "nowhere.json is not a JSON schema"),
     ("privacy.cohort", 100, "[privacy] the cohort must be positive and at most the population of 15"),
     ("privacy.adaptive_clip", 0.5, "adaptive clipping needs noise_multiplier < 0.5"),
     ("data.held_out", 0.99, "[data] held_out 0.99 of 20 clients leaves nobody"),
