@@ -85,7 +85,7 @@ def test_what_cannot_be_asked_is_refused_in_one_sentence(inspected, options, wor
 def test_private_data_are_not_public(inspected):
     refused = inspected("--reference", "./private.csv")
     assert refused.returncode == 3
-    assert "are the clients that are protected" in refused.stderr
+    assert "are the protected clients" in refused.stderr
 
 
 def test_options_of_bias_are_refused_elsewhere():

@@ -70,7 +70,7 @@ BAD = {
     "which column": (["sanity", "odd.csv", "--client", "label"], "choose the fields to inspect from age"),
     "unknown kind": (["sanity", "odd.csv", "--client", "label", "--input", "age"], "--type age=number"),
     "no such kind": (["sanity", "odd.csv", "--client", "label", "--type", "age=colour"], "one of number, whole"),
-    "no such schema": (["sanity", "odd.csv", "--client", "label", "--schema", "no.json"], "is no schema in JSON"),
+    "no such schema": (["sanity", "odd.csv", "--client", "label", "--schema", "no.json"], "is not a JSON schema"),
     "another task's option": (["sanity", "digits", "--minimum", "3"], "--minimum is for blindsight inspect mistakes"),
     "no such forming": (["slices", "digits", "--forming", "magic"], "not one of 'zero_fill', 'eligible'"),
     "no privacy": (["sanity", "digits", "--epsilon", "0"], "epsilon"),

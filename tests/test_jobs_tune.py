@@ -135,7 +135,7 @@ def test_a_private_vocabulary_is_tuned_with_public_words(monkeypatch):
 
 
 def test_the_clients_themselves_are_not_public():
-    with pytest.raises(PrivacyError, match="are the clients that are protected"):
+    with pytest.raises(PrivacyError, match="are the protected clients"):
         tune.run_tuning(settings(), "private")
 
 

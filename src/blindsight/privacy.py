@@ -68,7 +68,7 @@ class Privacy:
     def none(
         cls, *, population: int, cohort: float, rounds: int, participation: ParticipationName = "poisson"
     ) -> "Privacy":
-        """No noise and no clip: a run that protects nobody, asked for by name. Its epsilon is infinite.
+        """Settings without noise or clipping: the run protects nobody, and its epsilon is infinite.
 
         >>> print(Privacy.none(population=100, cohort=10, rounds=5).guarantee(delta=1e-5))
         epsilon = inf: no privacy guarantee (poisson: 10 of 100 expected)

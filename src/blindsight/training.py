@@ -290,7 +290,7 @@ class _Loop:
         return self.promise(dataclasses.replace(self.privacy, rounds=self.round))
 
     def promise(self, privacy: Privacy) -> Guarantee:
-        """What so many rounds promise."""
+        """The guarantee of the rounds in `privacy`."""
         about: dict[str, Any] = {"delta": self.delta, "before": self.before, "assumptions": self.assumptions}
         return privacy.guarantee(release=self.event, **about)
 
@@ -335,7 +335,7 @@ class _Loop:
         self.run.keep_rows("metrics.jsonl", lambda row: row["round"] <= self.round)
 
     def _settings(self) -> dict[str, Any]:
-        """What may not change while a run goes on; the number of rounds may."""
+        """Settings that may not change during a run; the number of rounds may."""
         fixed = dataclasses.asdict(dataclasses.replace(self.privacy, rounds=1))
         fixed |= {"event": to_json(self.event), "delta": self.delta, "unit": str(self.privacy.unit)}
         return fixed | ({"before": [to_json(event) for event in self.before]} if self.before else {})

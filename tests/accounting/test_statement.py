@@ -87,14 +87,14 @@ def test_the_state_in_words(epsilon: float, budget: float, state: str):
     assert one.state == state
     assert str(one) == (
         f"phones: epsilon {round_up(epsilon)} of {budget:g} at delta {DELTA:g} spent "
-        f"({round_up(epsilon / 2)} if all was planned beforehand), {state}"
+        f"({round_up(epsilon / 2)} if all was planned in advance), {state}"
     )
 
 
 def test_without_a_budget_there_is_nothing_left_or_overspent():
     one = Account("phones", spent(2.0), 2.5, None)
     assert (
-        str(one) == f"phones: epsilon {round_up(2.5)} spent ({round_up(2.0)} if all was planned beforehand), no budget"
+        str(one) == f"phones: epsilon {round_up(2.5)} spent ({round_up(2.0)} if all was planned in advance), no budget"
     )
     assert one.to_dict()["budget"] is None
 

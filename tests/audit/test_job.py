@@ -263,7 +263,7 @@ def test_settings_that_make_no_sense_are_refused(text: str, audit: str, words: s
 
 def test_sentences_of_protected_clients_are_not_given_to_canaries(tmp_path: Path):
     settings = load(tmp_path, f"{LANGUAGE}[audit]\ncopies = [2]\npublic_options = {{ clients = 20 }}\n")
-    with pytest.raises(PrivacyError, match=r"\[audit\] public = .* are the clients that are protected"):
+    with pytest.raises(PrivacyError, match=r"\[audit\] public = .* are the protected clients"):
         jobs.run_training(settings, out=tmp_path / "run", ledger=Ledger(tmp_path / "l.db"))
 
 

@@ -150,7 +150,7 @@ def test_data_without_clients_are_dealt_to_some():
     assert uneven.sizes.std() > 10 * even.sizes.std()
     again = dataset("fashion_mnist", split="test", clients=30, alpha=0.1, seed=3)
     assert np.array_equal(again.columns["image"], uneven.columns["image"])
-    with pytest.raises(InvalidInput, match="how many clients"):
+    with pytest.raises(InvalidInput, match="the number of clients"):
         dataset("fashion_mnist", split="test", alpha=0.1)
 
 
@@ -217,11 +217,11 @@ def test_what_is_not_there_is_one_sentence(nowhere, name, words):
 def test_a_damaged_file_is_one_sentence(nowhere, monkeypatch, name):
     put(nowhere, *DATASETS[name].files)
     monkeypatch.setenv("BLINDSIGHT_DATA", str(nowhere))
-    with pytest.raises(InvalidInput, match=rf"is damaged .*get {name} anew"):
+    with pytest.raises(InvalidInput, match=rf"is damaged .*download {name} again"):
         dataset(name)
     for file in DATASETS[name].files:
         (nowhere / file).write_bytes(b"PK\x03\x04 and then nothing of the kind" * 9)
-    with pytest.raises(InvalidInput, match=rf"is damaged .*get {name} anew"):
+    with pytest.raises(InvalidInput, match=rf"is damaged .*download {name} again"):
         dataset(name)
 
 

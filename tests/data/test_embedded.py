@@ -75,7 +75,7 @@ REFUSED: dict[str, tuple[str, Any, str]] = {
     "no such": ("zebras", {}, "there are handwriting, forum, tabular, digits"),
     "option": ("handwriting", {"glyph": "all"}, "glyphs, examples"),
     "no options": ("digits", {"examples": (1, 2)}, "it has none"),
-    "nobody": ("forum", {"clients": 0}, "one at least"),
+    "nobody": ("forum", {"clients": 0}, "at least 1"),
     "glyphs": ("handwriting", {"glyphs": "runes"}, "digits"),
     "handwriting, examples": ("handwriting", {"examples": (9, 3)}, "least and the most"),
     "half a client": ("forum", {"clients": 2.5}, "whole number"),

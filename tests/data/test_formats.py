@@ -341,7 +341,7 @@ def test_hugging_face(hf):
 
 def test_hugging_face_refuses_rows_without_label_or_image(hf):
     hf_dataset(hf, label=[1, -1, 0]).save_to_disk("unlabelled")
-    with pytest.raises(InvalidInput, match="unlabelled, row 2, field 'label': the label is none of 2"):
+    with pytest.raises(InvalidInput, match="unlabelled, row 2, field 'label': the label is not one of the 2 classes"):
         data.hugging_face("unlabelled")
     hf_dataset(hf, image=[Image.new("L", (2, 3)), None, None]).save_to_disk("imageless")
     with pytest.raises(InvalidInput, match="imageless, row 2, field 'image': the image is missing"):

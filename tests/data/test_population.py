@@ -225,7 +225,7 @@ def test_the_description_says_what_is_there():
 
 X = {"x": np.arange(3)}
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
-    "no clients": ({"columns": X, "sizes": []}, "one client at least"),
+    "no clients": ({"columns": X, "sizes": []}, "at least one client"),
     "fractions of examples": ({"columns": X, "sizes": [1.5, 1.5]}, "whole numbers"),
     "fewer than none": ({"columns": X, "sizes": [4, -1]}, "whole numbers"),
     "too few examples": ({"columns": X, "sizes": [2, 2]}, "'x' of p has 3 examples, but its clients have 4"),

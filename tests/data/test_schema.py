@@ -31,15 +31,15 @@ def test_a_schema_is_the_same_in_words_and_in_json(tmp_path: Path):
 @pytest.mark.parametrize(
     ("words", "refusal"),
     [
-        ("age", "spelled age=whole"),
+        ("age", "age=whole or age=whole:0:120"),
         ("age=colour", "one of number, whole"),
-        ("age=whole:1", "is spelled number"),
+        ("age=whole:1", "is written as number"),
         ("age=whole:9:1", "two finite ends"),
-        ("age=text:0:1", "numbers have a range"),
-        ("age=category", "lists its different values"),
-        ("age=category:a,a", "lists its different values"),
+        ("age=text:0:1", "a range needs two finite ends"),
+        ("age=category", "must list the distinct values"),
+        ("age=category:a,a", "must list the distinct values"),
         ("age=image:0x2", "shape such as"),
-        ("age=image", "is spelled number"),
+        ("age=image", "is written as number"),
     ],
 )
 def test_what_is_no_kind_is_refused(words, refusal):

@@ -23,7 +23,7 @@ def test_protected_data_are_not_taken_for_public(tmp_path, monkeypatch, name, op
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "posts.csv").touch()
-    with pytest.raises(PrivacyError, match=r"--reference = .* are the clients that are protected"):
+    with pytest.raises(PrivacyError, match=r"--reference = .* are the protected clients"):
         check_public(name.format(here=tmp_path), options, protected, protected_options, what="--reference")
 
 

@@ -181,14 +181,14 @@ def test_populations_may_have_no_unknown_words_at_all():
 
 def test_other_fields_are_refused_in_one_sentence():
     people = of_texts(["a"], label=np.arange(1))
-    for field, says in (("words", "has text, label"), ("label", "is no text")):
+    for field, says in (("words", "has text, label"), ("label", "is not text")):
         with pytest.raises(InvalidInput, match=says):
             word_tokens(people, KNOWN, field=field)
         with pytest.raises(InvalidInput, match=says):
             split_sentences(people, field=field)
-    with pytest.raises(InvalidInput, match="most=0"):
+    with pytest.raises(InvalidInput, match="must be at least 1, got 0"):
         split_sentences(people, most=0)
-    with pytest.raises(InvalidInput, match="length=0"):
+    with pytest.raises(InvalidInput, match="at least 1 token, got 0"):
         word_tokens(people, KNOWN, length=0)
 
 

@@ -1,4 +1,4 @@
-"""What one population's entries cost in all, added up as they come: a budget is decided without composing them anew."""
+"""Running totals of what one population's entries cost, so that a budget check need not recompose them."""
 
 import numpy as np
 

@@ -48,7 +48,7 @@ class Account:
 
     def __str__(self) -> str:
         limit = "" if self.budget is None else f" of {self.budget.epsilon:g} at delta {self.budget.delta:g}"
-        planned = f"{round_up(self.spent.epsilon)} if all was planned beforehand"
+        planned = f"{round_up(self.spent.epsilon)} if all was planned in advance"
         return f"{self.population}: epsilon {round_up(self.adaptive_epsilon)}{limit} spent ({planned}), {self.state}"
 
 

@@ -34,7 +34,7 @@ Loss = Callable[[Any, Any, jax.Array], jax.Array]
 
 
 class State(NamedTuple):
-    """What the server carries from round to round, all of it public."""
+    """The server's state between rounds, all of it public."""
 
     params: Tree
     server: optax.OptState
@@ -43,7 +43,7 @@ class State(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Algorithm:
-    """How to begin, what a round does, and what every round releases about its cohort."""
+    """An initial state, the step of a round, and the event of every round."""
 
     init: Callable[[], State]
     step: Callable[..., tuple[State, Event]]  # (state, cohort, *, key); uses the state up
@@ -153,7 +153,7 @@ def local_sgd(
     shuffle: bool = True,
     compute_dtype: Any = jnp.float32,
 ) -> Tree:
-    """By how much `params` change over `epochs` of the client's examples in batches, shuffled anew each time.
+    """The change of `params` over `epochs` of the client's examples in batches, reshuffled each epoch.
 
     In half precision the change itself is added up in float32, which loses less than adding it to the parameters, and a
     narrow copy of the parameters goes along: written where the change is, it costs no pass over memory of its own.

@@ -32,7 +32,7 @@ class Task:
     """What a server asks of clients: the model, how its data are encoded, and how updates are bounded and noised.
 
     `epsilon` and `delta` are the price of one update; `participations` is how many a client may send to this model.
-    `noise="none"` is not private and has to be asked for by name; its epsilon is infinite. `family="custom"`, for
+    `noise="none"` is not private and must be requested explicitly; its epsilon is infinite. `family="custom"`, for
     `client_update_of`, has `weights` and neither features nor response.
 
     >>> from blindsight.codings.specs import BooleanField, FeatureSpec, NumberField, Response
@@ -164,8 +164,8 @@ class Task:
     def encode(self, rows: ClientRows, *, strict: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """A client's rows as features (rows, width) and responses (rows,).
 
-        A row that cannot be encoded is refused, for whoever wants to know. A client that is about to send must not be
-        `strict`: such a row then counts as absent, because silence about a value would tell it.
+        A row that cannot be encoded is refused, which helps to find errors. A client about to send must not be
+        `strict`: such a row then counts as absent, because silence would reveal its value.
         """
         if self.features is None or self.response is None:
             raise InvalidInput("a custom task does not define how rows are encoded")

@@ -72,7 +72,7 @@ def train(
     key: jax.Array,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Pair:
-    """Algorithm 1 for so many steps on flat inputs; the noise is drawn, added, and changes nothing."""
+    """Algorithm 1 for a number of steps on flat inputs; the noise is drawn, added, and changes nothing."""
     latents = start.generator.dense[0].weight.shape[0]
     optimizer = optax.adam(learning_rate, b1=0.5)
     data = jnp.asarray(real, jnp.float32)

@@ -65,7 +65,7 @@ class Synthesis:
         steps: int = 30,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Images, as bytes, redrawn for so many steps towards strokes of their class, and these classes.
+        """Images, as bytes, redrawn for `steps` steps towards strokes of their class, and these classes.
 
         A `spread` above 1 draws strokes that are rarer than in truth.
         """
@@ -93,7 +93,7 @@ class Synthesis:
 def plan(
     first: int, second: int, *, epsilon: float, delta: float, share: float, sampler: Sampler = "exact"
 ) -> tuple[Any, Any]:
-    """The two mechanisms for sums of so many coordinates: together (epsilon, delta), the first with its `share`.
+    """The two mechanisms for sums of that many coordinates: together (epsilon, delta), the first with its `share`.
 
     Gaussian releases compose by the sum of their squared inverse noise multipliers, of which each gets its share; an
     infinite epsilon is a run without noise.

@@ -53,7 +53,7 @@ class NoisyVotes:
     sampler: Sampler = "exact"
 
     def mechanism(self, questions: int, classes: int, *, margin: float) -> NoisyArgmax:
-        """The noisy arg-max for so many questions."""
+        """The noisy arg-max for that many questions."""
         noise = solve_noise(
             lambda z: gaussian(z, sampler=self.sampler).event_for(questions * classes),
             epsilon=self.epsilon,
@@ -123,7 +123,8 @@ def aggregate(
     """The global model that `train` (an estimator, or a function of inputs and labels) learns from the parties.
 
     Each party makes `samples` examples; all vote on all of them. A party that dies, hangs for `timeout_s`, sends
-    garbage or disagrees on `classes` or `shape` is left out and named in `failures`; the rest goes on, two at least.
+    garbage or disagrees on `classes` or `shape` is left out and named in `failures`; at least two
+    must remain.
     `votes="private"` takes votes of models that were learnt under privacy only; others refuse on their own side.
 
     **Guarantee**: the worst of what the parties' ledgers say, per example, at `delta`; infinite for unprotected votes.

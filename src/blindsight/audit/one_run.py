@@ -46,7 +46,7 @@ class LowerBound:
 
 
 def p_value(correct: int, guesses: int, canaries: int, *, epsilon: float, delta: float) -> float:
-    """How likely so many `correct` of `guesses` are at most, if the release is (epsilon, delta)-DP.
+    """An upper bound on the probability of at least `correct` of `guesses`, if the release is (epsilon, delta)-DP.
 
     >>> round(p_value(95, 100, 1000, epsilon=1.0, delta=1e-6), 8)
     6.64e-05

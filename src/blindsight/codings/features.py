@@ -1,4 +1,4 @@
-"""Features that everyone agrees on beforehand, and whose sums tell a generator what the data are like.
+"""Public features whose sums describe the data well enough to fit a generator.
 
 Every example becomes a short vector c (`Encoding`), and `Features` takes c itself, all products of two of its numbers,
 and, if asked, random waves of it. Averaged over a class these are its mean, its covariance, and points of its

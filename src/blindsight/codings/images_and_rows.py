@@ -1,7 +1,7 @@
-"""How examples are written as numbers that a generative model reads and makes, and read back: images, or mixed rows.
+"""Examples as arrays that a generative model reads and generates, and back: images, or mixed rows.
 
 What a network makes is `raw`; `activate` brings it into the range that `encode` writes examples in. Ranges of numbers
-are said beforehand: one that was read off the data would be a release of its own.
+are fixed in advance: a range read off the data would be a release.
 """
 
 import dataclasses
@@ -174,7 +174,7 @@ class Rows:
 
 
 class Described(Protocol):
-    """What is asked of a population: `data` stands beside `models`, not below."""
+    """The part of a population that is used here: `data` is not below `codings`."""
 
     @property
     def name(self) -> str: ...

@@ -4,7 +4,7 @@ A spec is data (JSON), so the same client program trains any model: it reads its
 features in [0, 1], and sends neither. The weights are in the order intercept, fields, crosses; within a field, its
 coordinates in order; within a cross, the first field's coordinates slow and the second's fast. `fields` has the kinds.
 
-`encode` refuses a row that it cannot place, which is right for whoever prepares data and wrong on a client: if a client
+`encode` refuses a row that it cannot place, which is right when preparing data and wrong on a client: if a client
 fell silent over a value, a server could ask for a response with one category left out and read the value off the
 silence, noise or not. Clients go through `readable`, for which such a row does not exist.
 """

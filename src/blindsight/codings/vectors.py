@@ -1,6 +1,6 @@
-"""How examples are written as vectors of typical length 1, before features are made of them (`features`).
+"""Examples as vectors of typical length 1, from which `features` are computed.
 
-Ranges, frequencies and buckets are said beforehand and the same for everyone; nothing is learnt from clients.
+Ranges and frequencies are public and fixed in advance; nothing is learnt from clients.
 """
 
 import math

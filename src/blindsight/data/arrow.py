@@ -57,13 +57,15 @@ def _moved(column: np.ndarray, order: np.ndarray | None) -> np.ndarray:
 
 def _coded(codes: np.ndarray, names: tuple[str, ...], rows: Rows, field: str) -> np.ndarray:
     if len(odd := np.flatnonzero((codes < 0) | (codes >= len(names)))):
-        raise InvalidInput(f"{rows.at(int(odd[0]), field)}: the label is none of {len(names)}; label the row first")
+        raise InvalidInput(
+            f"{rows.at(int(odd[0]), field)}: the label is not one of the {len(names)} classes; label the row first"
+        )
     return codes.astype(np.int32)
 
 
 def no_client(rows: Rows, row: int, client: str) -> NoReturn:
     """Refuse a row that belongs to nobody."""
-    raise InvalidInput(f"{rows.at(row, client)}: the row has no client; fill in whose it is or leave the row out")
+    raise InvalidInput(f"{rows.at(row, client)}: the row has no client id; fill it in or leave the row out")
 
 
 def arrow_column(column: Any, rows: Rows, field: str, width: int = 1) -> np.ndarray:

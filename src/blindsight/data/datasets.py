@@ -53,7 +53,7 @@ def dataset(name: str, **options: Any) -> Population:
         raise
     except (OSError, EOFError, KeyError, ValueError, lzma.LZMAError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidInput(
-            f"{' or '.join(asked.files)} in {folder} is damaged ({error}): remove it and get {name} anew"
+            f"{' or '.join(asked.files)} in {folder} is damaged ({error}): remove it and download {name} again"
         ) from error
     return _dealt(population, **dealing) if dealing else population
 
@@ -62,7 +62,9 @@ def _dealt(
     population: Population, *, clients: int | None = None, alpha: float | None = None, seed: int = 0
 ) -> Population:
     if clients is None:
-        raise InvalidInput(f"say how many clients the examples of {population.name} are dealt to: clients=100")
+        raise InvalidInput(
+            f"give the number of clients to split the examples of {population.name} into, such as clients=100"
+        )
     columns, key = population.columns, reproducible(seed)
     if alpha is None:
         dealt = shards.iid(columns, clients, key=key, name=population.name)

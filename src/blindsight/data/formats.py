@@ -70,7 +70,7 @@ def _of_file(file: Path) -> Loader | None:
         with file.open("rb") as source:
             first = source.read(16)
     except OSError as error:
-        raise InvalidInput(f"{file} cannot be read ({error.strerror}): check whose it is") from error
+        raise InvalidInput(f"{file} cannot be read ({error.strerror}): check its permissions") from error
     if first == _SQLITE or file.suffix.lower() in (".sqlite", ".db"):
         return fedjax_sqlite if "federated_data" in sqlite_tables(file) else tff_sqlite
     return next((loader for start, loader in _FIRST_BYTES.items() if first.startswith(start)), None)

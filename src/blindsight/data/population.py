@@ -56,7 +56,7 @@ class Population:
     ) -> None:
         sizes = np.asarray(sizes)
         if sizes.ndim != 1 or not len(sizes) or sizes.dtype.kind not in "iu" or sizes.min() < 0:
-            raise InvalidInput("sizes lists the number of examples of each client: whole numbers, one client at least")
+            raise InvalidInput("sizes must list the examples of each client as whole numbers, for at least one client")
         self.name = name
         self.offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         self.ids = as_text(np.arange(len(sizes)) if ids is None else ids)

@@ -46,14 +46,18 @@ class Field:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            raise InvalidInput(f"the kind of a field is one of {', '.join(get_args(Kind))}, got {self.kind!r}")
+            raise InvalidInput(f"kind must be one of {', '.join(get_args(Kind))}, got {self.kind!r}")
         has_range = (self.low, self.high) != (None, None)
         if has_range and not (self.kind in ("number", "whole") and _is_range(self.low, self.high)):
-            raise InvalidInput(f"numbers have a range with two finite ends in order, got {self.low} to {self.high}")
+            raise InvalidInput(f"a range needs two finite ends with low < high, got {self.low} to {self.high}")
         if bool(self.values) != (self.kind == "category") or len(set(self.values)) < len(self.values):
-            raise InvalidInput(f"a category lists its different values, and nothing else does, got {list(self.values)}")
+            raise InvalidInput(
+                f"values must list the distinct values of a category, and of nothing else, got {list(self.values)}"
+            )
         if bool(self.shape) != (self.kind == "image") or not all(length >= 1 for length in self.shape):
-            raise InvalidInput(f"an image has a shape such as 28x28, and nothing else has, got {list(self.shape)}")
+            raise InvalidInput(
+                f"an image needs a shape such as 28x28, and nothing else may have one, got {list(self.shape)}"
+            )
 
     @property
     def dtype(self) -> Any:
@@ -112,7 +116,7 @@ class Schema:
         except InvalidInput:
             raise
         except (OSError, ValueError) as error:
-            raise InvalidInput(f"{path} is no schema in JSON ({error}): write it as docs/data.md shows") from error
+            raise InvalidInput(f"{path} is not a JSON schema ({error}): docs/data.md shows the format") from error
 
     @classmethod
     def from_dict(cls, value: Any) -> "Schema":
@@ -152,7 +156,7 @@ class Schema:
         for one in words:
             name, equals, spelled = one.partition("=")
             if not name or not equals:
-                raise InvalidInput(f"a field's kind is spelled age=whole or age=whole:0:120, got {one!r}")
+                raise InvalidInput(f"write the type of a field as age=whole or age=whole:0:120, got {one!r}")
             more[name] = read_field(spelled)
         return dataclasses.replace(self, fields={**self.fields, **more})
 
@@ -182,7 +186,7 @@ def read_field(words: str) -> Field:
             given["low"], given["high"] = (float(end) for end in rest.split(":"))
     except ValueError:
         raise InvalidInput(
-            f"a kind is spelled number, whole:0:120, category:north,south, truth, text or image:28x28, got {words!r}"
+            f"a type is written as number, whole:0:120, category:north,south, truth, text or image:28x28, got {words!r}"
         ) from None
     known: Any = kind
     return Field(known, **given)

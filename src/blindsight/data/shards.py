@@ -48,7 +48,7 @@ def dirichlet(
     arrays, total = _arrays(columns)
     _check_clients(clients)
     if not 0 < alpha < math.inf:
-        raise InvalidInput(f"alpha of a Dirichlet distribution is a number above 0, got {alpha}")
+        raise InvalidInput(f"alpha must be positive and finite, got {alpha}")
     generator = _generator(key)
     owners = np.empty(total, np.int64)
     for rows in _rows_of_classes(arrays, label):
@@ -77,7 +77,7 @@ def pathological(
     _check_clients(clients)
     classes = list(_rows_of_classes(arrays, label))
     if not 1 <= k <= len(classes):
-        raise InvalidInput(f"k lies between 1 and the number of classes in {label!r}, {len(classes)}; got {k}")
+        raise InvalidInput(f"k must be between 1 and the {len(classes)} classes of {label!r}, got {k}")
     if clients * k < len(classes):
         raise InvalidInput(
             f"{clients} clients with {k} classes each cannot hold all {len(classes)} classes of {label!r}: raise one"

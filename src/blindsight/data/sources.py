@@ -36,8 +36,7 @@ def check_public(
     """Refuses `what` (a setting) if it calls data public that hold clients who are protected: see `same_clients`."""
     if same_clients(name, options, protected, protected_options):
         raise PrivacyError(
-            f"{what} = {name!r} are the clients that are protected, and would be read without noise: name data "
-            f"that is public"
+            f"{what} = {name!r} are the protected clients, and would be read without noise: use public data"
         )
 
 

@@ -85,7 +85,7 @@ def csv(
     import pyarrow as pa
 
     if len(separator) != 1:
-        raise InvalidInput(f"the separator is one character, got {separator!r}")
+        raise InvalidInput(f"separator must be one character, got {separator!r}")
     file = existing(path)
     table = _read_csv(file, separator)
     wanted = wanted_columns(table.column_names, client, fields, classes, file)
@@ -181,7 +181,7 @@ def arrow_of(array: np.ndarray) -> Any:
 def _parquet_files(path: str | Path | Sequence[str | Path]) -> list[Path]:
     paths = [path] if isinstance(path, str | Path) else list(path)
     if not paths:
-        raise InvalidInput("the list of Parquet files is empty: name one at least")
+        raise InvalidInput("the list of Parquet files is empty: give at least one")
     files: list[Path] = []
     for one in (existing(one) for one in paths):
         found = sorted(one.rglob("*.parquet")) if one.is_dir() else [one]

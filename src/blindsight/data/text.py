@@ -129,11 +129,11 @@ class Vocabulary:
             is_json = content.lstrip().startswith("{")
             words = json.loads(content)["words"] if is_json else map(str.strip, content.splitlines())
         except OSError as error:
-            raise InvalidInput(f"cannot read the vocabulary {path} ({error.strerror}): name another file") from error
+            raise InvalidInput(f"cannot read the vocabulary {path} ({error.strerror}): choose another file") from error
         except UnicodeDecodeError as error:
             raise InvalidInput(f"{path} is not UTF-8 text (byte {error.start:,}): save it in UTF-8") from error
         except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInput(f"{path} is no vocabulary, or it is damaged: one word on each line will do") from error
+            raise InvalidInput(f"{path} is not a vocabulary, or it is damaged: write one word per line") from error
         return cls(tuple(words))
 
     @classmethod
@@ -146,7 +146,7 @@ class Vocabulary:
         the alphabet, so that the same text always gives the same numbers.
         """
         if size <= len(MARKS):
-            raise InvalidInput(f"a vocabulary has room for four marks and its words: size must be above 4, got {size}")
+            raise InvalidInput(f"size must be above 4, because four special tokens come first, got {size}")
         if isinstance(texts, Population):
             texts = _text_of(texts.columns, field, texts.name)
         counts = collections.Counter(itertools.chain.from_iterable(tokens(text, case=case) for text in texts))
@@ -159,7 +159,7 @@ def split_sentences(
 ) -> Population:
     """The same clients with one sentence as one example, each client's first `most`; other fields go along."""
     if most < 1:
-        raise InvalidInput(f"a client keeps one sentence or more, got most={most}")
+        raise InvalidInput(f"most, the sentences kept per client, must be at least 1, got {most}")
     pieces = [
         [piece for piece in sentences(text) if len(piece.split()) >= least_words]
         for text in _text_of(population.columns, field, population.name)
@@ -220,7 +220,7 @@ def word_bytes(words: Iterable[str], *, length: int) -> np.ndarray:
 def _filled(rows: list[list[int]], start: int, fill: int, length: int) -> np.ndarray:
     """`start` and a row on each line, cut off or filled up."""
     if length < 1:
-        raise InvalidInput(f"texts are cut off after one token or more, got length={length}")
+        raise InvalidInput(f"length must be at least 1 token, got {length}")
     table = np.full((len(rows), length + 1), fill, np.int32)
     table[:, 0] = start
     lengths = np.minimum(np.array([len(row) for row in rows], np.int64), length)
@@ -255,5 +255,5 @@ def _text_of(columns: Columns, field: str, name: str) -> list[str]:
     if field not in columns:
         raise InvalidInput(f"there is no field {field!r} in {name}: it has {', '.join(columns)}")
     if columns[field].dtype != TEXT:
-        raise InvalidInput(f"field {field!r} of {name} is no text: name the field that the models read")
+        raise InvalidInput(f"field {field!r} of {name} is not text: name the text field")
     return columns[field].tolist()

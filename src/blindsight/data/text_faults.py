@@ -200,7 +200,7 @@ TEXT_FAULTS: dict[str, Damage] = {
     ),
     "truncation": Damage(
         "text",
-        "cut off after so many characters",
+        "truncated after a number of characters",
         _truncation,
         lost="the ends are gone",
         parameters={"characters": 24},

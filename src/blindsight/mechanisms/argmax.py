@@ -73,7 +73,7 @@ class NoisyArgmax:
         return BoundedSum(counts.astype(np.int64) * vote, l2_bound=bound, n_expected=n_expected, grid=grid)
 
     def event_for(self, questions: int) -> Event:
-        """What so many questions cost an example, whatever the votes are."""
+        """The event of that many questions for one example, whatever the votes are."""
         return self.mechanism.event_for(questions * self.classes)
 
     def event(self, total: BoundedSum) -> Event:

@@ -57,7 +57,7 @@ def sample(
 ) -> jax.Array:
     """Rows drawn from the model, (count, length + 1), beginning with the start or with `prefix` (which includes it).
 
-    Below 1, `temperature` favours what is likely; with `top_k` only so many most likely tokens may come next.
+    Below 1, `temperature` favours what is likely; with `top_k` only the most likely tokens may come next.
     """
     begin = _prefix(model, prefix)
     if not len(begin) <= length:

@@ -65,7 +65,7 @@ def vae(
     hidden: Sequence[int] = (64,),
     key: jax.Array,
 ) -> VAE:
-    """A small autoencoder: convolutions with so many `channels` for images, `hidden` layers for rows."""
+    """A small autoencoder: convolutions with these `channels` for images, `hidden` layers for rows."""
     first, second = jax.random.split(key)
     if isinstance(coding, Images):
         encoder: Any = _ImageEncoder(coding, classes, latents, channels, key=first)

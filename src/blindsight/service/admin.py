@@ -69,7 +69,7 @@ class _Calls:
         self.service, self.registry = service, service.registry
 
     def admin(self, endpoint: Endpoint) -> Endpoint:
-        """The same call for who has an admin token, and a refusal for everybody else."""
+        """The same call, refused without an admin token."""
 
         async def checked(request: Request) -> Response:
             if not self.service.access(dict(request.scope["headers"])).admin:

@@ -80,7 +80,7 @@ class Store(Protocol):
         ...
 
     async def secret(self) -> bytes:
-        """The secret again: another one if the store had to begin anew in the meantime."""
+        """The current secret, which changes if the store had to restart."""
         ...
 
     async def records(self) -> dict[str, Record]:

@@ -58,5 +58,5 @@ def _number_of(clients: Any) -> int:
     except TypeError:
         number = 0
     if number < 1:
-        raise InvalidInput(f"clients are a whole number, one at least, got {clients!r}")
+        raise InvalidInput(f"clients must be a whole number of at least 1, got {clients!r}")
     return number

@@ -23,7 +23,7 @@ def digits(clients: int | None = None, *, seed: int = 0) -> Population:
     if clients is None:
         clients = len(label)
     elif clients > len(label):
-        raise InvalidInput(f"there are {len(label):,} digits: ask for so many clients or fewer, not {clients:,}")
+        raise InvalidInput(f"there are {len(label):,} digits: use at most that many clients, not {clients:,}")
     else:
         dealt = np.argsort(Dice(seed, "digits").words("deal", np.arange(len(label))))
         image, label = image[dealt], label[dealt]

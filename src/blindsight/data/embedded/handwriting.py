@@ -34,7 +34,7 @@ def handwriting(
     most that one writer may have written. Synthetic.
     """
     if glyphs not in GLYPHS:
-        raise InvalidInput(f'glyphs are "digits" or "all", got {glyphs!r}')
+        raise InvalidInput(f'glyphs must be "digits" or "all", got {glyphs!r}')
     span = least_and_most(examples)
     dice = Dice(seed, "handwriting")
     everyone = np.arange(clients)
