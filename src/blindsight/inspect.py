@@ -29,7 +29,9 @@ from blindsight.data.population import TEXT, Population
 from blindsight.data.schema import Field, Schema
 from blindsight.data.text import Case, Vocabulary
 from blindsight.errors import InvalidInput
+from blindsight.inspection.bias.comparison import compare_with
 from blindsight.inspection.bias.question import Bias, Language
+from blindsight.inspection.bias.rounds import plan as plan_bias
 from blindsight.inspection.bias.task import find_bias
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
 from blindsight.inspection.contrast.question import (
@@ -41,6 +43,7 @@ from blindsight.inspection.contrast.question import (
     Slices,
     Training,
 )
+from blindsight.inspection.contrast.rounds import plan as plan_arms
 from blindsight.inspection.contrast.task import inspect_arms
 from blindsight.inspection.labelling.question import Labelling
 from blindsight.inspection.labelling.task import check_unlabelled, make_set
@@ -50,6 +53,7 @@ from blindsight.inspection.session import Session
 from blindsight.inspection.unknowns.models import WordTraining
 from blindsight.inspection.unknowns.question import Unknowns
 from blindsight.inspection.unknowns.task import find_unknowns
+from blindsight.inspection.unknowns.task import plan as plan_unknowns
 from blindsight.inspection.unknowns.words import SIDES, joined
 from blindsight.models.primary import Primary, primary
 from blindsight.selection import Arms, Criterion, Forming
@@ -251,7 +255,8 @@ def labelling(
         population=clients.name,
     )
     conduct = functools.partial(make_set, question)
-    return dataclasses.replace(session, out=folder).ask(question, clients, common.public, conduct)
+    ask = dataclasses.replace(session, out=folder).ask
+    return ask(question, clients, common.public, conduct, plan=functools.partial(plan_arms, question))
 
 
 def unknowns(
@@ -306,7 +311,8 @@ def unknowns(
     )
     payers: dict[str, str] = dict(zip(SIDES, known_apart((before, after), session.population), strict=True))
     conduct = functools.partial(find_unknowns, question, payers)
-    return session.ask(question, clients, Public(vocabulary=vocabulary), conduct, payers=list(payers.values()))
+    public, plan = Public(vocabulary=vocabulary), functools.partial(plan_unknowns, question)
+    return session.ask(question, clients, public, conduct, plan=plan, payers=list(payers.values()))
 
 
 def bias(
@@ -353,7 +359,8 @@ def bias(
     )
     question = dataclasses.replace(question, schema=_in_public_classes(question.schema, reference))
     conduct = functools.partial(find_bias, question)
-    return (session or Session()).ask(question, clients, common.public, conduct)
+    plan = lambda public: plan_bias(compare_with(question, public))  # noqa: E731
+    return (session or Session()).ask(question, clients, common.public, conduct, plan=plan)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -397,5 +404,5 @@ def _ask_arms(question: Comparing, common: _Common, session: Session | None) -> 
         raise InvalidInput(
             f"{common.clients.name} has no field {label!r}: name one of {', '.join(fields)} as the label"
         )
-    conduct = functools.partial(inspect_arms, question)
-    return (session or Session()).ask(question, common.clients, common.public, conduct)
+    conduct, plan = functools.partial(inspect_arms, question), functools.partial(plan_arms, question)
+    return (session or Session()).ask(question, common.clients, common.public, conduct, plan=plan)

@@ -12,7 +12,7 @@ from blindsight.data.schema import Field, Schema
 from blindsight.inspection.bias.comparison import Comparison, compare_with
 from blindsight.inspection.report import Report
 
-_SESSION = ("out", "ledger", "population", "key", "backend", "progress")
+_SESSION = ("out", "ledger", "population", "key", "backend", "progress", "dry_run")
 _LANGUAGE = ("case", "vocabulary_size", "discover", "train")
 
 

@@ -59,6 +59,9 @@ _SHARED: dict[str, Any] = {
     "population": Annotated[str | None, _privacy(help="Name of the clients in the ledger. Default: that of the data.")],
     "ledger": LedgerPath,
     "out": Annotated[Path | None, typer.Option(help="Folder of the run; the same folder resumes it.")],
+    "dry_run": Annotated[
+        bool, flag("--dry-run", "Check every option and show the cost; train nothing, ask nobody, spend nothing.")
+    ],
 }
 """The Typer option of every field of a request."""
 
@@ -100,7 +103,7 @@ def _task(name: str, kind: type[Request], example: str) -> Callable[[Callable[..
             if as_json:
                 print_json(report.to_dict())
             else:
-                _print(report, path)
+                _print(report, None if request.dry_run else path)
 
         _, _, *own = inspect.signature(ask).parameters.values()
         own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
@@ -113,9 +116,11 @@ def _task(name: str, kind: type[Request], example: str) -> Callable[[Callable[..
     return register
 
 
-def _print(report: "Report", path: Path) -> None:
+def _print(report: "Report", path: Path | None) -> None:
     screen = Console(highlight=False)
     screen.print(report)
+    if path is None:
+        return
     screen.print(f"\nReport: [bold]{escape(str(path / 'report.html'))}[/] (open it in any browser, offline too)")
     if report.task == "labelling":
         screen.print(f"Label the examples:  [bold]blindsight label {escape(str(path))}[/]")

@@ -9,17 +9,18 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from blindsight.data.population import Population
 from blindsight.data.schema import Schema
 from blindsight.data.text import Vocabulary
 from blindsight.errors import InvalidInput, PrivacyError
-from blindsight.inspection.measuring import Measurement
+from blindsight.inspection.measuring import Measurement, Priced
+from blindsight.mechanisms import GaussianMechanism
 from blindsight.models.primary import Primary
 
-__all__ = ["Public", "Question", "check_reference", "complete", "identity_of"]
+__all__ = ["Plan", "Public", "Question", "check_reference", "complete", "identity_of"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,6 +141,14 @@ class Public:
     def after(self, name: str, measured: Measurement) -> "Public":
         """The same after one more round."""
         return dataclasses.replace(self, released={**self.released, name: measured})
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What a question will release over all rounds, and the noise of each part; models that are trained come on top."""
+
+    parts: Sequence[Priced]
+    mechanisms: Mapping[str, GaussianMechanism]
 
 
 def complete(

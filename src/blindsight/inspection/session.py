@@ -17,22 +17,25 @@ import numpy as np
 from blindsight import checkpoints, keys, runs
 from blindsight.accounting.composition import Split
 from blindsight.accounting.events import Composed, Event, from_json, to_json
-from blindsight.accounting.guarantee import Guarantee, certify
+from blindsight.accounting.guarantee import Guarantee, certify, round_up
 from blindsight.accounting.ledger import Ledger, Payers, known_as, names_of
 from blindsight.accounting.so_far import SpentSoFar, spent_so_far
 from blindsight.algorithms.vocabulary import discover_words
 from blindsight.backends import Backend, Simulation
 from blindsight.data.population import Population
+from blindsight.errors import InvalidInput
 from blindsight.inspection import lessons, measuring
 from blindsight.inspection.answering import Round
 from blindsight.inspection.lessons import Lesson
 from blindsight.inspection.measuring import Measured, Measurement
 from blindsight.inspection.model_cost import cost_of, with_model
-from blindsight.inspection.question import Public, Question
+from blindsight.inspection.question import Plan, Public, Question
 from blindsight.inspection.report import Report
 from blindsight.keys import Key
 from blindsight.mechanisms import GaussianMechanism
+from blindsight.mechanisms.gaussian_mechanism import joint
 from blindsight.runs import Run
+from blindsight.samples.views import ArmView
 
 __all__ = ["Inquiry", "Session", "Words"]
 
@@ -53,6 +56,7 @@ class Session:
     `out` is the run's folder (else a new one under `runs`); the same question asked there again goes on. `population`
     is the clients' name in the ledger, else the data's own. `key` makes noise reproducible, and the guarantee says so.
     `backend` answers for the clients. `progress` is called with what is being done, how much of it, and of how much.
+    A `dry_run` checks every option and says what the answer would cost; it asks no client and leaves no trace.
     """
 
     out: str | Path | None = None
@@ -61,6 +65,7 @@ class Session:
     key: Key | None = None
     backend: Callable[[Population], Backend] = Simulation
     progress: Callable[[str, int, int], None] = _quiet
+    dry_run: bool = False
 
     def ask(
         self,
@@ -69,6 +74,7 @@ class Session:
         public: Public,
         conduct: "Callable[[Inquiry], Report]",
         *,
+        plan: Callable[[Public], Plan] | None = None,
         payers: Payers | None = None,
     ) -> Report:
         """The report of a question, asked of `clients` as `conduct` says, or read again where that has been done.
@@ -77,6 +83,8 @@ class Session:
         (epsilon, delta)-DP for each client. A model that was trained on the same clients adds its own cost.
         """
         ledger, paying = self.ledger or Ledger(), payers or known_as(clients, self.population)
+        if self.dry_run:
+            return _rehearse(question, (plan or _no_plan)(dataclasses.replace(public, seed=bytes(32))), paying)
         ledger.check_names(paying)
         cost_of(public.model, names_of(paying)[-1])  # refused now, before a run begins
         settings = {"question": question.to_dict(), "population": names_of(paying)}
@@ -92,6 +100,41 @@ class Session:
             report = conduct(inquiry)
             _save(report, run)
             return report
+
+
+def _no_plan(public: Public) -> Plan:
+    """Of a task that has none."""
+    raise InvalidInput("this task cannot be planned: ask it without dry_run")
+
+
+def _rehearse(question: Question, plan: Plan, payers: Payers) -> Report:
+    """What the question would release, and at what cost: computed without a client, and recorded nowhere."""
+    events = {part.name: plan.mechanisms[part.name].event_for(part.coordinates) for part in plan.parts}
+    whole = certify(joint(*events.values()), delta=question.delta, participation="a dry run: nobody was asked")
+    rows: list[dict[str, Any]] = [
+        {"what": part.name, "epsilon": certify(events[part.name], delta=question.delta).epsilon}
+        | {"noise_multiplier": plan.mechanisms[part.name].noise_multiplier, "coordinates": part.coordinates}
+        for part in plan.parts
+    ]
+    listed = ", ".join(
+        f"{row['what']} ({row['coordinates']:,} numbers, epsilon {round_up(row['epsilon'])} alone)" for row in rows
+    )
+    name, then = " and ".join(names_of(payers)), ""
+    if whole.epsilon < 0.99 * question.epsilon:
+        then = " Models that are trained afterwards cost the rest."
+    return Report(
+        title=question.title,
+        task=question.task,
+        question=question.sentence(name),
+        arms=(ArmView("nobody was asked"),),
+        findings=(),
+        diagnoses=(),
+        guarantee=whole,
+        releases=tuple(rows),
+        population={"name": name, "clients": question.clients},
+        notes=("Every option was checked, no client was asked, and nothing was spent.", f"Would release {listed}."),
+        answer=f"Dry run: asking would cost epsilon {question.epsilon:g} at delta {question.delta:g}.{then}",
+    )
 
 
 def _save(report: Report, run: Run) -> None:

@@ -158,7 +158,7 @@ def run_bias(
         model = read_model(request.model, reference.classes.get(label, ()), request.data)
     elif label in reference.fields and label not in read.clients.fields:
         progress("training a model on half of the public data", 0, 1)
-        model = _half_model(reference, read.schema.inputs, label)
+        model = _half_model(reference, read.schema.inputs, label, is_trained=not request.dry_run)
     folder = run_folder(request, "bias", read.clients)
     report = bias(
         read.clients,
@@ -195,7 +195,7 @@ def _read(
     if read.reference is None or label not in read.reference.fields:
         return read, None
     progress("training a model on the public reference", 0, 1)
-    return read, public_model(read.reference, read.schema.inputs, label)
+    return read, public_model(read.reference, read.schema.inputs, label, is_trained=not request.dry_run)
 
 
 def _in_public_classes(read: Clients, reference: Population, label: str) -> Clients:
@@ -221,8 +221,8 @@ def _check_model(clients: Population, model: Primary | None, label: str, task: s
         )
 
 
-def _half_model(reference: Population, inputs: Sequence[str], label: str) -> Primary | None:
+def _half_model(reference: Population, inputs: Sequence[str], label: str, *, is_trained: bool) -> Primary | None:
     """A model of the half of the public data that clients are not compared with; None for text."""
     if any(reference.fields[field][0] == TEXT for field in inputs if field in reference.fields):
         return None
-    return public_model(learning_half(reference), inputs, label)
+    return public_model(learning_half(reference), inputs, label, is_trained=is_trained)

@@ -110,7 +110,7 @@ def ledger_of(request: Request) -> Ledger:
 
 def session_of(request: Request, payer: Known | None, folder: Path, progress: Progress) -> Session:
     """Where the question is asked."""
-    return Session(out=folder, ledger=ledger_of(request), population=payer, progress=progress)
+    return Session(out=folder, ledger=ledger_of(request), population=payer, progress=progress, dry_run=request.dry_run)
 
 
 def run_folder(request: Request, task: str, clients: Population) -> Path:

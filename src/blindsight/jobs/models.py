@@ -62,8 +62,8 @@ def _learnt(trained: TrainedRun, data: str) -> Learnt:
     return Learnt(None if is_same else trained.clients.name, guarantee)
 
 
-def public_model(public: Population, inputs: Sequence[str], label: str) -> Primary:
-    """A small classifier trained on public data."""
+def public_model(public: Population, inputs: Sequence[str], label: str, *, is_trained: bool = True) -> Primary:
+    """A small classifier trained on public data; untrained for a dry run, which only needs to know what it reads."""
     for field in (*inputs, label):
         if field not in public.fields:
             raise InvalidInput(f"{public.name} has no field {field!r}: it has {', '.join(public.fields)}")
@@ -77,7 +77,9 @@ def public_model(public: Population, inputs: Sequence[str], label: str) -> Prima
     x, y, key = gather(public.columns, list(inputs)), public.columns[label], jax.random.key(0)
     name = f"a {kind} trained on {public.name}" if kind == "cnn" else f"an {kind} trained on {public.name}"
     if kind == "cnn":
-        return primary(fit(network, x, y, key=key), name=name, shape=x.shape[1:], learnt=Learnt())
+        return primary(
+            fit(network, x, y, epochs=3 if is_trained else 0, key=key), name=name, shape=x.shape[1:], learnt=Learnt()
+        )
     # numbers have any scale: standardise by the public mean and spread, and put missing ones at the mean
     mean, spread = np.nanmean(x, axis=0), np.nanstd(x, axis=0) + 1e-6
 

@@ -34,6 +34,7 @@ class Request:
     population: str | None = None  # the clients' name in the ledger
     ledger: "Ledger | str | Path | None" = None
     out: str | Path | None = None  # the run's folder
+    dry_run: bool = False  # check everything and say what it would cost
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon < math.inf:

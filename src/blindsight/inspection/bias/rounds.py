@@ -26,11 +26,22 @@ from blindsight.inspection.bias.images import KINDS, Discriminator, FirstArm
 from blindsight.inspection.bias.measures import ARMS, HALF, Division, Habits, Limits, ReadShares, Shares
 from blindsight.inspection.contrast import cues
 from blindsight.inspection.measuring import Measured, Measurement, Part, Priced
+from blindsight.inspection.question import Plan
 from blindsight.keys import Key
 from blindsight.mechanisms import GaussianMechanism
 from blindsight.selection import Arms, where
 
-__all__ = ["SHARES", "first_round", "kinds_of", "learn", "mechanisms", "read_first", "read_second", "second_round"]
+__all__ = [
+    "SHARES",
+    "first_round",
+    "kinds_of",
+    "learn",
+    "mechanisms",
+    "plan",
+    "read_first",
+    "read_second",
+    "second_round",
+]
 
 SHARES = {"shares": 0.15, "habits": 0.25, "moments": 0.35, "kinds": 0.15, "ratios": 0.1, "words": 0.5}
 """How the precision is divided, among those that are asked for."""
@@ -49,12 +60,23 @@ class _Priced:
 
 def mechanisms(compared: Comparison, parts: Sequence[Priced]) -> dict[str, GaussianMechanism]:
     """The noise of the first round's `parts`, and of all that is asked for later."""
+    return _noise(compared, [*parts, *_later(compared)])
+
+
+def plan(compared: Comparison) -> Plan:
+    """What all rounds release."""
+    parts = first_round(compared).parts
+    return Plan([*parts, *_later(compared)], mechanisms(compared, parts))
+
+
+def _later(compared: Comparison) -> list[Priced]:
+    """What is asked for after the first round."""
     later: list[Priced] = []
     if compared.image:
         later = [_Priced("kinds", Shares((kinds_of(()),)).coordinates), _Priced("ratios", 3)]
     if compared.question.language.discover:
         later.append(_Priced("words", WORD_CELLS))
-    return _noise(compared, [*parts, *later])
+    return later
 
 
 def _noise(compared: Comparison, parts: Sequence[Priced]) -> dict[str, GaussianMechanism]:

@@ -27,12 +27,12 @@ from blindsight.inspection.answering import Round
 from blindsight.inspection.contrast import cues, votes
 from blindsight.inspection.contrast.question import SHARES, Comparing, Quarters
 from blindsight.inspection.measuring import Measured, Part
-from blindsight.inspection.question import Public
+from blindsight.inspection.question import Plan, Public
 from blindsight.mechanisms import GaussianMechanism, QuantileEstimate, quantile
 from blindsight.selection import Arms, by_accuracy, everything
 from blindsight.selection import observe as observe_primary
 
-__all__ = ["AccuracyCells", "next_round", "observe"]
+__all__ = ["AccuracyCells", "next_round", "observe", "plan"]
 
 MEASURE, THRESHOLDS = "measure", "thresholds"
 _ENOUGH = 5000  # public images tell how strong each frequency is
@@ -47,8 +47,7 @@ def next_round(question: Comparing, public: Public) -> Round | None:
     empty, arms, with_thresholds = look(question.schema.population()), question.compared, False
     if isinstance(arms, Quarters):
         with_thresholds = True
-        if "is_correct" not in empty.fields:
-            raise InvalidInput("quarters of accuracy need a primary model and labels: name both, or other arms")
+        _check_judged(empty)
         if THRESHOLDS not in public.released:
             parts = _parts(question, public, empty, _QUARTERS, disjoint_by_client=True)
             noise = {THRESHOLDS: _mechanisms(question, parts, with_thresholds=True)[THRESHOLDS]}
@@ -77,6 +76,23 @@ def next_round(question: Comparing, public: Public) -> Round | None:
         forming=question.forming,
         note=fitted.rule,
     )
+
+
+def _check_judged(empty: Population) -> None:
+    if "is_correct" not in empty.fields:
+        raise InvalidInput("quarters of accuracy need a primary model and labels: name both, or other arms")
+
+
+def plan(question: Comparing, public: Public) -> Plan:
+    """What all rounds release."""
+    arms, empty = question.compared, observe(question, public, question.schema.population())
+    is_quarters = isinstance(arms, Quarters)
+    if is_quarters:
+        _check_judged(empty)
+    fitted = (by_accuracy(0.5, 0.5) if isinstance(arms, Quarters) else arms).fit(empty)
+    parts = _parts(question, public, empty, tuple(fitted), disjoint_by_client=fitted.disjoint_by_client)
+    noise = _mechanisms(question, parts, with_thresholds=is_quarters)
+    return Plan([AccuracyCells(), *parts] if is_quarters else parts, noise)
 
 
 def observe(question: Comparing, public: Public, population: Population, *, is_public: bool = False) -> Population:

@@ -22,7 +22,7 @@ from blindsight.errors import InvalidInput
 from blindsight.inspection import measuring
 from blindsight.inspection.answering import Round
 from blindsight.inspection.measuring import Part, Priced
-from blindsight.inspection.question import Public
+from blindsight.inspection.question import Plan, Public
 from blindsight.inspection.report import Report
 from blindsight.inspection.session import Inquiry, Words
 from blindsight.inspection.unknowns import findings, models
@@ -36,7 +36,7 @@ from blindsight.mechanisms import GaussianMechanism
 from blindsight.samples.views import ArmView
 from blindsight.selection import FORMINGS
 
-__all__ = ["SHARES", "find_unknowns", "next_round"]
+__all__ = ["SHARES", "find_unknowns", "next_round", "plan"]
 
 SHARES = {"rates": 0.4, "signs": 0.3, "votes": 0.3}
 """How the precision of the round is divided."""
@@ -74,6 +74,13 @@ def next_round(question: Unknowns, public: Public) -> Round | None:
     )
 
 
+def plan(question: Unknowns, public: Public) -> Plan:
+    """What the round and both discoveries release."""
+    _vocabulary(public)
+    parts: tuple[Part, ...] = (Rates(), Signs(), Votes(_labels(question)))
+    return Plan([*parts, *_discoveries(question)], _mechanisms(question, parts))
+
+
 def _observe(question: Unknowns, vocabulary: Vocabulary, population: Population) -> Population:
     """What every client derives from its own sentences of both sides."""
     before, after = sides_of(population)
@@ -100,10 +107,14 @@ class _Discovery:
     coordinates: int = WORD_CELLS
 
 
+def _discoveries(question: Unknowns) -> list[_Discovery]:
+    return [_Discovery(f"words {side}") for side in SIDES] if question.discover else []
+
+
 def _mechanisms(question: Unknowns, parts: tuple[Part, ...]) -> dict[str, GaussianMechanism]:
     """The noise of each part and of both discoveries, so that everything but training costs what is left for it."""
     left = question.epsilon * (1 - question.training.share) if question.training else question.epsilon
-    discovered = [_Discovery(f"words {side}") for side in SIDES] if question.discover else []
+    discovered = _discoveries(question)
     priced: list[Priced] = [*parts, *discovered]
     rest = 1 - DISCOVERY if discovered else 1.0
     shares = {part.name: rest * SHARES[part.name] for part in parts}

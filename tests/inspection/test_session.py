@@ -1,0 +1,72 @@
+"""Laws of a session: a dry run checks everything, asks nobody and leaves nothing."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flat import ask, ask_bias, ask_unknowns
+
+from blindsight import data, inspect
+from blindsight.accounting.ledger import Ledger
+from blindsight.backends import Simulation
+from blindsight.data import Population
+from blindsight.data.text import Vocabulary
+from blindsight.errors import InvalidInput
+from blindsight.models.primary import primary
+
+SEEN: list[int] = []
+
+
+def counting(images: np.ndarray) -> np.ndarray:
+    """A model that remembers how many real examples it was asked about."""
+    SEEN.append(int(np.any(images, axis=(1, 2)).sum()))
+    return np.tile(np.arange(10, dtype=np.float32), (len(images), 1))
+
+
+def nobody(population: Population) -> Any:
+    raise AssertionError("a client was asked")
+
+
+def writers(seed: int, clients: int = 60) -> Population:
+    return data.embedded("handwriting", clients=clients, seed=seed, examples=(10, 12))
+
+
+def talk(seed: int) -> Population:
+    return data.embedded("forum", clients=60, seed=seed, examples=(3, 5))
+
+
+QUESTIONS = {
+    "slices": lambda **about: ask(inspect.slices, writers(0), model=primary(counting), **about),
+    "labelling": lambda **about: ask(inspect.labelling, writers(0), samples=10, **about),
+    "bias": lambda **about: ask_bias(writers(0), reference=writers(1), **about),
+    "unknowns": lambda **about: ask_unknowns(talk(0), talk(1), vocabulary=Vocabulary(("a", "the")), **about),
+}
+
+
+@pytest.mark.usefixtures("few_steps")
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_dry_run_says_what_asking_costs_and_asks_nobody(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    SEEN.clear()
+    about: dict[str, Any] = {"epsilon": 3.0, "delta": 1e-6, "ledger": Ledger(tmp_path / "ledger.db"), "backend": nobody}
+    planned = QUESTIONS[name](**about, dry_run=True)
+    assert sum(SEEN) == 0
+    assert list(tmp_path.iterdir()) == []
+    assert 2.9 < planned.guarantee.epsilon <= 3.0
+    assert "nothing was spent" in str(planned)
+    asked = QUESTIONS[name](**about | {"backend": Simulation}, out=Path("run"))
+    assert {row["what"] for row in planned.releases} == {row["what"] for row in asked.releases}
+    for row, other in zip(
+        *(sorted(one.releases, key=lambda row: row["what"]) for one in (planned, asked)), strict=True
+    ):
+        assert row["coordinates"] == other["coordinates"]
+        assert row["epsilon"] == pytest.approx(other["epsilon"])
+
+
+def test_a_dry_run_refuses_what_asking_would(tmp_path):
+    about: dict[str, Any] = {"epsilon": 3.0, "delta": 1e-6, "ledger": Ledger(tmp_path / "l.db"), "dry_run": True}
+    with pytest.raises(InvalidInput, match="primary model and labels"):
+        ask(inspect.slices, writers(0), **about)
+    with pytest.raises(InvalidInput, match="40 are needed"):
+        ask_bias(writers(0), reference=writers(1, 20), **about)
