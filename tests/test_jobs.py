@@ -501,7 +501,7 @@ BAD_DATA = [
     ("data.options", {"client": "who", "text": ["age"]}, "[model] names 'age', which is text"),
     ("data.options", {"client": "who", "classes": ["age"]}, "say what 'age' of people.csv holds"),
     ("data.options", {"client": "who", "classes": "age"}, "classes of people.csv is a list of columns, got 'age'"),
-    ("data.types", {"age": "colour"}, "the kind of a field is one of number, whole"),
+    ("data.types", {"age": "colour"}, "kind must be one of number, whole"),
     ("data.types", {"age": 3}, "[data] types age must be text in quotes, got 3"),
     ("data.types", {"age": "text"}, "[model] names 'age', which is text"),
     ("data.types", {"label": "number"}, "[model] label 'label' must be one whole number"),

@@ -188,7 +188,7 @@ def test_other_fields_are_refused_in_one_sentence():
             split_sentences(people, field=field)
     with pytest.raises(InvalidInput, match="must be at least 1, got 0"):
         split_sentences(people, most=0)
-    with pytest.raises(InvalidInput, match="length=0"):
+    with pytest.raises(InvalidInput, match="at least 1 token, got 0"):
         word_tokens(people, KNOWN, length=0)
 
 
