@@ -60,7 +60,7 @@ BAD = {
     "no range": (["sanity", "digits", "--range", "age"], "age=0:100"),
     "no such field": (["sanity", "digits", "--input", "photo"], "photo"),
     "no such field of a model": (["sanity", "handwriting", "--input", "photo"], "has no field 'photo'"),
-    "no such label": (["sanity", "digits", "--label", "weather"], "no field 'weather' to be its label"),
+    "no such label": (["sanity", "digits", "--label", "weather"], "no field 'weather'"),
     "which field": (["sanity", "forum", "--reference", "digits"], "choose the fields to inspect from"),
     "votes for nobody": (["sanity", "digits", "--suspect", "invert"], "without a primary model"),
     "mistakes of nobody": (["mistakes", "digits"], "needs a primary model: name one with --model"),

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from blindsight import cli
 from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.inspect import Training
 from blindsight.studio.labels import Decision, Labels
 
 
@@ -69,7 +70,7 @@ def test_inspect_labelling_asks_for_what_was_asked(monkeypatch, tmp_path):
     monkeypatch.setattr("blindsight.jobs.inspect.labelling", remember)
     words = ["--samples", "70", "--train", "--epsilon", "2", "--out", str(tmp_path / "run")]
     assert run("inspect", "labelling", "digits", *words)[2] == "enough"
-    assert (asked["samples"], asked["train"], asked["epsilon"]) == (70, True, 2.0)
+    assert (asked["samples"], asked["training"], asked["epsilon"]) == (70, Training(), 2.0)
     assert (asked["clients"].name, asked["inputs"], asked["out"]) == ("digits", "image", tmp_path / "run")
 
 

@@ -420,7 +420,7 @@ def test_public_clients_of_a_population_are_other_people_or_refused(name):
     options = other_clients(name, clients=3)
     if not has_other_clients(name):
         assert options == {}
-        with pytest.raises(PrivacyError, match="are the clients that are protected"):
+        with pytest.raises(PrivacyError, match="are the protected clients"):
             read_public(name, options, name, what="--reference")
         return
     public, protected = read_public(name, options, name, what="--reference"), embedded(name, clients=3)

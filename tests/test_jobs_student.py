@@ -128,7 +128,7 @@ def test_bad_requests_are_one_sentence(digits, make_set, tmp_path):
         (text.folder, {}, "is text"),
         (few.folder, {}, "fewer than two classes"),
         (bare.folder, {}, "have no proposed labels"),
-        (bare.folder, {"labels": "raters"}, "name them with --classes"),
+        (bare.folder, {"labels": "raters"}, "list them with --classes"),
         (digits.folder, {"labels": "raters"}, "nobody has labelled"),
         (rows.folder, {"model": "cnn"}, "a cnn reads images"),
         (rows.folder, {"test": "digits"}, "has no field 'age'"),

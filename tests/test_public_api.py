@@ -34,9 +34,9 @@ PINNED = {
     "blindsight.errors": "BlindsightError BudgetExceeded InvalidInput LedgerCorrupted LedgerError LedgerFromTheFuture "
     "LedgerTampered PrivacyError RelationMismatch UnboundedContribution UnknownEvent",
     "blindsight.evaluation": "Interval by_client evaluator jackknife of_clients relative_change",
-    "blindsight.inspect": "Diagnosis Finding Quarters Report Training WordTraining bias contrast labelling mistakes "
-    "sanity slices unknowns",
-    "blindsight.inspection": "Diagnosis Finding Quarters Report Training WordTraining",
+    "blindsight.inspect": "Diagnosis Finding Language Quarters Report Schema Session Training WordTraining bias "
+    "contrast labelling mistakes sanity slices unknowns",
+    "blindsight.inspection": "Inquiry Public Question Report Round Session answer",
     "blindsight.jobs": "ModelRequest Request load_model load_student load_trained run_audit run_bias run_labelling "
     "run_mistakes run_sanity run_slices run_student run_training run_tuning run_unknowns",
     "blindsight.keys": "Key Stream digest_of lots reproducible root",

@@ -9,6 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flat import ask as flat_ask
+from flat import ask_bias
 
 from blindsight import inspect
 from blindsight.accounting.events import Relation, Unit
@@ -45,7 +47,9 @@ def ask(task: str, clients: Population, tmp_path: Path, **settings: Any) -> Any:
         "out": tmp_path / "run",
         "ledger": Ledger(tmp_path / "l.db"),
     }
-    return getattr(inspect, task)(clients, **usual | settings)
+    if task == "bias":
+        return ask_bias(clients, **usual | settings)
+    return flat_ask(getattr(inspect, task), clients, **usual | settings)
 
 
 def test_an_error_about_a_clients_sqlite_table_never_quotes_a_value(tmp_path):

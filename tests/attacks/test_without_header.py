@@ -89,7 +89,7 @@ def test_training_on_a_folder_of_images_asks_for_their_shape_and_their_classes()
         data: dict[str, Any] = {"population": folder(own), "held_out": 0}
         with pytest.raises(InvalidInput, match=r"^list the classes that the folders are named after") as classes:
             read_run(run(data=data, model={"kind": "cnn"}))
-        with pytest.raises(InvalidInput, match=r"^say what 'image' of t holds") as shape:
+        with pytest.raises(InvalidInput, match=r"^give the type of 'image' in t") as shape:
             read_run(run(data=data, model={"kind": "cnn", "classes": ["cat", "dog"]}))
         assert PRIVATE not in f"{classes.value} {shape.value}"
     listed = {"types": {"image": "image:3x4", "label": "category:cat,dog"}}

@@ -247,7 +247,7 @@ def test_where_examples_are_protected_a_canary_is_one_example(tmp_path: Path):
         (
             LANGUAGE.replace("noise_multiplier = 1.0", "none = true"),
             "copies = [2]\ndirections = 5",
-            "as long as the clip",
+            "the length of the clip",
         ),
         (
             LANGUAGE.replace("rounds = 2", 'rounds = 2\nparticipation = "unproven"\nmax_participations = 1'),

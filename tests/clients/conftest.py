@@ -40,7 +40,7 @@ class Demo:
                 stderr=complaints,
             )
         self.lines: list[str] = []
-        while not self.lines or not self.lines[-1].startswith("Ctrl-C"):
+        while not self.lines or not self.lines[-1].startswith("Press Ctrl-C"):
             self.lines.append(self.process.stdout.readline())
             assert self.lines[-1], self.complaints.read_text()
         self.address = next(line.split()[-1] for line in self.lines if line.startswith("Watch it learn")).rstrip("/")

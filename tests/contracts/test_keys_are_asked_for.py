@@ -10,6 +10,7 @@ from blindsight.algorithms import draw_and_discard
 DRAWING = [
     mechanisms.GaussianMechanism.release,
     mechanisms.LaplaceMechanism.release,
+    mechanisms.NoisyArgmax.release,
     mechanisms.Votes.release,
     mechanisms.Quantile.release,
     mechanisms.WithoutNoise.release,

@@ -38,7 +38,7 @@ from blindsight.selection import Arms, everything
 
 __all__ = ["STEP", "Moments", "MomentsPart", "fit", "frequencies_for", "measure", "moments_part", "release"]
 
-STEP = 2.0**-12
+STEP = 2.0**-13
 """Clients send their moments in multiples of this; the noise is thousands of times wider."""
 
 _COUNT = 0.4  # the weight of an example's share beside its features, whose typical length is 1

@@ -16,8 +16,8 @@ from blindsight.codings.images_and_rows import Category, Number
 
 __all__ = ["STEP", "Encoding", "Marginals", "Spectrum", "channels_of"]
 
-STEP = 2.0**-9
-"""Clients write images in multiples of this: a hundredth of what a frequency typically is."""
+STEP = 2.0**-11
+"""Clients write images in multiples of this: a two-hundredth of what a frequency typically is."""
 
 _RADIUS = 1.2  # an image of typical length 1 may be this long
 _LONGEST = 4096  # steps that one frequency may be off mid-grey

@@ -185,6 +185,6 @@ def check_reference(clients: Population, reference: Population | None) -> None:
     """Refuse the clients as their own reference, which is read without noise."""
     if reference is not None and (reference is clients or reference.fingerprint == clients.fingerprint):
         raise PrivacyError(
-            f"the reference is the protected population itself and would be read without noise: compare {clients.name} "
-            f"with public data"
+            f"the reference is the protected population itself and would be read without noise: name public data to "
+            f"compare {clients.name} with"
         )

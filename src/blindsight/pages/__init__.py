@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from blindsight.pages import filters, svg
 
-__all__ = ["asset", "embed", "part", "policy", "render", "svg"]
+__all__ = ["asset", "embed", "part", "policy", "render"]
 
 
 def render(template: str, **values: object) -> str:
