@@ -71,7 +71,8 @@ def test_inspect_labelling_asks_for_what_was_asked(monkeypatch, tmp_path):
     words = ["--samples", "70", "--train", "--epsilon", "2", "--out", str(tmp_path / "run")]
     assert run("inspect", "labelling", "digits", *words)[2] == "enough"
     assert (asked["samples"], asked["training"], asked["epsilon"]) == (70, Training(), 2.0)
-    assert (asked["clients"].name, asked["inputs"], asked["out"]) == ("digits", "image", tmp_path / "run")
+    assert (asked["clients"].name, asked["schema"].inputs) == ("digits", ("image",))
+    assert asked["session"].out == tmp_path / "run"
 
 
 def test_bad_requests_are_one_sentence(make_set, tmp_path):
