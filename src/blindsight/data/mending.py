@@ -61,9 +61,29 @@ class Known:
         return sum(word not in self for word in tokens(text, case="keep"))
 
 
-def mend(text: str, fault: str, known: Known, **settings: Any) -> str:
-    """The text as it may have been before the fault of that name."""
-    return MENDS[fault](text, known, **settings)
+def mend(
+    text: str,
+    fault: str,
+    known: Known,
+    *,
+    where: str | None = None,
+    glue: str | None = None,
+    to: str | None = None,
+    characters: int | None = None,
+) -> str:
+    """The text as it may have been before the fault of that name, whose settings follow.
+
+    Args:
+        text: One sentence.
+        fault: Name of the fault, one of `MENDS`.
+        known: The words of the vocabulary.
+        where: Which tokens were joined, "first" or "all", for token_join.
+        glue: What was put between joined tokens, for token_join.
+        to: The case that words were brought to, for case.
+        characters: The length that texts were cut to, for truncation.
+    """
+    settings: dict[str, Any] = {"where": where, "glue": glue, "to": to, "characters": characters}
+    return MENDS[fault](text, known, **{name: value for name, value in settings.items() if value is not None})
 
 
 def _parts(known: Known, word: str, most: int) -> list[str]:

@@ -166,4 +166,4 @@ def _vocabulary(
     options = other_clients(name, _REFERENCE_CLIENTS)
     for data in protected:
         check_public(name, options, data, {}, what="--reference")
-    return Vocabulary.most_frequent(source(name, **options), size, field=field, case=case)
+    return Vocabulary.most_frequent(source(name, options), size, field=field, case=case)
