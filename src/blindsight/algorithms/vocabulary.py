@@ -153,21 +153,48 @@ def discover_words(
 
 
 def release_words(
-    population: Population,
-    /,
+    clients: Population,
     *,
     candidates: Sequence[str] | None = None,
     field: str = "text",
     case: Case = "lower",
-    **settings: Any,
+    epsilon: float,
+    delta: float,
+    key: Key,
+    ledger: Ledger,
+    population: Payers | None = None,
+    run: str = "",
+    most: int | None = None,
 ) -> WordCounts:
-    """The words of the text `field` that most clients use: of `candidates` if there are any, else discovered.
+    """The words of a text field that most clients use: of `candidates` if there are any, else discovered.
 
-    `settings` are those of `count_words` or `discover_words`, whose guarantee this has; `population` among them is the
-    name in the ledger.
+    **Guarantee**: (epsilon, delta) for each client, as in `count_words` and `discover_words`.
+
+    Args:
+        clients: Clients and their texts.
+        candidates: Public list of words to count; without it words are discovered.
+        field: Field holding the text.
+        case: "lower" ignores case; "keep" tells words apart by it.
+        epsilon: Epsilon of the guarantee.
+        delta: Delta of the guarantee.
+        key: Key of the noise.
+        ledger: Ledger that records the cost.
+        population: Name of the clients in the ledger; that of `clients` by default.
+        run: Run that the ledger entries name.
+        most: Number of words for which a client counts in full (default 100 of candidates, 20 to discover).
     """
-    words = own_words(population, field=field, case=case)
-    return discover_words(words, **settings) if candidates is None else count_words(words, candidates, **settings)
+    words = own_words(clients, field=field, case=case)
+    about: Any = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "key": key,
+        "ledger": ledger,
+        "population": population,
+        "run": run,
+    }
+    if most is not None:
+        about["most"] = most
+    return discover_words(words, **about) if candidates is None else count_words(words, candidates, **about)
 
 
 def own_words(
