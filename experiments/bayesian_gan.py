@@ -49,7 +49,7 @@ from blindsight.models import CNN, MLP, cross_entropy
 from blindsight.models.primary import fit, primary
 from blindsight.models.selu_gan import selu_gan
 from blindsight.privacy import Privacy
-from blindsight.students import train_student
+from blindsight.students import Augmentation, train_student
 from blindsight.training import train
 
 matplotlib.use("agg")
@@ -83,7 +83,7 @@ SMALL: dict[str, Any] = FULL | {
     "average": 0.9,
 }
 LABELLED, SAMPLES = (30, 100, 300, 1000, 3000), 20_000
-MOVES: dict[str, float] = {"shift": 1.5, "turn": 0.15, "zoom": 0.1}
+VARIED = Augmentation(noise=0.1, shift=1.5, turn=0.15, zoom=0.1)
 FEW = {"batch": 64, "fakes": 64, "generator_batch": 128, "epochs": 3.2}
 """Where little noise is needed, these rates let the critic run away from the generator: in 4,395 batches of 2,048 at
 plain epsilon 10 samples turned into checkers (seen twice). 3,000 batches of 64 need about as much noise in the mean as
@@ -276,7 +276,7 @@ def annotator(train_set: Population, rule: str, before: Privacy, small: bool) ->
 def student(examples: np.ndarray, labels: np.ndarray, test: Population, small: bool) -> float:
     """The accuracy, in percent, on real test images of a network that learnt from these examples alone."""
     network, steps = (MLP((28, 28), 10, key=jax.random.key(2)), 300) if small else (_cnn(), 1200)
-    found = train_student(examples, labels, model=network, steps=steps, key=keys.reproducible(3), noise=0.1, **MOVES)
+    found = train_student(examples, labels, model=network, steps=steps, key=keys.reproducible(3), augmentation=VARIED)
     return round(100 * found.accuracy(test), 2)
 
 
