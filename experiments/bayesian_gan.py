@@ -39,6 +39,7 @@ from blindsight.accounting.gaussian_curve import KnownRounds
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import dp_fedavg
 from blindsight.algorithms.bayesian_gan import bayesian_gan, published_noise_multipliers
+from blindsight.algorithms.gan_server import GeneratorSteps
 from blindsight.backends import Simulation
 from blindsight.backends.paired import Paired, bayesian_config
 from blindsight.codings.oriented import oriented_gradients
@@ -177,12 +178,15 @@ def grow(name: str, images: Population, noise: float, settings: dict[str, Any], 
         gan,
         privacy,
         critic_optimizer=critic,
-        generator_optimizer=generator,
+        generator=GeneratorSteps(
+            optimizer=generator,
+            batch_size=settings["generator_batch"],
+            steps=1,
+            critic_rounds=settings["critic_rounds"],
+            average=settings["average"],
+        ),
         fakes=settings["fakes"],
-        generator_batch_size=settings["generator_batch"],
-        critic_rounds=settings["critic_rounds"],
         penalty=settings["penalty"],
-        average=settings["average"],
         sampler="float",
     )
     run = runs.begin(folder / runs.file_name(name), "bayesian-gan", {"settings": _plain(settings), "noise": noise})
