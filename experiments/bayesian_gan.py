@@ -51,7 +51,7 @@ from blindsight.models.primary import fit, primary
 from blindsight.models.selu_gan import selu_gan
 from blindsight.privacy import Privacy
 from blindsight.students import Augmentation, train_student
-from blindsight.training import train
+from blindsight.training import Checkpointing, Terms, train
 
 matplotlib.use("agg")
 
@@ -201,7 +201,7 @@ def grow(name: str, images: Population, noise: float, settings: dict[str, Any], 
         key=keys.reproducible(0).derive(name),
         run=run,
         ledger=Ledger(run.path / "ledger.db"),
-        checkpoint_every=500,
+        checkpointing=Checkpointing(every_rounds=500),
         progress=sys.stderr.isatty(),
     )
     bayesian = log.report(BAYESIAN_DELTA, trained.guarantee)
@@ -263,7 +263,7 @@ def annotator(train_set: Population, rule: str, before: Privacy, small: bool) ->
             key=keys.reproducible(0).derive("annotator"),
             run=run,
             ledger=Ledger(Path(scratch, "ledger.db")),
-            before=[before.event],
+            terms=Terms(before=[before.event]),
         )
         alone = privacy.guarantee(delta=DELTA)
         bayesian = log.report(BAYESIAN_DELTA, alone)

@@ -42,7 +42,7 @@ from blindsight.models.gan import paper_gan
 from blindsight.models.layers import Conv, Dense, max_pool, softmax_cross_entropy
 from blindsight.privacy import Privacy, plan
 from blindsight.selection import where
-from blindsight.training import train
+from blindsight.training import Checkpointing, train
 
 matplotlib.use("agg")
 
@@ -223,7 +223,7 @@ def grow(shared: Algorithm, population: Population, mask: np.ndarray, settings: 
             key=keys.reproducible(0),
             run=runs.begin(Path(scratch, "run"), "gan", {}),
             ledger=Ledger(Path(scratch, "ledger.db")),
-            checkpoint_every=privacy.rounds,
+            checkpointing=Checkpointing(every_rounds=privacy.rounds),
         )
     seconds = time.monotonic() - began
     made = np.asarray(eqx.filter_jit(lambda gan: gan.sample(1000, key=jax.random.key(9)))(trained.model))

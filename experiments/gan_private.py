@@ -37,7 +37,7 @@ from blindsight.models.classifiers import CNN
 from blindsight.models.gan import GAN, compact_gan
 from blindsight.models.layers import softmax_cross_entropy
 from blindsight.privacy import Privacy
-from blindsight.training import train
+from blindsight.training import Checkpointing, train
 
 matplotlib.use("agg")
 
@@ -107,7 +107,7 @@ def grow(epsilon: float, population: Population, settings: dict[str, Any], seed:
             key=keys.reproducible(seed),
             run=runs.begin(Path(scratch, "run"), "gan", {}),
             ledger=Ledger(Path(scratch, "ledger.db")),
-            checkpoint_every=privacy.rounds,
+            checkpointing=Checkpointing(every_rounds=privacy.rounds),
             progress=True,
         )
     promise = trained.guarantee.to_dict()["epsilon"]

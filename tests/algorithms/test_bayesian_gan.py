@@ -26,7 +26,7 @@ from blindsight.mechanisms.release import marked
 from blindsight.models.gan import GAN
 from blindsight.privacy import Privacy
 from blindsight.selection import where
-from blindsight.training import train
+from blindsight.training import Checkpointing, train
 
 KEY = keys.reproducible(5)
 ROWS = Rows((Number("x", -1, 1), Number("y", -1, 1)))
@@ -217,7 +217,8 @@ def test_noise_reaches_the_critic_with_the_variance_that_theory_says():
 def test_a_run_pays_for_what_its_participation_says_and_promises_that(tmp_path: Path):
     privacy = Privacy(population=5, cohort=3, rounds=4, noise_multiplier=2.0, clip=0.5)
     algorithm, ledger = trained(plane(), privacy, penalty=10.0), Ledger(tmp_path / "ledger.db")
-    about: Any = {"population": "points", "delta": 1e-5, "key": KEY, "checkpoint_every": 3, "ledger": ledger}
+    about: Any = {"population": "points", "delta": 1e-5, "key": KEY, "ledger": ledger}
+    about["checkpointing"] = Checkpointing(every_rounds=3)
     about["run"] = runs.begin(tmp_path / "run", "gan", {})
     result = train(algorithm, Simulation(population()), privacy, **about)
     paid = [entry.event for entry in ledger.entries("points") if entry.kind == "release"]

@@ -23,7 +23,7 @@ from blindsight.errors import InvalidInput
 from blindsight.models.gan import GAN, compact_gan
 from blindsight.privacy import Privacy
 from blindsight.selection import where
-from blindsight.training import train
+from blindsight.training import Checkpointing, train
 
 KEY = keys.reproducible(5)
 ROWS = Rows((Number("x", -1, 1), Number("y", -1, 1)))
@@ -305,7 +305,8 @@ def test_a_reproducible_run_resumes_to_the_same_bits_generator_and_all(tmp_path:
     backend = Simulation(population())
 
     def go(name: str, backend: Any):
-        settings: Any = {"population": "points", "delta": 1e-5, "key": KEY, "checkpoint_every": 3}
+        settings: Any = {"population": "points", "delta": 1e-5, "key": KEY}
+        settings["checkpointing"] = Checkpointing(every_rounds=3)
         folder = tmp_path / name
         run = runs.begin(folder / "run", "gan", {})
         return train(algorithm, backend, privacy, run=run, ledger=Ledger(folder / "ledger.db"), **settings)

@@ -24,7 +24,7 @@ from blindsight.jobs.pairs import PairLog
 from blindsight.jobs.run_data import name_in_ledger, read_run, with_listed_classes
 from blindsight.jobs.tasks import Task, classification_task, language_task, split_clients
 from blindsight.privacy import Privacy
-from blindsight.training import Trained, train
+from blindsight.training import Checkpointing, Evaluation, Terms, Trained, train
 
 __all__ = ["TrainedRun", "load_trained", "run_settings", "run_training"]
 
@@ -92,6 +92,7 @@ def _train(
 ) -> Trained:
     """The rounds of a run that is ready, with the Bayesian accountant beside them if [bayesian] asks for it."""
     _check_clients(run, task.clients.size)
+    settings, evaluate = config.training, task.evaluate
     log = None if config.bayesian is None else PairLog(run, bayesian_config(privacy))
     trained = train(
         algorithm,
@@ -102,12 +103,9 @@ def _train(
         key=key,
         run=run,
         ledger=ledger,
-        evaluate=task.evaluate,
-        evaluate_every=config.training.evaluate_every,
-        checkpoint_every=config.training.checkpoint_every,
-        checkpoint_seconds=config.training.checkpoint_seconds,
-        before=task.released,
-        assumptions=assumptions,
+        evaluation=None if evaluate is None else Evaluation(function=evaluate, every=settings.evaluate_every),
+        checkpointing=Checkpointing(every_rounds=settings.checkpoint_every, every_seconds=settings.checkpoint_seconds),
+        terms=Terms(before=task.released, assumptions=assumptions),
         progress=progress,
     )
     if log is None or config.bayesian is None:
