@@ -45,11 +45,19 @@ def run_student(
 ) -> StudentReport:
     """Train a classifier on the labelled synthetic set in `folder`; the report and the model are saved in `out`.
 
-    `labels` are the majority of the `raters` (the default if anybody has labelled), the proposed ones (`pre`), or the
-    classes that the generator was given (`own`). The student is evaluated on `public` data, and in simulations on real
-    data, `test`.
-
     **Guarantee**: the set's own, since nothing else is read to train. The evaluation on `test` is `simulation_only`.
+
+    Args:
+        folder: Folder of the synthetic set.
+        labels: Majority of the `raters` (the default if anybody has labelled), the proposed ones (`pre`), or the
+            classes that the generator was given (`own`).
+        model: Type of the classifier; chosen by the type of the data by default.
+        steps: Number of training steps.
+        test: Real data to evaluate on, in simulations.
+        public: Public data to evaluate on.
+        label: Field holding the class in `test` and `public`.
+        out: Folder of the report and the model; a new one by default.
+        progress: Called with the steps done and their total.
     """
     use_cores()
     samples = read_set(folder)

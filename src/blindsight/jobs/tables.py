@@ -49,10 +49,17 @@ def read_clients(
 ) -> Population:
     """The clients of `data`; of a table only the `needed` fields, each with the type that its role implies.
 
-    Fields that are `optional` are read if the header has them, or, where there is none, if they are described.
-
     **Non-interference**: what is refused here depends on the question, on public data and on a table's header. What is
     no table is read whole, and refused without a word about what it holds if it cannot be.
+
+    Args:
+        data: Name of the data, or a file or folder.
+        client: Column holding the client id, for tables.
+        clients: Number of clients, for embedded populations.
+        needed: Fields that the question needs, with the type that their role implies.
+        optional: Fields that are read if the header has them, or, where there is none, if they are described.
+        schema: Types of fields, from the asker.
+        public: Public data of the same type.
     """
     options: dict[str, Any] = {"clients": clients} if clients else {}
     options |= {"client": client} if client else {}
