@@ -1,5 +1,7 @@
 """What a client makes of a damaged sentence: mends give words back that the fault took, and leave sound text alone."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -17,7 +19,7 @@ def damaged(text: str, fault: str) -> str:
     return faults.apply(one, fault).columns["text"][0]
 
 
-CASES = {
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "token_join": ("I have a cat.", "Ihave a cat.", {}),
     "token_join:glue=space": ("I have a cat.", "I\u00a0have a cat.", {}),
     "token_join:where=all": ("I have a cat, here.", "Ihaveacat, here.", {"where": "all"}),

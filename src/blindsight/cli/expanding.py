@@ -12,7 +12,9 @@ __all__ = ["expanded"]
 def expanded(function: Callable[..., None]) -> Callable[..., None]:
     """The function as Typer takes it: a parameter that is a dataclass becomes one option for each of its fields."""
     parameters = inspect.signature(function).parameters.values()
-    groups = {one.name: one.annotation for one in parameters if dataclasses.is_dataclass(one.annotation)}
+    groups: dict[str, Any] = {
+        one.name: one.annotation for one in parameters if dataclasses.is_dataclass(one.annotation)
+    }
 
     @functools.wraps(function)
     def _command(**options: Any) -> None:
