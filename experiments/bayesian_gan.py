@@ -39,6 +39,7 @@ from blindsight.accounting.gaussian_curve import KnownRounds
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import dp_fedavg
 from blindsight.algorithms.bayesian_gan import bayesian_gan, published_noise_multipliers
+from blindsight.algorithms.gan_server import GeneratorSteps
 from blindsight.backends import Simulation
 from blindsight.backends.paired import Paired, bayesian_config
 from blindsight.codings.oriented import oriented_gradients
@@ -49,8 +50,8 @@ from blindsight.models import CNN, MLP, cross_entropy
 from blindsight.models.primary import fit, primary
 from blindsight.models.selu_gan import selu_gan
 from blindsight.privacy import Privacy
-from blindsight.students import train_student
-from blindsight.training import train
+from blindsight.students import Augmentation, train_student
+from blindsight.training import Checkpointing, Terms, train
 
 matplotlib.use("agg")
 
@@ -83,7 +84,7 @@ SMALL: dict[str, Any] = FULL | {
     "average": 0.9,
 }
 LABELLED, SAMPLES = (30, 100, 300, 1000, 3000), 20_000
-MOVES: dict[str, float] = {"shift": 1.5, "turn": 0.15, "zoom": 0.1}
+VARIED = Augmentation(noise=0.1, shift=1.5, turn=0.15, zoom=0.1)
 FEW = {"batch": 64, "fakes": 64, "generator_batch": 128, "epochs": 3.2}
 """Where little noise is needed, these rates let the critic run away from the generator: in 4,395 batches of 2,048 at
 plain epsilon 10 samples turned into checkers (seen twice). 3,000 batches of 64 need about as much noise in the mean as
@@ -177,12 +178,15 @@ def grow(name: str, images: Population, noise: float, settings: dict[str, Any], 
         gan,
         privacy,
         critic_optimizer=critic,
-        generator_optimizer=generator,
+        generator=GeneratorSteps(
+            optimizer=generator,
+            batch_size=settings["generator_batch"],
+            steps=1,
+            critic_rounds=settings["critic_rounds"],
+            average=settings["average"],
+        ),
         fakes=settings["fakes"],
-        generator_batch_size=settings["generator_batch"],
-        critic_rounds=settings["critic_rounds"],
         penalty=settings["penalty"],
-        average=settings["average"],
         sampler="float",
     )
     run = runs.begin(folder / runs.file_name(name), "bayesian-gan", {"settings": _plain(settings), "noise": noise})
@@ -197,7 +201,7 @@ def grow(name: str, images: Population, noise: float, settings: dict[str, Any], 
         key=keys.reproducible(0).derive(name),
         run=run,
         ledger=Ledger(run.path / "ledger.db"),
-        checkpoint_every=500,
+        checkpointing=Checkpointing(every_rounds=500),
         progress=sys.stderr.isatty(),
     )
     bayesian = log.report(BAYESIAN_DELTA, trained.guarantee)
@@ -259,7 +263,7 @@ def annotator(train_set: Population, rule: str, before: Privacy, small: bool) ->
             key=keys.reproducible(0).derive("annotator"),
             run=run,
             ledger=Ledger(Path(scratch, "ledger.db")),
-            before=[before.event],
+            terms=Terms(before=[before.event]),
         )
         alone = privacy.guarantee(delta=DELTA)
         bayesian = log.report(BAYESIAN_DELTA, alone)
@@ -276,7 +280,7 @@ def annotator(train_set: Population, rule: str, before: Privacy, small: bool) ->
 def student(examples: np.ndarray, labels: np.ndarray, test: Population, small: bool) -> float:
     """The accuracy, in percent, on real test images of a network that learnt from these examples alone."""
     network, steps = (MLP((28, 28), 10, key=jax.random.key(2)), 300) if small else (_cnn(), 1200)
-    found = train_student(examples, labels, model=network, steps=steps, key=keys.reproducible(3), noise=0.1, **MOVES)
+    found = train_student(examples, labels, model=network, steps=steps, key=keys.reproducible(3), augmentation=VARIED)
     return round(100 * found.accuracy(test), 2)
 
 

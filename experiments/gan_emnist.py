@@ -34,6 +34,7 @@ from blindsight import keys, runs
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import Algorithm
 from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
+from blindsight.algorithms.gan_server import GeneratorSteps
 from blindsight.backends import Simulation
 from blindsight.codings.images_and_rows import Images
 from blindsight.data import Population, dataset, embedded, faults
@@ -41,7 +42,7 @@ from blindsight.models.gan import paper_gan
 from blindsight.models.layers import Conv, Dense, max_pool, softmax_cross_entropy
 from blindsight.privacy import Privacy, plan
 from blindsight.selection import where
-from blindsight.training import train
+from blindsight.training import Checkpointing, train
 
 matplotlib.use("agg")
 
@@ -191,13 +192,13 @@ def algorithm(settings: dict[str, Any]) -> Algorithm:
     """Algorithm 1 with the settings of Table 9; the same for every arm, so that it is compiled once."""
     gan = paper_gan(Images(28, 28), latents=settings["latents"], key=jax.random.key(0))
     given: Any = {name: settings[name] for name in ("critic_rate", "batch_size", "critic_steps")}
-    given |= {name: settings[name] for name in ("generator_batch_size", "generator_steps")}
-    optimizers: Any = {
-        "critic_optimizer": optax.sgd(1.0),
-        "generator_optimizer": optax.sgd(settings["generator_rate"]),
-    }
-    privacy = protection(settings, settings["cohort"])
-    return dp_fedavg_gan(gan, privacy, **given, **optimizers, criterion=where("chosen", 1), sampler="float")
+    given |= {"critic_optimizer": optax.sgd(1.0), "criterion": where("chosen", 1), "sampler": "float"}
+    generator = GeneratorSteps(
+        optimizer=optax.sgd(settings["generator_rate"]),
+        batch_size=settings["generator_batch_size"],
+        steps=settings["generator_steps"],
+    )
+    return dp_fedavg_gan(gan, protection(settings, settings["cohort"]), **given, generator=generator)
 
 
 def protection(settings: dict[str, Any], eligible: int) -> Privacy:
@@ -222,7 +223,7 @@ def grow(shared: Algorithm, population: Population, mask: np.ndarray, settings: 
             key=keys.reproducible(0),
             run=runs.begin(Path(scratch, "run"), "gan", {}),
             ledger=Ledger(Path(scratch, "ledger.db")),
-            checkpoint_every=privacy.rounds,
+            checkpointing=Checkpointing(every_rounds=privacy.rounds),
         )
     seconds = time.monotonic() - began
     made = np.asarray(eqx.filter_jit(lambda gan: gan.sample(1000, key=jax.random.key(9)))(trained.model))

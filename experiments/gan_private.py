@@ -28,6 +28,7 @@ import optax
 from blindsight import keys, runs, trees
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
+from blindsight.algorithms.gan_server import GeneratorSteps
 from blindsight.backends import Simulation
 from blindsight.codings.images_and_rows import coding_of
 from blindsight.data import Population, embedded
@@ -36,7 +37,7 @@ from blindsight.models.classifiers import CNN
 from blindsight.models.gan import GAN, compact_gan
 from blindsight.models.layers import softmax_cross_entropy
 from blindsight.privacy import Privacy
-from blindsight.training import train
+from blindsight.training import Checkpointing, train
 
 matplotlib.use("agg")
 
@@ -76,14 +77,19 @@ def pair(privacy: Privacy, population: Population, settings: dict[str, Any], see
         latents=settings["latents"],
         key=jax.random.key(seed),
     )
-    same = ("critic_rate", "critic_steps", "batch_size", "generator_steps", "generator_batch_size", "average")
+    generator = GeneratorSteps(
+        optimizer=optax.adam(settings["generator_rate"], b1=0.5, b2=0.9),
+        batch_size=settings["generator_batch_size"],
+        steps=settings["generator_steps"],
+        average=settings["average"],
+    )
     return dp_fedavg_gan(
         gan,
         privacy,
         critic_optimizer=optax.sgd(1.0),
-        generator_optimizer=optax.adam(settings["generator_rate"], b1=0.5, b2=0.9),
+        generator=generator,
         sampler="float",
-        **{name: settings[name] for name in same},
+        **{name: settings[name] for name in ("critic_rate", "critic_steps", "batch_size")},
     )
 
 
@@ -101,7 +107,7 @@ def grow(epsilon: float, population: Population, settings: dict[str, Any], seed:
             key=keys.reproducible(seed),
             run=runs.begin(Path(scratch, "run"), "gan", {}),
             ledger=Ledger(Path(scratch, "ledger.db")),
-            checkpoint_every=privacy.rounds,
+            checkpointing=Checkpointing(every_rounds=privacy.rounds),
             progress=True,
         )
     promise = trained.guarantee.to_dict()["epsilon"]

@@ -55,7 +55,7 @@ PUBLISHED = {
 
 def people(name: str) -> tuple[Population, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The clients, and the images for validation and for the test."""
-    whole, test = (data.source(name, split=split) for split in ("train", "test"))
+    whole, test = (data.source(name, {"split": split}) for split in ("train", "test"))
     order = np.random.default_rng(0).permutation(whole.n_examples)
     columns = {field: whole.columns[field] for field in ("image", "label")}
     dealt, held = (

@@ -35,7 +35,7 @@ from blindsight.codings.features import images
 from blindsight.codings.wavelets import OnStrokes
 from blindsight.data import Population
 from blindsight.models import CNN, MLP
-from blindsight.students import train_student
+from blindsight.students import Augmentation, train_student
 
 DELTA, FREQUENCIES, SIZES, SHARE = 1e-5, 81, {1: 100, 10: 150}, 0.4
 PER_CLASS, STEPS = 300, 600
@@ -64,7 +64,7 @@ PUBLISHED = {
 
 def people(name: str) -> tuple[Population, tuple[np.ndarray, np.ndarray]]:
     """60,000 clients of one image each, and the test images with their labels."""
-    whole, test = (data.source(name, split=split) for split in ("train", "test"))
+    whole, test = (data.source(name, {"split": split}) for split in ("train", "test"))
     columns = {field: whole.columns[field] for field in ("image", "label")}
     clients = Population(columns, sizes=[1] * whole.n_examples, name=f"{name}, one image each", classes=whole.classes)
     return clients, (test.columns["image"], np.asarray(test.columns["label"]))
@@ -105,7 +105,8 @@ def run(
     for kind, model in models.items():
         taught = drawn if kind == "strokes" else blurred
         noise = 0.05 if kind == "strokes" else 0.3
-        student = train_student(*taught, model=model, steps=STEPS, key=key, noise=noise, **MOVES)
+        varied = Augmentation(noise=noise, **MOVES)
+        student = train_student(*taught, model=model, steps=STEPS, key=key, augmentation=varied)
         scores[kind] = student.accuracy(test)
     row: dict[str, Any] = {
         "data": name,

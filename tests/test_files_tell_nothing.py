@@ -27,7 +27,7 @@ from blindsight.data.population import TEXT, Population
 from blindsight.data.text import Vocabulary
 from blindsight.mechanisms import GaussianMechanism, Release
 from blindsight.privacy import Privacy
-from blindsight.training import train
+from blindsight.training import Checkpointing, Evaluation, train
 
 CLIENTS, DELTA = 50, 1e-6
 PRICE: dict[str, Any] = {"epsilon": 4.0, "delta": DELTA}
@@ -64,7 +64,8 @@ def ask_train(clients: Population, about: dict[str, Any]) -> None:
     optimizers: dict[str, Any] = {"client_optimizer": optax.sgd(0.1), "server_optimizer": optax.sgd(1.0)}
     algorithm = dp_fedavg(jnp.zeros(1), loss, privacy, **optimizers, batch_size=2, sampler="float")
     run = runs.begin(about["out"], "train", {})
-    settings: dict[str, Any] = {"evaluate": evaluate, "evaluate_every": 2, "checkpoint_every": 2, "delta": DELTA}
+    settings: dict[str, Any] = {"evaluation": Evaluation(function=evaluate, every=2), "delta": DELTA}
+    settings["checkpointing"] = Checkpointing(every_rounds=2)
     settings |= {"population": clients.name, "key": about["key"], "run": run, "ledger": about["ledger"]}
     train(algorithm, Simulation(clients, dropout=0.3), privacy, **settings)
 

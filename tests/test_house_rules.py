@@ -4,6 +4,7 @@ import ast
 import functools
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,100 @@ def test_src_checks_its_input_without_assert():
 
 def test_modules_have_names_that_say_something():
     assert [name for name in modules() if any(VAGUE.search(part) for part in Path(name).with_suffix("").parts)] == []
+
+
+# --- signatures and lengths
+
+MOST_PARAMETERS, MOST_LINES, DOCUMENTED_FROM = 12, 60, 6
+OWN_PAGE = ("src/blindsight/cli/", "src/blindsight/inspection/")  # options have help; `blindsight.inspect` is the front
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def functions(tree: ast.Module) -> list[Function]:
+    return [node for node in ast.walk(tree) if isinstance(node, Function)]
+
+
+def is_public(function: Function) -> bool:
+    return not function.name.startswith("_") or function.name == "__init__"
+
+
+def parameters(function: Function) -> list[str]:
+    given = function.args
+    names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return [name for name in names if name not in ("self", "cls")]
+
+
+def crowded(tree: ast.Module) -> list[str]:
+    """Public functions with more parameters than a reader can hold."""
+    return [one.name for one in functions(tree) if is_public(one) and len(parameters(one)) > MOST_PARAMETERS]
+
+
+def long_bodies(tree: ast.Module) -> list[str]:
+    """Functions with too many lines, signature and docstring not counted."""
+
+    def lines(function: Function) -> int:
+        body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+        return (function.end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+    return [one.name for one in functions(tree) if lines(one) > MOST_LINES]
+
+
+def anything_goes(tree: ast.Module) -> list[str]:
+    """Public functions that take keywords of any name and type."""
+    catching = [one for one in functions(tree) if is_public(one) and one.args.kwarg is not None]
+    types = [(one.name, one.args.kwarg and one.args.kwarg.annotation) for one in catching]
+    return [name for name, kind in types if kind is None or ast.unparse(kind) == "Any"]
+
+
+def undocumented(tree: ast.Module) -> list[str]:
+    """Parameters of exported functions with many of them that have no line under `Args:`."""
+    lists = [
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and ast.unparse(node.targets[0]) == "__all__"
+        and isinstance(node.value, ast.List)
+    ]
+    exported = [one for one in tree.body if isinstance(one, Function) and lists and one.name in lists[0]]
+    return [
+        f"{one.name}({name})"
+        for one in exported
+        if len(parameters(one)) >= DOCUMENTED_FROM
+        for name in parameters(one)
+        if not re.search(rf"^ +{name}: \S", (ast.get_docstring(one) or "").partition("Args:\n")[2], re.MULTILINE)
+    ]
+
+
+@pytest.mark.parametrize("rule", [crowded, long_bodies, anything_goes, undocumented])
+def test_src_keeps_the_rule(rule: Callable[[ast.Module], list[str]]):
+    found = {name: rule(tree) for name, tree in modules().items()}
+    if rule is undocumented:
+        found = {name: broken for name, broken in found.items() if not name.startswith(OWN_PAGE)}
+    assert {name: broken for name, broken in found.items() if broken} == {}
+
+
+_MANY = ", ".join(f"p{number}" for number in range(13))
+_SIX = "def f(a, b, c, d, e, g):\n    '''What it does.\n\n    Args:\n        "
+BROKEN = {
+    "crowded": (crowded, f"def f({_MANY}): ...", ["f"]),
+    "crowded, a class": (crowded, f"class C:\n    def __init__(self, {_MANY}): ...", ["__init__"]),
+    "not crowded": (crowded, f"def _f({_MANY}): ...\nclass C:\n    def f(self, {_MANY[4:]}): ...", []),
+    "long": (long_bodies, "def _f():\n" + "    x = 1\n" * 61, ["_f"]),
+    "not long": (long_bodies, "def f():\n    '''One.\n\n    Two.'''\n" + "    x = 1\n" * 60, []),
+    "anything": (anything_goes, "def f(**options: Any): ...\ndef g(**options): ...", ["f", "g"]),
+    "not anything": (anything_goes, "def _f(**options: Any): ...\ndef g(**counts: int): ...", []),
+    "undocumented": (undocumented, f"__all__ = ['f']\n{_SIX}a: A.\n        b: B.\n        c: C.'''", ["d", "e", "g"]),
+    "documented": (
+        undocumented,
+        f"__all__ = ['f']\n{_SIX}" + "\n        ".join(f"{n}: Words." for n in "abcdeg") + "'''",
+        [],
+    ),
+    "not exported": (undocumented, f"__all__ = []\n{_SIX}'''", []),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_rule_would_be_noticed(case: str):
+    rule, source, found = BROKEN[case]
+    assert rule(ast.parse(source)) == [f"f({name})" if rule is undocumented else name for name in found]

@@ -56,9 +56,9 @@ PINNED = {
     "blindsight.selection": "ASSUMED Arms Criterion FORMINGS Forming Of accuracies by_accuracy by_correctness coded "
     "correct everything mistakes observe where",
     "blindsight.service": "AsyncClient Client Running Settings running serve",
-    "blindsight.students": "Student train_student",
+    "blindsight.students": "Augmentation Student train_student",
     "blindsight.studio": "Agreement Decision Labels Queue agreement export_annotations import_annotations majority",
-    "blindsight.training": "Trained machine train",
+    "blindsight.training": "Checkpointing Evaluation Terms Trained machine train",
     "blindsight.trees": "BoundedSum add clip norm scale size sub sum_clients to_grid zeros_like",
 }
 

@@ -24,7 +24,7 @@ from blindsight.data.population import Population
 from blindsight.mechanisms import GaussianMechanism
 from blindsight.participation import TruncatedPoissonRounds
 from blindsight.privacy import Privacy
-from blindsight.training import train
+from blindsight.training import Checkpointing, train
 
 ROUNDS, CLIENTS, COHORT, DELTA = 4, 12, 6, 1e-5
 KEY = keys.reproducible(5)
@@ -45,7 +45,8 @@ def one_each(privacy: Privacy) -> Algorithm:
 
 def in_training(algorithm: Algorithm, privacy: Privacy, folder: Path) -> Ledger:
     people = Population({"image": np.zeros((CLIENTS, 1), np.float32)}, sizes=[1] * CLIENTS, name="people")
-    about: dict[str, Any] = {"population": "people", "delta": DELTA, "key": KEY, "checkpoint_every": 3}
+    about: dict[str, Any] = {"population": "people", "delta": DELTA, "key": KEY}
+    about["checkpointing"] = Checkpointing(every_rounds=3)
     about |= {"run": runs.begin(folder / "run", "rounds", {}), "ledger": Ledger(folder / "ledger.db")}
     train(algorithm, Simulation(people, dropout=0.5), privacy, **about)
     return about["ledger"]

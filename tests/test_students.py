@@ -12,7 +12,7 @@ from blindsight.accounting.guarantee import Guarantee
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.models.classifiers import CNN, MLP, Logistic
-from blindsight.students import Student, train_student
+from blindsight.students import Augmentation, Student, train_student
 
 KEY = keys.reproducible(3)
 SHAPE = (6, 6)
@@ -68,7 +68,7 @@ def test_unsure_labels_are_believed_as_far_as_they_go():
     asked: Any = {"model": fresh(), "steps": 300, "key": KEY, "learning_rate": 1e-2}
     for student in (
         train_student(images, unsure, **asked),
-        train_student(images, labels, smoothing=0.6, **asked),
+        train_student(images, labels, augmentation=Augmentation(smoothing=0.6), **asked),
     ):
         sure = student.probabilities(images).max(axis=1)
         assert abs(np.median(sure) - 0.7) < 0.06
@@ -85,7 +85,14 @@ def test_a_student_has_the_guarantee_of_its_samples():
 def test_the_same_key_makes_the_same_student_and_progress_is_told():
     told = list[tuple[int, int]]()
     first, second = (
-        train_student(*bars(50, 0), model=fresh(), steps=120, key=KEY, noise=0.1, progress=lambda *at: told.append(at))
+        train_student(
+            *bars(50, 0),
+            model=fresh(),
+            steps=120,
+            key=KEY,
+            augmentation=Augmentation(noise=0.1),
+            progress=lambda *at: told.append(at),
+        )
         for _ in range(2)
     )
     images = bars(30, 2)[0]
@@ -121,7 +128,7 @@ def test_rows_of_numbers_can_be_learnt_from_but_not_moved():
         train_student(rows, labels, model=model, steps=200, key=KEY, learning_rate=0.05).accuracy((rows, labels)) > 0.9
     )
     with pytest.raises(InvalidInput, match="augmentation needs images"):
-        train_student(rows, labels, model=model, steps=1, key=KEY, shift=1.0)
+        train_student(rows, labels, model=model, steps=1, key=KEY, augmentation=Augmentation(shift=1.0))
 
 
 @pytest.mark.parametrize(
@@ -142,3 +149,9 @@ def test_what_cannot_be_learnt_from_is_refused(examples, labels, steps, said):
 def test_nothing_to_ask_about_is_refused():
     with pytest.raises(InvalidInput, match="at least one example"):
         Student(fresh()).labels(np.zeros((0, *SHAPE), np.uint8))
+
+
+@pytest.mark.parametrize("wrong", [{"noise": -0.1}, {"turn": float("nan")}, {"zoom": float("inf")}, {"smoothing": 1.5}])
+def test_an_augmentation_that_makes_no_sense_does_not_exist(wrong: dict[str, float]):
+    with pytest.raises(InvalidInput, match=next(iter(wrong))):
+        Augmentation(**wrong)

@@ -17,12 +17,13 @@ import pytest
 
 from blindsight import checkpoints, keys, runs, training
 from blindsight.accounting import filter as filters
+from blindsight.accounting.composition import Split
 from blindsight.accounting.events import Gaussian, from_json
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.accounting.ledger import Ledger
 from blindsight.backends import Simulation
 from blindsight.errors import BudgetExceeded, InvalidInput, LedgerTampered, PrivacyError
-from blindsight.training import train
+from blindsight.training import Checkpointing, Evaluation, Terms, train
 
 CHILD = Path(__file__).with_name("training_child.py")
 _spec = importlib.util.spec_from_file_location("training_child", CHILD)
@@ -73,7 +74,8 @@ def interrupted(folder: Path, after: int, rounds: int = 12, seed: int | None = 7
     folder.mkdir(exist_ok=True)
     chosen = child.privacy(rounds)
     key = keys.root() if seed is None else keys.reproducible(seed)
-    about: dict[str, Any] = {"population": child.POPULATION, "delta": 1e-5, "key": key, "checkpoint_every": 5}
+    about: dict[str, Any] = {"population": child.POPULATION, "delta": 1e-5, "key": key}
+    about["checkpointing"] = Checkpointing(every_rounds=5)
     about |= {"run": runs.begin(folder / "run", "killed", {}), "ledger": Ledger(folder / "ledger.db")}
     algorithm = child.noting(child.algorithm(chosen), folder / "released")
     with pytest.raises(Killed):
@@ -313,8 +315,9 @@ def test_no_client_is_in_more_unproven_rounds_than_its_limit(tmp_path: Path):
 
     run, ledger = runs.begin(tmp_path / "run", "unproven", {}), Ledger(tmp_path / "ledger.db")
     about: dict[str, Any] = {"population": "p", "delta": 1e-5, "key": keys.reproducible(1), "run": run}
+    always = Checkpointing(every_seconds=1e-9)
     with pytest.raises(Killed):
-        train(child.algorithm(chosen), Counting(4), chosen, ledger=ledger, checkpoint_seconds=1e-9, **about)
+        train(child.algorithm(chosen), Counting(4), chosen, ledger=ledger, checkpointing=always, **about)
     train(child.algorithm(chosen), Counting(100), chosen, ledger=ledger, **about)
     assert seen.max() == 3
     assert paid_rounds(ledger) == 3
@@ -349,7 +352,8 @@ def test_a_checkpoint_names_the_head_of_the_ledger(tmp_path: Path):
 
 
 def test_what_was_read_off_the_data_is_marked(tmp_path: Path):
-    trained = begin(tmp_path, evaluate=lambda model: {"size": float(np.sum(np.abs(model)))}, evaluate_every=4)
+    size = lambda model: {"size": float(np.sum(np.abs(model)))}  # noqa: E731
+    trained = begin(tmp_path, evaluation=Evaluation(function=size, every=4))
     rows = runs.open_run(tmp_path / "run").rows("metrics.jsonl")
     assert [row["round"] for row in rows if "size" in row["simulation_only"]] == [4, 8, 12]
     assert all(set(row) == {"round", "clip", "simulation_only"} for row in rows)
@@ -367,9 +371,39 @@ def test_half_of_the_clients_drop_out_and_the_run_completes(tmp_path: Path):
     assert trained.guarantee.releases == 6
 
 
-def test_a_checkpoint_interval_that_makes_no_sense_is_refused(tmp_path: Path):
-    with pytest.raises(InvalidInput):
-        begin(tmp_path, checkpoint_every=0)
+@pytest.mark.parametrize("wrong", [{"every_rounds": 0}, {"every_seconds": 0.0}, {"every_seconds": float("nan")}])
+def test_a_checkpoint_interval_that_makes_no_sense_is_refused(wrong: dict[str, Any]):
+    with pytest.raises(InvalidInput, match=next(iter(wrong))):
+        Checkpointing(**wrong)
+
+
+def test_an_evaluation_interval_that_makes_no_sense_is_refused():
+    with pytest.raises(InvalidInput, match="every must be 0"):
+        Evaluation(function=lambda model: {}, every=-1)
+
+
+def test_the_terms_of_a_run_are_in_its_ledger_and_its_guarantee(tmp_path: Path):
+    """Arms of one split are paid for in parallel; what came before and what is assumed is within the promise."""
+    split, earlier = Split("accuracy", "accuracy < 0.9", ("failing", "healthy")), Gaussian(1.0)
+    chosen, ledger = child.privacy(3), Ledger(tmp_path / "ledger.db")
+    about: dict[str, Any] = {"population": "p", "delta": 1e-5, "key": keys.root(), "ledger": ledger}
+    trained = list[Any]()
+    for arm in split.arms:
+        terms = Terms(split=split, arm=arm, before=[earlier], assumptions=["nobody is in both"])
+        run = runs.begin(tmp_path / arm, arm, {})
+        backend = Simulation(child.population())
+        trained.append(train(child.algorithm(chosen), backend, chosen, run=run, terms=terms, **about))
+    paid = [(entry.split, entry.arm) for entry in ledger.entries("p") if entry.kind == "release"]
+    assert paid == [(split.to_json(), arm) for arm in split.arms]
+    release = child.algorithm(chosen).event
+    alone = chosen.guarantee(delta=1e-5, release=release)
+    assert ledger.spent("p", 1e-5).epsilon == pytest.approx(alone.epsilon)  # of one arm
+    for result in trained:
+        assert result.guarantee == chosen.guarantee(
+            delta=1e-5, release=release, before=[earlier], assumptions=["nobody is in both"]
+        )
+        assert result.guarantee.epsilon > alone.epsilon
+        assert "nobody is in both" in result.guarantee.assumptions
 
 
 def test_the_event_of_a_round_is_gaussian():

@@ -23,7 +23,7 @@ from blindsight.algorithms import AdaptiveClip, Algorithm, dp_fedavg
 from blindsight.backends import Simulation
 from blindsight.data.population import Population
 from blindsight.privacy import Privacy
-from blindsight.training import Trained, train
+from blindsight.training import Checkpointing, Trained, train
 
 POPULATION = "squares"
 
@@ -68,7 +68,10 @@ def go(folder: Path, rounds: int, seed: int | None, **settings: Any) -> Trained:
     key = keys.root() if seed is None else keys.reproducible(seed)
     run = runs.begin(folder / "run", "killed", {})
     about: dict[str, Any] = {"population": POPULATION, "delta": 1e-5, "key": key, "run": run}
-    about |= {"ledger": Ledger(folder / "ledger.db"), "checkpoint_every": 5, "checkpoint_seconds": 0.02}
+    about |= {
+        "ledger": Ledger(folder / "ledger.db"),
+        "checkpointing": Checkpointing(every_rounds=5, every_seconds=0.02),
+    }
     inner = noting(algorithm(chosen), folder / "released")
     return train(inner, Simulation(population()), chosen, **{**about, **settings})
 

@@ -4,7 +4,7 @@ The examples have already been released with a guarantee. A student is post-proc
 costs nothing more, however often it is trained.
 
     model = MLP((28, 28), 10, hidden=(512,), key=jax.random.key(0))
-    student = train_student(samples, labels, model=model, steps=2000, key=keys.root(), noise=0.3, guarantee=guarantee)
+    student = train_student(samples, labels, model=model, steps=2000, key=keys.root(), guarantee=guarantee)
     student.labels(unlabelled)      # the most likely class of each
     student.accuracy(real_test)     # simulation_only: it takes true labels to say
 """
@@ -25,7 +25,7 @@ from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 
-__all__ = ["Student", "train_student"]
+__all__ = ["Augmentation", "Student", "train_student"]
 
 _CHUNK = 100  # steps in one compiled call, between which progress is told
 _AVERAGE = 0.01  # of the newest parameters in the running average that becomes the student
@@ -57,27 +57,9 @@ class Student:
         return float(np.mean(self.labels(np.asarray(examples)) == np.asarray(truth)))
 
 
-def train_student(
-    examples: np.ndarray,
-    labels: np.ndarray,
-    *,
-    model: Any,
-    steps: int,
-    key: Key,
-    batch: int = 128,
-    learning_rate: float = 1e-3,
-    noise: float = 0.0,
-    shift: float = 0.0,
-    turn: float = 0.0,
-    zoom: float = 0.0,
-    smoothing: float = 0.0,
-    guarantee: Guarantee | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Student:
-    """A student trained on these examples for `steps` steps of Adam, with averaged parameters.
-
-    `model` is a fresh classifier, (batch, ...) to logits (`models.classifiers`, or any Equinox module). `labels` are
-    classes (n,), or a probability for each (n, classes) where the labeller was unsure. Every batch is augmented:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Augmentation:
+    """How every batch is varied while a student is trained; by default it is not.
 
     =============  =====================================================================================
     `noise`        normal noise of this standard deviation on every number (pixels are from 0 to 1)
@@ -87,22 +69,69 @@ def train_student(
     `smoothing`    label smoothing: this share of every label is spread over all classes
     =============  =====================================================================================
     """
+
+    noise: float = 0.0
+    shift: float = 0.0
+    turn: float = 0.0
+    zoom: float = 0.0
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            if not 0 <= value < float("inf"):
+                raise InvalidInput(f"{name} must be 0 or more, got {value}")
+        if self.smoothing > 1:
+            raise InvalidInput(f"smoothing must be at most 1, got {self.smoothing}")
+
+    @property
+    def moves(self) -> tuple[float, float, float] | None:
+        """Shift, turn and zoom of images; None if they stay as they are."""
+        return (self.shift, self.turn, self.zoom) if max(self.shift, self.turn, self.zoom) > 0 else None
+
+
+def train_student(
+    examples: np.ndarray,
+    labels: np.ndarray,
+    *,
+    model: Any,
+    steps: int,
+    key: Key,
+    batch: int = 128,
+    learning_rate: float = 1e-3,
+    augmentation: Augmentation | None = None,
+    guarantee: Guarantee | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Student:
+    """A student trained on these examples for `steps` steps of Adam, with averaged parameters.
+
+    Args:
+        examples: Released examples, (n, ...).
+        labels: Classes (n,), or a probability for each (n, classes) where the labeller was unsure.
+        model: A fresh classifier, (batch, ...) to logits (`models.classifiers`, or any Equinox module).
+        steps: Number of steps.
+        key: Key of the batches and their augmentation.
+        batch: Examples per step.
+        learning_rate: Learning rate at the start; it decays to 0 along a cosine.
+        augmentation: How every batch is varied; not at all by default.
+        guarantee: Guarantee of the examples, which the student inherits.
+        progress: Called with the steps done and their total.
+    """
     x, y = _checked(examples, labels, steps)
+    varied = augmentation or Augmentation()
     optimizer = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
-    moves = (shift, turn, zoom) if max(shift, turn, zoom) > 0 else None
     params, static = eqx.partition(model, eqx.is_inexact_array)
 
     def loss(params: Any, x: jax.Array, y: jax.Array, key: jax.Array) -> jax.Array:
         which, how, what = jax.random.split(key, 3)
         chosen = jax.random.randint(which, (batch,), 0, len(y))
         inputs = _numbers(x[chosen])
-        if moves is not None:
-            inputs = _moved(inputs, *moves, key=how)
-        if noise > 0:
-            inputs += noise * jax.random.normal(what, inputs.shape)
+        if varied.moves is not None:
+            inputs = _moved(inputs, *varied.moves, key=how)
+        if varied.noise > 0:
+            inputs += varied.noise * jax.random.normal(what, inputs.shape)
         logits = eqx.combine(params, static)(inputs)
         target = y[chosen] if y.ndim == 2 else jax.nn.one_hot(y[chosen], logits.shape[-1])
-        target = (1 - smoothing) * target + smoothing / logits.shape[-1]
+        target = (1 - varied.smoothing) * target + varied.smoothing / logits.shape[-1]
         return -jnp.mean(jnp.sum(target * jax.nn.log_softmax(logits), axis=-1))
 
     @jax.jit

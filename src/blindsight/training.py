@@ -36,12 +36,57 @@ from blindsight.privacy import Privacy
 from blindsight.runs import Run
 from blindsight.version import __version__
 
-__all__ = ["Trained", "machine", "train"]
+__all__ = ["Checkpointing", "Evaluation", "Terms", "Trained", "machine", "train"]
 
 _SECRET = "secret"  # a folder in the run's
 
 Evaluate = Callable[[Any], dict[str, float]]
 """A model to numbers about it, read off data without noise: they are kept as `simulation_only`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What is measured on the way: `function` after every `every` rounds, or at the end only if that is 0."""
+
+    function: Evaluate
+    every: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.every >= 0:
+            raise InvalidInput(f"every must be 0 (at the end only) or more rounds, got {self.every}")
+
+    def is_due(self, done: int, rounds: int) -> bool:
+        """Whether to measure after `done` of `rounds` rounds."""
+        return done == rounds or (self.every > 0 and done % self.every == 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Checkpointing:
+    """When a run is saved: after so many rounds, which are also paid for together, and after so many seconds."""
+
+    every_rounds: int = 50
+    every_seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        if not self.every_rounds >= 1:
+            raise InvalidInput(f"every_rounds must be at least 1 round, got {self.every_rounds}")
+        if not self.every_seconds > 0:
+            raise InvalidInput(f"every_seconds must be positive, got {self.every_seconds}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What the ledger and the guarantee have to know of a run beside its rounds.
+
+    With `split` and `arm` only clients of that arm may contribute anything but zeros: arms are paid for in parallel.
+    What was released `before` about the same clients, and paid for, is within the guarantee, which says in words what
+    else it rests on, `assumptions`.
+    """
+
+    split: Split | None = None
+    arm: str = ""
+    before: Sequence[Event] = ()
+    assumptions: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,20 +123,12 @@ def train(
     key: Key | None = None,
     run: Run | None = None,
     ledger: Ledger | None = None,
-    evaluate: Evaluate | None = None,
-    evaluate_every: int = 0,
-    checkpoint_every: int = 50,
-    checkpoint_seconds: float = 300.0,
-    split: Split | None = None,
-    arm: str = "",
-    before: Sequence[Event] = (),
-    assumptions: Sequence[str] = (),
+    evaluation: Evaluation | None = None,
+    checkpointing: Checkpointing | None = None,
+    terms: Terms | None = None,
     progress: bool = False,
 ) -> Trained:
     """Train for `privacy.rounds` rounds, or until the budget of `population` in the ledger is spent; resumes `run`.
-
-    By default the key is secret, the ledger is the usual one, and a new run is created under `runs/`; its folder is
-    `Trained.path`. A reproducible key needs a run that states its settings.
 
     **Guarantee**: `Trained.guarantee` holds for the model, for `metrics.jsonl` less what is marked `simulation_only`,
     and for every checkpoint, provided that the run was not repeated with another ledger. Nothing in the run's folder
@@ -100,31 +137,38 @@ def train(
     and the settings in the run's `run.json`: with any of them changed the noise is another. What no one can see, such
     as a learning rate inside an optimiser, belongs into these settings, `runs.begin(folder, name, settings)`. Two
     different sums under one noise would give their difference away.
-    With `split` and `arm` only clients of that arm may contribute anything but zeros: arms are paid for in parallel.
-    What was released `before` about the same clients, and paid for, is within the guarantee, which says in words what
-    else it rests on, `assumptions`.
+
+    Args:
+        algorithm: What a round does, such as `dp_fedavg`.
+        backend: Where the clients are, such as `Simulation`.
+        privacy: Rounds, cohort, clip and noise.
+        population: Name of the clients in the ledger.
+        delta: Delta of the guarantee.
+        key: Root of the run's randomness; secret by default. A reproducible key needs a run that states its settings.
+        run: Folder of the run, which resumes there; by default a new one under `runs/`, see `Trained.path`.
+        ledger: Ledger that records the cost; the usual one by default.
+        evaluation: What is measured on the way; nothing by default.
+        checkpointing: When the run is saved; by default every 50 rounds and every 5 minutes.
+        terms: What else the ledger and the guarantee have to know.
+        progress: Show a progress bar on stderr.
     """
-    if checkpoint_every < 1:
-        raise InvalidInput(f"checkpoint_every must be at least 1 round, got {checkpoint_every}")
+    saving = checkpointing or Checkpointing()
     key, ledger, run = key or keys.root(), ledger or Ledger(), run or _new_run(key)
-    where = {"split": split, "arm": arm}
-    loop = _Loop(
-        algorithm, backend, privacy, population, delta, key, run, ledger, where, tuple(before), tuple(assumptions)
-    )
+    loop = _Loop(algorithm, backend, privacy, population, delta, key, run, ledger, terms or Terms())
     loop.restore()
     run.write("guarantee.json", loop.promise(privacy).to_dict())
     with _progress(privacy.rounds, loop.round, shown=progress) as show:
         stopped = "finished"
         while loop.round < privacy.rounds:
-            last = loop.reserve(checkpoint_every)
+            last = loop.reserve(saving.every_rounds)
             if last == loop.round:
                 stopped = "budget"
                 break
             while loop.round < last:
                 loop.step()
-                if evaluate and ((evaluate_every and loop.round % evaluate_every == 0) or loop.round == privacy.rounds):
-                    loop.note(evaluate(algorithm.model(loop.state)))
-                if loop.round == last or time.monotonic() - loop.saved_at > checkpoint_seconds:
+                if evaluation and evaluation.is_due(loop.round, privacy.rounds):
+                    loop.note(evaluation.function(algorithm.model(loop.state)))
+                if loop.round == last or time.monotonic() - loop.saved_at > saving.every_seconds:
                     loop.save()
                 elif time.monotonic() - loop.flushed_at > 1:
                     loop.flush()
@@ -132,7 +176,7 @@ def train(
     model, rounds = algorithm.model(loop.state), loop.round
     guarantee = loop.guarantee()
     run.write("guarantee.json", guarantee.to_dict())
-    measured = loop.measured or (evaluate(model) if evaluate else {})
+    measured = loop.measured or (evaluation.function(model) if evaluation else {})
     run.write("result.json", {"rounds": rounds, "stopped": stopped, "simulation_only": measured})
     return Trained(model, guarantee, rounds, stopped, measured, run.path)
 
@@ -166,12 +210,11 @@ class _Loop:
         key: Key,
         run: Run,
         ledger: Ledger,
-        where: dict[str, Any],
-        before: tuple[Event, ...],
-        assumptions: tuple[str, ...],
+        terms: Terms,
     ) -> None:
-        self.where, self.before = where, before
-        self.assumptions = assumptions + ((KEPT_SECRET,) if isinstance(privacy.sampling, Unproven) else ())
+        self.terms, self.before = terms, tuple(terms.before)
+        secret = (KEPT_SECRET,) if isinstance(privacy.sampling, Unproven) else ()
+        self.assumptions = (*terms.assumptions, *secret)
         self.algorithm, self.backend, self.privacy = algorithm, backend, privacy
         self.population, self.delta, self.run, self.ledger = population, delta, run, ledger
         self.sampling = privacy.sampling
@@ -200,7 +243,7 @@ class _Loop:
             "event": to_json(self.algorithm.event),
             "privacy": dataclasses.replace(self.privacy, rounds=1),
             "settings": self.run.settings(less=("privacy", "rounds")),
-            "arm": self.where["arm"],
+            "arm": self.terms.arm,
         }
 
     @property
@@ -224,7 +267,8 @@ class _Loop:
                     relation=self.sampling.relation,
                     run=self.run_id,
                     note=f"rounds {first} to {last}",
-                    **self.where,
+                    split=self.terms.split,
+                    arm=self.terms.arm,
                 )
                 self.head = entry.hash
                 return last

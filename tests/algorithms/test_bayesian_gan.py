@@ -17,6 +17,7 @@ from blindsight import keys, runs, trees
 from blindsight.accounting.events import to_json
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.bayesian_gan import bayesian_gan, published_noise_multipliers
+from blindsight.algorithms.gan_server import GeneratorSteps
 from blindsight.backends import Simulation
 from blindsight.codings.images_and_rows import Category, Number, Rows
 from blindsight.data.population import Population
@@ -25,7 +26,7 @@ from blindsight.mechanisms.release import marked
 from blindsight.models.gan import GAN
 from blindsight.privacy import Privacy
 from blindsight.selection import where
-from blindsight.training import train
+from blindsight.training import Checkpointing, train
 
 KEY = keys.reproducible(5)
 ROWS = Rows((Number("x", -1, 1), Number("y", -1, 1)))
@@ -61,9 +62,9 @@ def population(sizes=(1, 1, 1, 1, 1), seed=1) -> Population:
 
 
 def trained(gan, privacy, **settings) -> Any:
-    defaults: Any = {"critic_optimizer": optax.sgd(RATE), "generator_optimizer": optax.sgd(0.5), "fakes": 3}
-    defaults |= {"generator_batch_size": 3, **settings}
-    return bayesian_gan(gan, privacy, **defaults)
+    steps: Any = {"optimizer": optax.sgd(0.5), "batch_size": 3, "steps": 1, **settings.pop("generator", {})}
+    defaults: Any = {"critic_optimizer": optax.sgd(RATE), "generator": GeneratorSteps(**steps), "fakes": 3}
+    return bayesian_gan(gan, privacy, **{**defaults, **settings})
 
 
 def protected(noise=2.0**-12, clip=0.5, clients=5, **settings) -> Privacy:
@@ -203,7 +204,7 @@ def test_noise_reaches_the_critic_with_the_variance_that_theory_says():
     gan = GAN(Point(jnp.zeros(500)), Plane(jnp.zeros(500)), wide, 2, 0)
     data = Population({"code": np.zeros(1, np.int32)}, sizes=[0, 1, 0], name="nothing")
     privacy = protected(noise, clip, 100, cohort=expected, rounds=rounds, participation="poisson")
-    algorithm = trained(gan, privacy, sampler="float", generator_optimizer=optax.sgd(0.0))
+    algorithm = trained(gan, privacy, sampler="float", generator={"optimizer": optax.sgd(0.0)})
     state = run(algorithm, Simulation(data), rounds, clients=[0, 2], n_expected=expected, key=keys.root())
     std = np.sqrt(rounds) * RATE * noise * clip / expected
     statistic = float(jnp.sum(jnp.square(state.params.weight)))
@@ -216,7 +217,8 @@ def test_noise_reaches_the_critic_with_the_variance_that_theory_says():
 def test_a_run_pays_for_what_its_participation_says_and_promises_that(tmp_path: Path):
     privacy = Privacy(population=5, cohort=3, rounds=4, noise_multiplier=2.0, clip=0.5)
     algorithm, ledger = trained(plane(), privacy, penalty=10.0), Ledger(tmp_path / "ledger.db")
-    about: Any = {"population": "points", "delta": 1e-5, "key": KEY, "checkpoint_every": 3, "ledger": ledger}
+    about: Any = {"population": "points", "delta": 1e-5, "key": KEY, "ledger": ledger}
+    about["checkpointing"] = Checkpointing(every_rounds=3)
     about["run"] = runs.begin(tmp_path / "run", "gan", {})
     result = train(algorithm, Simulation(population()), privacy, **about)
     paid = [entry.event for entry in ledger.entries("points") if entry.kind == "release"]
@@ -238,7 +240,7 @@ def test_a_client_sends_the_gradient_on_so_many_of_its_examples_and_nothing_outs
 
 
 def test_weights_stay_within_their_clip_and_the_generator_waits_for_its_round():
-    algorithm = trained(plane(), protected(), weight_clip=0.05, critic_rounds=2)
+    algorithm = trained(plane(), protected(), weight_clip=0.05, generator={"critic_rounds": 2})
     states = [run(algorithm, Simulation(population()), rounds) for rounds in (1, 2)]
     assert all(float(jnp.max(jnp.abs(state.params.weight))) <= np.float32(0.05) for state in states)
     points = [np.asarray(algorithm.model(state).generator.point).tolist() for state in states]
@@ -254,10 +256,11 @@ def test_the_readings_of_the_published_noise():
 @pytest.mark.parametrize(
     "mistake",
     [
-        *({name: 0} for name in ("batch_size", "fakes", "generator_batch_size", "generator_steps", "critic_rounds")),
+        *({name: 0} for name in ("batch_size", "fakes")),
+        *({"generator": {name: 0}} for name in ("batch_size", "steps", "critic_rounds")),
         {"penalty": -1.0},
         {"weight_clip": 0.0},
-        {"average": 1.0},
+        {"generator": {"average": 1.0}},
     ],
 )
 def test_settings_that_make_no_sense_are_refused(mistake):

@@ -15,6 +15,7 @@ from scipy import stats
 from blindsight import keys, runs, trees
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.dp_fedavg_gan import chosen_first, dp_fedavg_gan
+from blindsight.algorithms.gan_server import GeneratorSteps
 from blindsight.backends import Debug, Examples, Simulation
 from blindsight.codings.images_and_rows import Category, Number, Rows
 from blindsight.data.population import Population
@@ -22,7 +23,7 @@ from blindsight.errors import InvalidInput
 from blindsight.models.gan import GAN, compact_gan
 from blindsight.privacy import Privacy
 from blindsight.selection import where
-from blindsight.training import train
+from blindsight.training import Checkpointing, train
 
 KEY = keys.reproducible(5)
 ROWS = Rows((Number("x", -1, 1), Number("y", -1, 1)))
@@ -60,8 +61,9 @@ def population(sizes=(4, 1, 7, 0, 5), seed=1) -> Population:
 
 
 def federated(gan, privacy, **settings) -> Any:
-    defaults: Any = {"critic_rate": RATE, "critic_optimizer": optax.sgd(1.0), "generator_optimizer": optax.sgd(0.5)}
-    defaults |= {"batch_size": 4, "generator_batch_size": 3, "generator_steps": 1}
+    steps: Any = {"optimizer": optax.sgd(0.5), "batch_size": 3, "steps": 1, **settings.pop("generator", {})}
+    defaults: Any = {"critic_rate": RATE, "critic_optimizer": optax.sgd(1.0), "batch_size": 4}
+    defaults["generator"] = GeneratorSteps(**steps)
     return dp_fedavg_gan(gan, privacy, **{**defaults, **settings})
 
 
@@ -212,7 +214,7 @@ def test_a_client_takes_at_most_so_many_steps():
 
 
 def test_the_generator_learns_after_every_so_many_rounds():
-    algorithm = federated(plane(), not_private(), critic_rounds=3, generator_steps=2)
+    algorithm = federated(plane(), not_private(), generator={"critic_rounds": 3, "steps": 2})
     points, state, backend = [], algorithm.init(), Simulation(population())
     for number in range(7):
         cohort = backend.cohort(np.arange(5), n_expected=5.0, key=KEY.derive("clients", number))
@@ -225,8 +227,10 @@ def test_the_generator_learns_after_every_so_many_rounds():
 
 def test_the_average_remembers_the_generators_past():
     """The point climbs by 0.5 w each step; the average is a geometric mean of where it was."""
-    still: Any = {"critic_rate": 0.0, "generator_steps": 3}
-    last, mean = (federated(plane(), not_private(), average=a, **still) for a in (0.0, 0.5))
+    last, mean = (
+        federated(plane(), not_private(), critic_rate=0.0, generator={"steps": 3, "average": average})
+        for average in (0.0, 0.5)
+    )
     state = run(mean, Simulation(population()))
     steps = [np.array([0.3, 0.4]) * n for n in (1, 2, 3)]
     np.testing.assert_allclose(run(last, Simulation(population())).server.generator.point, steps[2], rtol=1e-5)
@@ -247,7 +251,7 @@ def test_backends_train_the_same_pair():
 def test_both_may_learn_with_adam():
     gan = compact_gan(ROWS, latents=4, hidden=(8,), width=16, key=jax.random.key(2))
     adam = optax.adam(0.01)
-    algorithm = federated(gan, not_private(clients=5), critic_optimizer=adam, generator_optimizer=adam)
+    algorithm = federated(gan, not_private(clients=5), critic_optimizer=adam, generator={"optimizer": adam})
     state = run(algorithm, Simulation(population()), rounds=2)
     before, after = (jax.tree.leaves(eqx.filter(pair, eqx.is_array)) for pair in (gan, algorithm.model(state)))
     assert all(a.dtype == b.dtype and np.all(np.isfinite(b)) for a, b in zip(before, after, strict=True))
@@ -262,8 +266,8 @@ def test_a_pair_learns_where_the_examples_are():
     columns = {"x": side + generator.normal(0, 0.05, 80), "y": 0.5 + generator.normal(0, 0.05, 80)}
     data = Population({f: c.astype(np.float32) for f, c in columns.items()}, sizes=[20] * 4, name="clusters")
     gan = compact_gan(ROWS, latents=4, hidden=(32, 32), width=16, key=jax.random.key(2))
-    settings: Any = {"critic_rate": 0.05, "batch_size": 20, "generator_batch_size": 64, "penalty": 1.0}
-    settings |= {"critic_optimizer": optax.sgd(1.0), "generator_optimizer": optax.sgd(0.1), "generator_steps": 2}
+    settings: Any = {"critic_rate": 0.05, "batch_size": 20, "penalty": 1.0, "critic_optimizer": optax.sgd(1.0)}
+    settings["generator"] = GeneratorSteps(optimizer=optax.sgd(0.1), batch_size=64, steps=2)
     algorithm = dp_fedavg_gan(gan, not_private(clients=4), **settings)
     state = run(algorithm, Simulation(data), rounds=200, clients=range(4), n_expected=4.0)
     made = np.asarray(algorithm.model(state).sample(500, key=jax.random.key(3)))
@@ -295,13 +299,14 @@ def test_a_reproducible_run_resumes_to_the_same_bits_generator_and_all(tmp_path:
     gan = compact_gan(ROWS, latents=3, hidden=(5,), width=16, key=jax.random.key(1))
     privacy = Privacy(population=5, cohort=3, rounds=7, noise_multiplier=4.0, clip=0.3)
     algorithm = federated(
-        gan, privacy, critic_optimizer=optax.sgd(1.0, momentum=0.9), critic_rounds=2, average=0.5,
-        generator_optimizer=optax.sgd(0.1, momentum=0.5),
+        gan, privacy, critic_optimizer=optax.sgd(1.0, momentum=0.9),
+        generator={"optimizer": optax.sgd(0.1, momentum=0.5), "critic_rounds": 2, "average": 0.5},
     )  # fmt: skip
     backend = Simulation(population())
 
     def go(name: str, backend: Any):
-        settings: Any = {"population": "points", "delta": 1e-5, "key": KEY, "checkpoint_every": 3}
+        settings: Any = {"population": "points", "delta": 1e-5, "key": KEY}
+        settings["checkpointing"] = Checkpointing(every_rounds=3)
         folder = tmp_path / name
         run = runs.begin(folder / "run", "gan", {})
         return train(algorithm, backend, privacy, run=run, ledger=Ledger(folder / "ledger.db"), **settings)
@@ -322,7 +327,13 @@ def test_a_reproducible_run_resumes_to_the_same_bits_generator_and_all(tmp_path:
 
 @pytest.mark.parametrize(
     "mistake",
-    [{"batch_size": 0}, {"critic_steps": 0}, {"generator_steps": 0}, {"critic_rounds": 0}, {"average": 1.0}],
+    [
+        {"batch_size": 0},
+        {"critic_steps": 0},
+        {"generator": {"steps": 0}},
+        {"generator": {"critic_rounds": 0}},
+        {"generator": {"average": 1.0}},
+    ],
 )
 def test_settings_that_make_no_sense_are_refused(mistake):
     with pytest.raises(InvalidInput):

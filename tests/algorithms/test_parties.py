@@ -22,6 +22,7 @@ from blindsight.algorithms import dp_fedavg, moments
 from blindsight.algorithms.bayesian_gan import bayesian_gan
 from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
 from blindsight.algorithms.draw_and_discard import Task
+from blindsight.algorithms.gan_server import GeneratorSteps
 from blindsight.algorithms.parties.generators import OneShot, TrainedPrivately, class_sums
 from blindsight.algorithms.parties.party import Made, Party, PartyFailed, Session, Shard, predictor
 from blindsight.algorithms.parties.voters import GivenModel, OnMade, OnRawData, PrivateLinear, PrivateNetwork, flat
@@ -240,17 +241,20 @@ def autoencoder(privacy: Privacy) -> Any:
     return dp_fedavg(model, elbo(), privacy, **OPTIMIZERS, batch_size=1)
 
 
-SERVER: Any = {"critic_optimizer": optax.sgd(1.0), "generator_optimizer": optax.sgd(0.1), "generator_batch_size": 4}
+SERVER: Any = {
+    "critic_optimizer": optax.sgd(1.0),
+    "generator": GeneratorSteps(optimizer=optax.sgd(0.1), batch_size=4, steps=1),
+}
 
 
 def gan(privacy: Privacy) -> Any:
     pair = compact_gan(Images(8, 8), classes=2, latents=2, channels=(4,), width=16, key=jax.random.key(0))
-    return dp_fedavg_gan(pair, privacy, **SERVER, critic_rate=0.01, batch_size=1, critic_steps=1, generator_steps=1)
+    return dp_fedavg_gan(pair, privacy, **SERVER, critic_rate=0.01, batch_size=1, critic_steps=1)
 
 
 def dcgan(privacy: Privacy) -> Any:
     pair = paper_gan(Images(8, 8), latents=2, key=jax.random.key(0))
-    return dp_fedavg_gan(pair, privacy, **SERVER, critic_rate=0.01, batch_size=1, critic_steps=1, generator_steps=1)
+    return dp_fedavg_gan(pair, privacy, **SERVER, critic_rate=0.01, batch_size=1, critic_steps=1)
 
 
 def wgan(privacy: Privacy) -> Any:

@@ -149,7 +149,7 @@ def test_the_most_used_words_make_the_vocabulary() -> None:
     assert found.vocabulary(2).words == ("often", "half")
     about: Any = {"epsilon": 8, "delta": DELTA, "key": keys.root(), "ledger": Ledger(), "most": 5}
     assert release_words(text, candidates=["half", "often"], **about).vocabulary(1).words == ("often",)
-    assert release_words(text, length=6, **about).vocabulary(1).words == ("often",)
+    assert release_words(text, **about).vocabulary(1).words == ("often",)
 
 
 @pytest.mark.parametrize(

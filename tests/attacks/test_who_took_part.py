@@ -57,7 +57,8 @@ def run_of(
 
     monkeypatch.setattr(training, "_progress", shown)
     monkeypatch.setattr(training.time, "monotonic", lambda: float(next(clock)))
-    about: dict[str, Any] = {"population": "people", "delta": 1e-5, "key": keys.reproducible(1), "checkpoint_every": 2}
+    about: dict[str, Any] = {"population": "people", "delta": 1e-5, "key": keys.reproducible(1)}
+    about["checkpointing"] = training.Checkpointing(every_rounds=2)
     about |= {"run": runs.begin(folder / "run", "run", {}), "ledger": Ledger(folder / "ledger.db"), "progress": True}
     training.train(blind, Simulation(child.population()), chosen, **about)
     return speeds

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from blindsight import config, jobs, keys, runs
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
+from blindsight.algorithms.gan_server import GeneratorSteps
 from blindsight.audit.membership import client_scores, direction_scores
 from blindsight.audit.planting import Planted, joined
 from blindsight.backends import Simulation
@@ -300,8 +301,9 @@ def test_a_gan_is_audited_by_its_critic_and_by_directions():
     coding = coding_of(real, ranges={"x": (0.0, 1.0), "y": (0.0, 1.0)})
     gan = compact_gan(coding, latents=2, hidden=(8,), width=16, key=jax.random.key(0))
     privacy = Privacy.none(population=6, cohort=6, rounds=1, participation="full")
-    rates: Any = {"critic_rate": 0.05, "critic_optimizer": optax.sgd(1.0), "generator_optimizer": optax.sgd(1e-3)}
-    algorithm = dp_fedavg_gan(gan, privacy, **rates, critic_steps=1, generator_steps=1, batch_size=2)
+    rates: Any = {"critic_rate": 0.05, "critic_optimizer": optax.sgd(1.0), "critic_steps": 1, "batch_size": 2}
+    steps = GeneratorSteps(optimizer=optax.sgd(1e-3), batch_size=32, steps=1)
+    algorithm = dp_fedavg_gan(gan, privacy, **rates, generator=steps)
     planted = Planted(Simulation(joined(real, [canaries])), 6, [1.0] * 4)
     state, _ = algorithm.step(algorithm.init(), planted.cohort(np.arange(6), n_expected=6.0, key=key), key=key)
     trained = algorithm.model(state)

@@ -15,6 +15,7 @@ from blindsight.data import datasets, prepared
 from blindsight.data.catalogue import DATASETS
 from blindsight.data.datasets import dataset, find
 from blindsight.data.downloads import checksum
+from blindsight.data.sources import source
 from blindsight.errors import InvalidInput
 
 FOUND = {name: find(name) for name in DATASETS}
@@ -238,7 +239,10 @@ def test_a_damaged_file_is_one_sentence(nowhere, monkeypatch, name):
 def test_options_that_make_no_sense_are_named(name, options, words):
     folder(name)
     with pytest.raises(InvalidInput, match=words):
-        dataset(name, **options)
+        source(name, options)
+    if not options.keys() & {"color", "clint"}:  # Python refuses these itself
+        with pytest.raises(InvalidInput, match=words):
+            dataset(name, **options)
 
 
 def test_the_catalogue_is_complete():

@@ -92,7 +92,7 @@ REFUSED: dict[str, tuple[str, Any, str]] = {
 def test_what_makes_no_sense_is_refused(case):
     name, options, words = REFUSED[case]
     with pytest.raises(InvalidInput, match=words):
-        data.embedded(name, **options)
+        data.source(name, options) if case == "option" else data.embedded(name, **options)
 
 
 # --- dice

@@ -180,4 +180,5 @@ def test_a_release_cannot_be_changed_and_publishing_goes_by_name():
     with pytest.raises(dataclasses.FrozenInstanceError):
         release.event = events.NonPrivate()  # pyright: ignore[reportAttributeAccessIssue]
     by_name = [p.name for p in inspect.signature(publish).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    assert by_name == ["key", "ledger", "population", "participation", "unit"]
+    named = ["key", "ledger", "population", "participation", "unit", "run", "note", "split", "arm"]
+    assert by_name == named

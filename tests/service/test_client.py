@@ -56,7 +56,7 @@ class Network:
     def client(self, budget=None, **more) -> Client:
         transport = httpx.MockTransport(self)
         more = {"unprotected": budget is None} | more
-        return Client("http://service", "phishing", TOKEN, budget=budget, transport=transport, **more)
+        return Client("http://service", "phishing", TOKEN, budget=budget, http={"transport": transport}, **more)
 
 
 def test_a_client_trains_the_model_of_a_service(talk, make_task, tmp_path):
@@ -142,7 +142,7 @@ def test_a_service_that_sends_nonsense_gets_nothing(make_task, tmp_path):
     for nonsense in (b"not JSON", b"{}", b'{"model": "phishing", "noise": {"kind": "none"}, "epsilon": 1}'):
         talk = httpx.MockTransport(lambda _, body=nonsense: httpx.Response(200, content=body))
         with pytest.raises(ServiceError, match="invalid task"):
-            Client("http://service", "phishing", TOKEN, unprotected=True, transport=talk).train(ROWS)
+            Client("http://service", "phishing", TOKEN, unprotected=True, http={"transport": talk}).train(ROWS)
     other = Network(make_task(model="other"))
     with pytest.raises(ServiceError, match="a model other than phishing"):
         other.client().train(ROWS)

@@ -37,7 +37,7 @@ def test_a_service_over_tls(serving, certificate, make_task, tmp_path):
     talk = serving(None, certificate=certificate[0], private_key=certificate[1], tasks=(tmp_path / "task.json",))
     assert talk.address.startswith("https://")
     trusting = ssl.create_default_context(cafile=str(certificate[0]))
-    with Client(talk.address, "phishing", TOKEN, unprotected=True, verify=trusting) as client:
+    with Client(talk.address, "phishing", TOKEN, unprotected=True, http={"verify": trusting}) as client:
         assert client.train([{"https": True, "length": 3, "phishing": False}]).shape == (3,)
     with Client(talk.address, "phishing", TOKEN, unprotected=True, retries=0) as client, pytest.raises(ServiceError):
         client.task()  # nobody it knows has signed that

@@ -11,11 +11,11 @@ from blindsight.service.auth import Access, digest, own_tokens, read_tokens
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_file_gives_settings_and_options_come_before_it(tmp_path):
+def test_a_file_gives_settings_and_the_rest_are_defaults(tmp_path):
     file = tmp_path / "SERVE.toml"
     file.write_text('port = 9000\nrate_per_s = 5\ntasks = "a.json"\norigins = ["https://x.example"]\ndata = "kept"\n')
-    found = Settings.load(file, port=9001, host=None)
-    assert (found.port, found.rate_per_s, found.host) == (9001, 5.0, "127.0.0.1")
+    found = Settings.load(file)
+    assert (found.port, found.rate_per_s, found.host) == (9000, 5.0, "127.0.0.1")
     assert found.tasks == (tmp_path / "a.json",)
     assert found.data == tmp_path / "kept"
     assert found.origins == ("https://x.example",)

@@ -164,6 +164,8 @@ def draw_and_discard() -> Any:
         for row in mine
     ]
     budget = Budget("budget.sqlite", epsilon=5.0)
-    with Client("http://service", "pay", "token", budget=budget, transport=httpx.MockTransport(service)) as client:
+    with Client(
+        "http://service", "pay", "token", budget=budget, http={"transport": httpx.MockTransport(service)}
+    ) as client:
         weights = client.train({name: [row.get(name) for row in read] for name in ("age", "region", "label")})
     return {"sent": sent, "shape": weights.shape, "spent": budget.spent}

@@ -114,7 +114,13 @@ def certify(
 ) -> Guarantee:
     """The guarantee of `event`: its epsilon at `delta`, with all assumptions in words.
 
-    `participation` overrides the words derived from the event; `assumptions` are put before the derived ones.
+    Args:
+        event: What was released.
+        delta: Delta of the guarantee.
+        unit: What is protected, a client or an example.
+        relation: Which data sets are neighbours.
+        participation: Words on who took part; derived from the event by default.
+        assumptions: What else it rests on, listed before what is derived from the event.
     """
     bound = accountants.epsilon(event, delta, relation)
     leaves = flatten(event)

@@ -50,7 +50,17 @@ class Informal:
 def against_snapshots(
     event: Event, *, epsilon: float, weights: int, whole_update: bool, instances: int, updates: int, delta: float
 ) -> Informal:
-    """Adversaries II and III for one update whose noise is `event`, by coordinate or for the `whole_update`."""
+    """Adversaries II and III for one update whose noise is `event`, by coordinate or for the `whole_update`.
+
+    Args:
+        event: Noise of one update.
+        epsilon: Epsilon of one update.
+        weights: Number of weights in an instance.
+        whole_update: Whether the noise protects the whole update, or each coordinate by itself.
+        instances: Number of instances on the server.
+        updates: Updates that have changed the instance when adversary III sees it.
+        delta: Delta of the guarantee.
+    """
     if updates < 1 or not 0 < delta < 1:
         raise InvalidInput(f"updates must be 1 or more and delta between 0 and 1, got {updates} and {delta}")
     if isinstance(event, Gaussian):

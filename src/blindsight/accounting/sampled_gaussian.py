@@ -33,6 +33,14 @@ def truncated_poisson(
 
     Where the limit is not reached this is Poisson sampling. Where it is, a client's presence may displace another's,
     which moves the sum by twice the bound: replacement at half the multiplier (Ganesh 2024, arXiv:2406.17298).
+
+    Args:
+        noise_multiplier: Standard deviation of the noise, divided by the bound.
+        population: Number of clients.
+        rate: Probability that a client is drawn.
+        limit: Most clients in a round.
+        relation: Which data sets are neighbours.
+        interval: Grid of the privacy loss; smaller is tighter and slower.
     """
     untouched = poisson(noise_multiplier, rate, relation, interval)
     truncated = float(stats.binom.sf(limit - 1, population - 1, rate))  # given that the client in question was drawn

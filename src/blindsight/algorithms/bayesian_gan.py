@@ -15,6 +15,7 @@ what: `published_noise_multipliers` has the readings.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -25,7 +26,7 @@ from blindsight import trees
 from blindsight.accounting.events import Event
 from blindsight.algorithms.dp_fedavg import Algorithm, State
 from blindsight.algorithms.dp_fedavg_gan import chosen_first
-from blindsight.algorithms.gan_server import GeneratorTraining, Server
+from blindsight.algorithms.gan_server import GeneratorSteps, GeneratorTraining, Server
 from blindsight.backends import Batch, Cohort, Examples
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
@@ -44,37 +45,36 @@ def bayesian_gan(
     privacy: Privacy,
     *,
     critic_optimizer: optax.GradientTransformation,
-    generator_optimizer: optax.GradientTransformation,
+    generator: GeneratorSteps,
     batch_size: int = 1,
     fakes: int = 64,
-    generator_batch_size: int = 64,
-    generator_steps: int = 1,
-    critic_rounds: int = 1,
     penalty: float = 0.0,
     weight_clip: float | None = None,
-    average: float = 0.0,
     criterion: Criterion | None = None,
     sampler: Sampler = "exact",
 ) -> Algorithm:
     """The pair `gan` trained under `privacy`; `Algorithm.model` gives it back. WGAN-GP with a `penalty`, else WGAN.
 
-    A client's part is the gradient on `batch_size` of its examples. The server adds that of `fakes` as large batches of
-    made examples, takes a step of `critic_optimizer`, and after every `critic_rounds` rounds trains the generator for
-    `generator_steps`. `weight_clip` keeps the critic's weights within bounds, as WGAN does. `average` and `criterion`
-    are as in `dp_fedavg_gan`.
+    A client's part is the gradient on a batch of its examples. The server adds that of batches of made examples, takes
+    a step of `critic_optimizer`, and then trains the generator.
 
     **Guarantee**: every step releases one Gaussian sum on its cohort, at `privacy.noise_multiplier`; everything that
     depends on real examples, the penalty included, is in that sum. The rest is computed from releases alone.
+
+    Args:
+        gan: Generator and critic to start from.
+        privacy: Privacy of the run, with its noise.
+        critic_optimizer: The server's optimiser of the critic.
+        generator: How the server trains the generator; the paper takes 1 step of 64 examples.
+        batch_size: Examples of which a client computes the gradient.
+        fakes: Number of made batches, each of `batch_size` examples, on the server.
+        penalty: Weight of the gradient penalty; 0 for WGAN.
+        weight_clip: Bound on the critic's weights, as in WGAN; None for no bound.
+        criterion: Which of their examples clients train on; all by default.
+        sampler: Sampler of the noise, "exact", or "float" to simulate.
     """
-    _check((batch_size, fakes, generator_batch_size, generator_steps, critic_rounds), penalty, weight_clip, average)
-    training = GeneratorTraining(
-        gan,
-        generator_optimizer,
-        batch_size=generator_batch_size,
-        steps=generator_steps,
-        critic_rounds=critic_rounds,
-        average=average,
-    )
+    _check(batch_size, fakes, penalty, weight_clip)
+    training = GeneratorTraining(gan, generator)
     noise = privacy.noise_multiplier
     if noise is None:
         raise InvalidInput("this Privacy has no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
@@ -125,14 +125,18 @@ def bayesian_gan(
 
             return trees.scale(trees.clip(jax.grad(loss)(critic), privacy.clip), 1 / fakes)
 
-        keys = jax.random.split(key, fakes)
-        if jax.default_backend() != "cpu":
-            return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.vmap(on_client)(keys))
-        add = lambda total, key: (trees.add(total, on_client(key)), None)  # noqa: E731
-        return jax.lax.scan(add, trees.zeros_like(critic), keys)[0]
+        return _summed(on_client, jax.random.split(key, fakes), trees.zeros_like(critic))
 
     event = mechanism.event_for(trees.size(training.critic))
     return Algorithm(lambda: training.init(critic_optimizer, privacy), step, event, training.model)
+
+
+def _summed(one: Callable[[jax.Array], Tree], keys: jax.Array, zero: Tree) -> Tree:
+    """The sum over the keys: side by side on an accelerator, one after the other on a CPU."""
+    if jax.default_backend() != "cpu":
+        return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.vmap(one)(keys))
+    add = lambda total, key: (trees.add(total, one(key)), None)  # noqa: E731
+    return jax.lax.scan(add, zero, keys)[0]
 
 
 def published_noise_multipliers(std: float, *, clip: float = 0.5, batch: int = 64) -> dict[str, float]:
@@ -152,14 +156,10 @@ def published_noise_multipliers(std: float, *, clip: float = 0.5, batch: int = 6
     return {"of the clip": std, "on the sum": std / clip, "on the mean": std * batch / clip}
 
 
-def _check(counts: tuple[int, ...], penalty: float, weight_clip: float | None, average: float) -> None:
-    if not all(count >= 1 for count in counts):
-        raise InvalidInput(
-            f"batch sizes, fakes, steps and critic_rounds must be at least 1, got {', '.join(map(str, counts))}"
-        )
+def _check(batch_size: int, fakes: int, penalty: float, weight_clip: float | None) -> None:
+    if not (batch_size >= 1 and fakes >= 1):
+        raise InvalidInput(f"batch_size and fakes must be at least 1, got {batch_size} and {fakes}")
     if not 0 <= penalty < float("inf"):
         raise InvalidInput(f"penalty must be 0 (WGAN) or positive (WGAN-GP), got {penalty}")
     if weight_clip is not None and not 0 < weight_clip < float("inf"):
         raise InvalidInput(f"weight_clip must be positive, or None, got {weight_clip}")
-    if not 0 <= average < 1:
-        raise InvalidInput(f"average must lie between 0 (the last generator) and 1, got {average}")

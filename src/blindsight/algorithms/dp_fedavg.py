@@ -80,13 +80,24 @@ def dp_fedavg(
     shuffle: bool = True,
     compute_dtype: Any = jnp.float32,
 ) -> Algorithm:
-    """DP-FedAvg of `model` (an Equinox module) under `privacy`, whose noise is drawn `exact` or, faster, in `float`.
-
-    With `compute_dtype=jnp.bfloat16` clients compute losses and gradients in half precision, which an accelerator does
-    twice as fast; parameters, updates, clipping and sums stay in float32.
+    """DP-FedAvg of `model` under `privacy`.
 
     **Guarantee**: every step releases one Gaussian sum on its cohort, at noise multiplier `privacy.noise_multiplier`
     altogether; nothing else leaves the clients.
+
+    Args:
+        model: An Equinox module.
+        loss: Loss of a model on a batch, with a key.
+        privacy: Privacy of the run, with its noise.
+        client_optimizer: Optimiser of a client's steps.
+        server_optimizer: Optimiser that takes the noised mean for a gradient.
+        batch_size: Examples per step on a client.
+        epochs: Times that a client goes through its examples.
+        adaptive_clip: Clip that follows a private quantile of the norms; fixed by default.
+        sampler: Sampler of the noise, "exact", or "float" to simulate.
+        shuffle: Whether clients shuffle their examples.
+        compute_dtype: Precision of losses and gradients; `jnp.bfloat16` is twice as fast on an accelerator, and
+            parameters, updates, clipping and sums stay in float32.
     """
     if not (batch_size >= 1 and epochs >= 1):
         raise InvalidInput(f"batch_size and epochs must be at least 1, got {batch_size} and {epochs}")
@@ -157,6 +168,17 @@ def local_sgd(
 
     In half precision the change itself is added up in float32, which loses less than adding it to the parameters, and a
     narrow copy of the parameters goes along: written where the change is, it costs no pass over memory of its own.
+
+    Args:
+        loss: Loss of parameters on a batch, with a key.
+        optimizer: Optimiser of the steps.
+        params: Parameters to start from.
+        examples: The client's examples.
+        key: Key of the order and of the loss.
+        batch_size: Examples per step.
+        epochs: Times through the examples.
+        shuffle: Whether to shuffle them.
+        compute_dtype: Precision of losses and gradients.
     """
     batches = examples.batches(batch_size)
     is_narrow = jnp.dtype(compute_dtype) != jnp.float32

@@ -20,7 +20,7 @@ import optax
 from blindsight import trees
 from blindsight.accounting.events import Event
 from blindsight.algorithms.dp_fedavg import Algorithm, State
-from blindsight.algorithms.gan_server import GeneratorTraining, Server
+from blindsight.algorithms.gan_server import GeneratorSteps, GeneratorTraining, Server
 from blindsight.backends import Batch, Cohort, Examples
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
@@ -40,46 +40,45 @@ def dp_fedavg_gan(
     *,
     critic_rate: float,
     critic_optimizer: optax.GradientTransformation,
-    generator_optimizer: optax.GradientTransformation,
+    generator: GeneratorSteps,
     batch_size: int = 32,
     critic_steps: int = 6,
-    generator_batch_size: int = 32,
-    generator_steps: int = 6,
-    critic_rounds: int = 1,
     penalty: float = 10.0,
-    average: float = 0.0,
     criterion: Criterion | None = None,
     sampler: Sampler = "exact",
 ) -> Algorithm:
     """DP-FedAvg-GAN of `gan` under `privacy`; `Algorithm.model` gives it back trained.
 
-    A client takes at most `critic_steps` steps of plain SGD at `critic_rate`, once through its examples. The server
-    takes the noised mean for a gradient (`critic_optimizer`; the paper's is `optax.sgd(1.0)`) and after every
-    `critic_rounds` rounds trains the generator for `generator_steps`. The generator that is given back is an average of
-    its past with a memory of 1 / (1 - `average`) steps, or the last one if that is 0.
+    A client takes steps of plain SGD, once through its examples. The server takes the noised mean for a gradient of the
+    critic, and then trains the generator.
 
     **Guarantee**: every step releases one Gaussian sum on its cohort, at `privacy.noise_multiplier`; nothing else
     leaves the clients, and the generator is computed from that release alone.
+
+    Args:
+        gan: Generator and critic to start from.
+        privacy: Privacy of the run, with its noise.
+        critic_rate: Learning rate of the critic on clients.
+        critic_optimizer: The server's optimiser of the critic; the paper's is `optax.sgd(1.0)`.
+        generator: How the server trains the generator; the paper takes 6 steps of 32 examples.
+        batch_size: Examples per step on a client.
+        critic_steps: Most steps that a client takes.
+        penalty: Weight of the gradient penalty.
+        criterion: Which of their examples clients train on; all by default.
+        sampler: Sampler of the noise, "exact", or "float" to simulate.
     """
-    _check((batch_size, critic_steps, generator_batch_size, generator_steps, critic_rounds), average, privacy)
-    training = GeneratorTraining(
-        gan,
-        generator_optimizer,
-        batch_size=generator_batch_size,
-        steps=generator_steps,
-        critic_rounds=critic_rounds,
-        average=average,
-    )
-    noise = privacy.noise_multiplier
+    noise = _noise(privacy)
+    _check(batch_size=batch_size, critic_steps=critic_steps)
+    training = GeneratorTraining(gan, generator)
     mechanism = gaussian(noise, sampler=sampler) if noise else without_noise()
 
     def client_update(broadcast: tuple[Tree, Tree], examples: Examples, key: jax.Array) -> Tree:  # UserDiscUpdate
-        start, generator = broadcast
+        start, sent = broadcast
         order_key, loss_key = jax.random.split(key)
         order, count = chosen_first(examples, criterion, batch_size, key=order_key)
 
         def loss(critic: Tree, batch: Batch, key: jax.Array) -> jax.Array:
-            whole = training.pair(critic, generator)
+            whole = training.pair(critic, sent)
             return critic_loss(whole, whole.critic, batch, key, penalty)
 
         def on_batch(number: Any, critic: Tree) -> Tree:
@@ -115,15 +114,16 @@ def dp_fedavg_gan(
     return Algorithm(lambda: training.init(critic_optimizer, privacy), step, event, training.model)
 
 
-def _check(counts: tuple[int, ...], average: float, privacy: Privacy) -> None:
-    if not all(count >= 1 for count in counts):
-        raise InvalidInput(
-            f"batch sizes, steps and critic_rounds must be at least 1, got {', '.join(map(str, counts))}"
-        )
-    if not 0 <= average < 1:
-        raise InvalidInput(f"average must lie between 0 (the last generator) and 1, got {average}")
+def _check(**counts: int) -> None:
+    for name, count in counts.items():
+        if not count >= 1:
+            raise InvalidInput(f"{name} must be at least 1, got {count}")
+
+
+def _noise(privacy: Privacy) -> float:
     if privacy.noise_multiplier is None:
         raise InvalidInput("this Privacy has no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
+    return privacy.noise_multiplier
 
 
 def chosen_first(

@@ -14,11 +14,12 @@ import optax
 
 from blindsight import trees
 from blindsight.algorithms.dp_fedavg import State
+from blindsight.errors import InvalidInput
 from blindsight.models.gan import GAN, generator_loss
 from blindsight.privacy import Privacy
 from blindsight.trees import Tree
 
-__all__ = ["GeneratorTraining", "Server"]
+__all__ = ["GeneratorSteps", "GeneratorTraining", "Server"]
 
 
 class Server(NamedTuple):
@@ -31,27 +32,35 @@ class Server(NamedTuple):
     rounds: jax.Array
 
 
-class GeneratorTraining:
-    """The pair `gan` in parts, and how its generator is trained: `steps` steps after every `critic_rounds` rounds.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GeneratorSteps:
+    """How the server trains a generator: `steps` steps of `optimizer` after every `critic_rounds` rounds.
 
     The generator that is given back is an average of its past with a memory of 1 / (1 - `average`) steps, or the last
-    one if that is 0.
+    one if that is 0. None of it costs privacy.
     """
 
-    def __init__(
-        self,
-        gan: GAN,
-        optimizer: optax.GradientTransformation,
-        *,
-        batch_size: int,
-        steps: int,
-        critic_rounds: int,
-        average: float,
-    ) -> None:
+    optimizer: optax.GradientTransformation
+    batch_size: int
+    steps: int
+    critic_rounds: int = 1
+    average: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "steps", "critic_rounds"):
+            if not getattr(self, name) >= 1:
+                raise InvalidInput(f"{name} of the generator must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.average < 1:
+            raise InvalidInput(f"average must lie between 0 (the last generator) and 1, got {self.average}")
+
+
+class GeneratorTraining:
+    """The pair `gan` in parts, and its generator's steps."""
+
+    def __init__(self, gan: GAN, how: GeneratorSteps) -> None:
         self.critic, self._fixed_critic = eqx.partition(gan.critic, eqx.is_inexact_array)
         self.generator, self._fixed_generator = eqx.partition(gan.generator, eqx.is_inexact_array)
-        self._gan, self._optimizer, self._batch_size = gan, optimizer, batch_size
-        self._steps, self._critic_rounds, self._average = steps, critic_rounds, average
+        self._gan, self._how = gan, how
 
     def pair(self, critic: Tree, generator: Tree) -> GAN:
         """The GAN with these parameters."""
@@ -60,7 +69,7 @@ class GeneratorTraining:
 
     def init(self, critic_optimizer: optax.GradientTransformation, privacy: Privacy) -> State:
         """The state before the first round."""
-        states = critic_optimizer.init(self.critic), self._optimizer.init(self.generator)
+        states = critic_optimizer.init(self.critic), self._how.optimizer.init(self.generator)
         server = Server(states[0], self.generator, states[1], self.generator, jnp.zeros((), jnp.int32))
         state = State(self.critic, server, jnp.float32(privacy.clip))
         # copies, because a step uses the state up; and placed as a step leaves it, or the second would compile again
@@ -74,24 +83,26 @@ class GeneratorTraining:
     def after_round(self, critic: Tree, server: Server, key: jax.Array) -> Server:
         """The server after one more round of the critic, with the generator trained if that is due."""
         server = server._replace(rounds=server.rounds + 1)
-        if self._critic_rounds == 1:
+        if self._how.critic_rounds == 1:
             return self._trained(critic, server, key)
-        is_due = server.rounds % self._critic_rounds == 0
+        is_due = server.rounds % self._how.critic_rounds == 0
         return jax.lax.cond(is_due, lambda: self._trained(critic, server, key), lambda: server)
 
     def _trained(self, critic: Tree, server: Server, key: jax.Array) -> Server:
+        how = self._how
+
         def loss(generator: Tree, key: jax.Array) -> jax.Array:
             whole = self.pair(critic, generator)
-            return generator_loss(whole, whole.generator, key, self._batch_size)
+            return generator_loss(whole, whole.generator, key, how.batch_size)
 
         def on_step(number: Any, carry: tuple[Tree, Any, Tree]) -> tuple[Tree, Any, Tree]:
             generator, state, before = carry
             gradient = jax.grad(loss)(generator, jax.random.fold_in(key, number))
-            updates, state = self._optimizer.update(gradient, state, generator)
+            updates, state = how.optimizer.update(gradient, state, generator)
             generator = trees.add(generator, updates)
-            kept = trees.add(trees.scale(before, self._average), trees.scale(generator, 1 - self._average))
+            kept = trees.add(trees.scale(before, how.average), trees.scale(generator, 1 - how.average))
             return generator, state, kept
 
         carry = server.generator, server.generator_optimizer, server.average
-        generator, state, kept = jax.lax.fori_loop(0, self._steps, on_step, carry)
+        generator, state, kept = jax.lax.fori_loop(0, how.steps, on_step, carry)
         return server._replace(generator=generator, generator_optimizer=state, average=kept)

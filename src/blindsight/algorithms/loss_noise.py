@@ -72,7 +72,19 @@ def train(
     key: jax.Array,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Pair:
-    """Algorithm 1 for a number of steps on flat inputs; the noise is drawn, added, and changes nothing."""
+    """Algorithm 1 for a number of steps on flat inputs; the noise is drawn, added, and changes nothing.
+
+    Args:
+        start: Discriminator and generator to start from.
+        real: Real examples, flat.
+        sigma: Standard deviation of the noise, in units of the clip.
+        clip: Bound on the loss of one example.
+        steps: Number of steps.
+        batch: Examples per step.
+        learning_rate: Learning rate of both.
+        key: Key of batches, latents and noise.
+        progress: Called with the steps done and their total.
+    """
     latents = start.generator.dense[0].weight.shape[0]
     optimizer = optax.adam(learning_rate, b1=0.5)
     data = jnp.asarray(real, jnp.float32)

@@ -55,6 +55,14 @@ def moments_part(
 
     **Guarantee**: the exact L2 norm is at most 1, whatever the examples are; those without weight or outside all arms
     do not matter.
+
+    Args:
+        features: Features to average.
+        batch: The client's examples.
+        masks: Which of them are in each arm.
+        classes: Number of classes.
+        label: Field holding the class; None if there is only one.
+        arms_per_client: Most arms that a client can be in.
     """
     phi = features(batch)
     labels = jnp.zeros(phi.shape[0], jnp.int32) if label is None else batch[label].astype(jnp.int32)
@@ -176,6 +184,18 @@ def measure(
     """Moments of every arm and class from one release about all clients; an infinite epsilon is a run without noise.
 
     **Guarantee**: (epsilon, delta) for each client; the ledger has it before any noise is drawn.
+
+    Args:
+        population: Clients to measure.
+        features: Features whose moments are released.
+        arms: Groups of examples; all in one by default.
+        epsilon: Epsilon of the guarantee.
+        delta: Delta of the guarantee.
+        key: Key of the noise.
+        ledger: Ledger that records the cost.
+        label: Field holding the class; None for no classes.
+        backend: Where the clients are; a simulation of them by default.
+        sampler: Sampler of the noise, "exact", or "float" to simulate.
     """
     arms = Arms({"all": everything()}) if arms is None else arms.fit(population)
     part = MomentsPart.of(features, arms, population, label=label)
@@ -201,7 +221,14 @@ def release(
 ) -> tuple[Moments, Event]:
     """Moments through this mechanism, and the event of it, for callers that account for several releases together.
 
-    The ledger has the event before any noise is drawn; `key` must never be used for another release.
+    Args:
+        population: Clients to measure.
+        part: What each client adds.
+        arms: Groups of examples.
+        mechanism: Mechanism that adds the noise.
+        key: Key of the noise, used for no other release.
+        ledger: Ledger that records the event before any noise is drawn.
+        backend: Where the clients are; a simulation of them by default.
     """
 
     def client_update(broadcast: Any, examples: Examples, key: jax.Array) -> jax.Array:
@@ -234,6 +261,14 @@ def frequencies_for(
 
     More frequencies are sharper, and their covariance has more noise; on MNIST and embedded handwriting this many are
     about the fewest that name digits best, from epsilon 1 to 32 and from one arm to two.
+
+    Args:
+        noise_multiplier: Noise of the release.
+        clients: Number of clients.
+        classes: Number of classes.
+        arms: Number of arms.
+        channels: Colours of an image.
+        most: Most frequencies to return.
     """
     usual = math.sqrt((1 + _COUNT**2) * (1 / classes + (1 - 1 / classes) / _TYPICAL_EXAMPLES))
     noise = noise_multiplier * usual * classes * arms / clients  # in a mean feature of one arm and class
@@ -255,6 +290,14 @@ def fit(
     at most `steps` on `batch` pairs of latents for every arm and class; parameters are averaged on the way. Rows, whose
     moments are as they were released, stop when they are as near to them as the truth would be: at the expected squared
     length of the noise. Images are trained towards moments from which the noise has been taken already.
+
+    Args:
+        moments: Released moments.
+        key: Key of the latents.
+        steps: Most steps.
+        batch: Pairs of latents per step for every arm and class.
+        learning_rate: Learning rate; chosen by the type of the data by default.
+        progress: Called with the steps done and their total.
     """
     features, root = moments.features, key.derive("fit")
     target, mean, covariance = denoised(features, moments.means, moments.noise, moments.counts)

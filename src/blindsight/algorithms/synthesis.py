@@ -97,6 +97,14 @@ def plan(
 
     Gaussian releases compose by the sum of their squared inverse noise multipliers, of which each gets its share; an
     infinite epsilon is a run without noise.
+
+    Args:
+        first: Coordinates of the first sum.
+        second: Coordinates of the second sum.
+        epsilon: Epsilon of both together.
+        delta: Delta of both together.
+        share: Share of the precision that the first gets.
+        sampler: Sampler of the noise, "exact", or "float" to simulate.
     """
     if not 0 < share < 1:
         raise InvalidInput(f"share must lie between 0 and 1, got {share}: each release needs part of the budget")
@@ -127,11 +135,23 @@ def synthesise(
 ) -> Synthesis:
     """A generator and an annotator of the images of `population`, whose classes are public, from two releases.
 
-    `features` are those of the first (`codings.features.images`), `size` the number of strokes in the second. With one
-    image for each client this is privacy for every image; with more, for all that a client has.
+    With one image for each client this is privacy for every image; with more, for all that a client has.
 
     **Guarantee**: (epsilon, delta) for each client, both releases together; each is in the ledger before its noise is
     drawn.
+
+    Args:
+        population: Clients and their images.
+        features: Features of the first release (`codings.features.images`).
+        epsilon: Epsilon of both releases together.
+        delta: Delta of both releases together.
+        key: Key of the noise.
+        ledger: Ledger that records the cost.
+        size: Number of strokes in the second release.
+        share: Share of the precision that the first release gets.
+        label: Field holding the class.
+        backend: Where the clients are; a simulation of them by default.
+        sampler: Sampler of the noise, "exact", or "float" to simulate.
     """
     if not isinstance(features.encoding, Spectrum):
         raise InvalidInput("synthesis works on images only: use algorithms.moments for rows")

@@ -128,6 +128,21 @@ def aggregate(
     `votes="private"` takes votes of models that were learnt under privacy only; others refuse on their own side.
 
     **Guarantee**: the worst of what the parties' ledgers say, per example, at `delta`; infinite for unprotected votes.
+
+    Args:
+        parties: Parties, each with data, a generator and a model of its own.
+        classes: Names of the classes, public.
+        shape: Shape of one example, public.
+        samples: Examples that each party makes.
+        train: An estimator, or a function of inputs and labels, that learns the global model.
+        delta: Delta of the guarantee.
+        key: Root of the randomness.
+        votes: How votes are protected: "private" takes only models learnt under privacy, or `NoisyVotes`, or
+            "unprotected".
+        margin: An example is kept if its class leads by more than this many votes.
+        processes: Whether each party runs in a process of its own.
+        timeout_s: Seconds after which a party counts as failed.
+        progress: Called with the stage that begins.
     """
     if len({party.name for party in parties}) < max(len(parties), 2):
         raise InvalidInput("aggregation needs at least two parties with different names")

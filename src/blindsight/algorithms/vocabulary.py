@@ -85,9 +85,21 @@ def count_words(
     most: int = 100,
     backend: MakeBackend = Simulation,
 ) -> WordCounts:
-    """How many clients use each of the `candidates`, which are public; `words` are what `own_words` gives.
+    """How many clients use each of the `candidates`, which are public.
 
     **Guarantee**: (epsilon, delta) for each client; the ledger has it before any noise is drawn.
+
+    Args:
+        words: What `own_words` returns.
+        candidates: Words to count, public.
+        epsilon: Epsilon of the guarantee.
+        delta: Delta of the guarantee.
+        key: Key of the noise.
+        ledger: Ledger that records the cost.
+        population: Name of the clients in the ledger; that of `words` by default.
+        run: Run that the ledger entry names.
+        most: Number of words for which a client counts in full.
+        backend: Makes the backend of the clients.
     """
     listed = list(dict.fromkeys(candidates))
     if not listed:
@@ -118,11 +130,24 @@ def discover_words(
 ) -> WordCounts:
     """Words of at most `length` bytes that many clients use, found without any list of candidates.
 
-    In 95 % of runs every listed word is used by some client; words of few clients stay hidden in the noise. It costs
-    an `epsilon`, or as much as one release by `mechanism`.
+    In 95 % of runs every listed word is used by some client; words of few clients stay hidden in the noise.
 
     **Guarantee**: (epsilon, delta) for each client, over all levels; every level is in the ledger before its noise is
     drawn. Where all prefixes have died earlier, less than that was spent.
+
+    Args:
+        words: What `own_words` returns.
+        epsilon: Epsilon of the guarantee; or give `mechanism`.
+        mechanism: Mechanism of which one release costs as much as everything here; or give `epsilon`.
+        delta: Delta of the guarantee.
+        key: Key of the noise.
+        ledger: Ledger that records the cost.
+        population: Name of the clients in the ledger; that of `words` by default.
+        run: Run that the ledger entries name.
+        most: Number of words for which a client counts in full.
+        length: Most bytes of a word.
+        backend: Makes the backend of the clients.
+        progress: Called with the levels done and their total.
     """
     if not 1 <= length <= 64:
         raise InvalidInput(f"length must be between 1 and 64 bytes, got {length}")
@@ -153,21 +178,48 @@ def discover_words(
 
 
 def release_words(
-    population: Population,
-    /,
+    clients: Population,
     *,
     candidates: Sequence[str] | None = None,
     field: str = "text",
     case: Case = "lower",
-    **settings: Any,
+    epsilon: float,
+    delta: float,
+    key: Key,
+    ledger: Ledger,
+    population: Payers | None = None,
+    run: str = "",
+    most: int | None = None,
 ) -> WordCounts:
-    """The words of the text `field` that most clients use: of `candidates` if there are any, else discovered.
+    """The words of a text field that most clients use: of `candidates` if there are any, else discovered.
 
-    `settings` are those of `count_words` or `discover_words`, whose guarantee this has; `population` among them is the
-    name in the ledger.
+    **Guarantee**: (epsilon, delta) for each client, as in `count_words` and `discover_words`.
+
+    Args:
+        clients: Clients and their texts.
+        candidates: Public list of words to count; without it words are discovered.
+        field: Field holding the text.
+        case: "lower" ignores case; "keep" tells words apart by it.
+        epsilon: Epsilon of the guarantee.
+        delta: Delta of the guarantee.
+        key: Key of the noise.
+        ledger: Ledger that records the cost.
+        population: Name of the clients in the ledger; that of `clients` by default.
+        run: Run that the ledger entries name.
+        most: Number of words for which a client counts in full (default 100 of candidates, 20 to discover).
     """
-    words = own_words(population, field=field, case=case)
-    return discover_words(words, **settings) if candidates is None else count_words(words, candidates, **settings)
+    words = own_words(clients, field=field, case=case)
+    about: Any = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "key": key,
+        "ledger": ledger,
+        "population": population,
+        "run": run,
+    }
+    if most is not None:
+        about["most"] = most
+    return discover_words(words, **about) if candidates is None else count_words(words, candidates, **about)
 
 
 def own_words(

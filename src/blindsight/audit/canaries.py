@@ -116,7 +116,17 @@ def secret_sharer(
     words: int = 5,
     prefix: int = 2,
 ) -> Canaries:
-    """Canaries for every pair of `clients` and `copies`, `repeats` of each; by default 27 on 189 clients."""
+    """Canaries for every pair of `clients` and `copies`, `repeats` of each; by default 27 on 189 clients.
+
+    Args:
+        alphabet: Tokens to draw canaries from.
+        key: Key of the canaries.
+        clients: Numbers of clients that share a canary.
+        copies: Numbers of copies on each of them.
+        repeats: Canaries for every pair of the two.
+        words: Tokens of a canary.
+        prefix: Tokens of it that an attacker knows.
+    """
     if not (clients and copies and repeats >= 1 and min(clients) >= 1 and min(copies) >= 1):
         raise InvalidInput(
             f"clients, copies and repeats must be at least 1, got {list(clients)}, {list(copies)} and {repeats}"
@@ -165,6 +175,14 @@ def picture_clients(
 
     Inputs are noise of the fields' shapes: bytes uniformly, truth values by coins, other whole numbers 0 or 1, and
     numbers between -1 and 1.
+
+    Args:
+        fields: Type and shape of every field.
+        label: Field holding the class.
+        classes: Number of classes.
+        count: Number of clients.
+        key: Key of the inputs and labels.
+        examples: Copies of the input on each client.
     """
     columns: Columns = {}
     for field, (dtype, shape) in fields.items():

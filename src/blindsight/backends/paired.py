@@ -12,7 +12,7 @@ exist in a simulation only, are marked so, and no algorithm ever sees them. The 
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -30,7 +30,13 @@ from blindsight.trees import Tree
 __all__ = ["Paired", "bayesian_config"]
 
 
-def bayesian_config(privacy: Privacy, **settings: Any) -> BayesianConfig:
+def bayesian_config(
+    privacy: Privacy,
+    *,
+    lambdas: tuple[int, ...] = BayesianConfig.lambdas,
+    gamma: float = BayesianConfig.gamma,
+    bound: Literal["eq6", "eq7"] = BayesianConfig.bound,
+) -> BayesianConfig:
     """What the Bayesian accountant has to know of a run: rate, rounds, and noise in the units of the mean."""
     if privacy.participation != "poisson":
         raise InvalidInput(
@@ -39,8 +45,15 @@ def bayesian_config(privacy: Privacy, **settings: Any) -> BayesianConfig:
     if not privacy.noise_multiplier:
         raise InvalidInput("the Bayesian accountant needs noise: without noise there is nothing to estimate")
     distance = privacy.clip / privacy.cohort
-    about: Any = {"rounds": privacy.rounds, "rate": privacy.cohort / privacy.population}
-    return BayesianConfig(**about, sigma=privacy.noise_multiplier * distance, distance_bound=distance, **settings)
+    return BayesianConfig(
+        rounds=privacy.rounds,
+        rate=privacy.cohort / privacy.population,
+        sigma=privacy.noise_multiplier * distance,
+        lambdas=lambdas,
+        gamma=gamma,
+        bound=bound,
+        distance_bound=distance,
+    )
 
 
 class Paired:

@@ -3,6 +3,7 @@
 ::
 
     plan, tables, demo, ledger, data, inspect, label, train, audit, serve     one module for each command or group
+    expanding                                                                 options in groups
     groups                                                                    short and older spellings
     printing                                                                  shared options, JSON, progress
 """

@@ -144,7 +144,7 @@ def _population(name: str, client: str | None) -> "Population":
         return source(name)
     if name in POPULATIONS or name in DATASETS:
         raise InvalidInput(f"--client is for tables in files, and {name} already has client ids: leave it out")
-    return source(name, client=client)
+    return source(name, {"client": client})
 
 
 @data_app.command("get", epilog="Example:  blindsight data get mnist")

@@ -96,7 +96,7 @@ def _task(name: str, kind: type[Request], example: str) -> Callable[[Callable[..
     ]
 
     def register(ask: Callable[..., Answer]) -> Callable[..., Answer]:
-        def command(*, as_json: AsJson, **options: Any) -> None:
+        def _command(*, as_json: AsJson, **options: Any) -> None:
             request = kind(**{parameter.name: options.pop(parameter.name) for parameter in shared})
             with resumable(), steps_bar(Console(stderr=True), quiet=as_json) as progress:
                 report, path = ask(request, progress, **options)
@@ -108,9 +108,9 @@ def _task(name: str, kind: type[Request], example: str) -> Callable[[Callable[..
         _, _, *own = inspect.signature(ask).parameters.values()
         own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
         as_json = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
-        vars(command)["__signature__"] = inspect.Signature([shared[0], *own, *shared[1:], as_json])
-        command.__doc__ = ask.__doc__
-        inspect_app.command(name, cls=TaskCommand, epilog=f"Example:  {example}")(command)
+        vars(_command)["__signature__"] = inspect.Signature([shared[0], *own, *shared[1:], as_json])
+        _command.__doc__ = ask.__doc__
+        inspect_app.command(name, cls=TaskCommand, epilog=f"Example:  {example}")(_command)
         return ask
 
     return register

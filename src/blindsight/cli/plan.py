@@ -1,16 +1,18 @@
 """`blindsight plan`: privacy arithmetic, and whether an inspection could show a fault, before anything is spent."""
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from blindsight.cli.expanding import expanded
 from blindsight.cli.printing import AsJson, flag, print_json, print_value, working
 from blindsight.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from blindsight.privacy import Plan
+    from blindsight.privacy import Plan, Privacy
 
 __all__ = ["delta_value", "plan", "whole_number"]
 
@@ -41,75 +43,98 @@ def delta_value(text: str, population: int) -> float:
         raise InvalidInput(f"delta must be a number, 1/N or N^-1.1, got {text!r}") from error
 
 
-def plan(
-    population: Annotated[int, typer.Option(parser=whole_number, help="Number of clients (250000, 250k, 4M).")],
-    cohort: Annotated[
-        int | None, typer.Option(parser=whole_number, help="Clients per round, expected or exact.")
-    ] = None,
-    delta: Annotated[str, typer.Option(help="Delta of the guarantee: a number, 1/N or N^-1.1.")] = "N^-1.1",
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rounds:
+    """Options that say which rounds are planned."""
+
+    population: Annotated[int, typer.Option(parser=whole_number, help="Number of clients (250000, 250k, 4M).")]
+    cohort: Annotated[int | None, typer.Option(parser=whole_number, help="Clients per round, expected or exact.")] = (
+        None
+    )
+    delta: Annotated[str, typer.Option(help="Delta of the guarantee: a number, 1/N or N^-1.1.")] = "N^-1.1"
     noise_multiplier: Annotated[
         float | None, typer.Option(help="Noise standard deviation over clip; solved for if left out.")
-    ] = None,
+    ] = None
     rounds: Annotated[
         int | None, typer.Option(parser=whole_number, help="Number of rounds; solved for if left out.")
-    ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Target epsilon; noise or rounds are solved for.")] = None,
-    participation: Annotated[str, typer.Option(help="poisson, fixed, full or unproven.")] = "poisson",
+    ] = None
+    epsilon: Annotated[float | None, typer.Option(help="Target epsilon; noise or rounds are solved for.")] = None
+    participation: Annotated[str, typer.Option(help="poisson, fixed, full or unproven.")] = "poisson"
     max_participations: Annotated[
         int | None, typer.Option(parser=whole_number, help="Most rounds a client can be in (unproven).")
-    ] = None,
-    as_published: Annotated[bool, flag("--as-published", "Add the epsilon that the papers' arithmetic gives.")] = False,
-    group: Annotated[int, typer.Option(min=1, help="Also state the guarantee for groups of this many clients.")] = 1,
+    ] = None
+
+    def privacy(self, delta: float) -> "Privacy":
+        """The privacy of these rounds, with noise or rounds solved for."""
+        from blindsight.privacy import Privacy
+
+        if self.cohort is None:
+            raise InvalidInput("give the number of clients per round with --cohort")
+        if sum(value is not None for value in (self.noise_multiplier, self.rounds, self.epsilon)) != 2:
+            raise InvalidInput(
+                "give exactly two of --noise-multiplier, --rounds and --epsilon; the third is solved for"
+            )
+        privacy = Privacy(
+            population=self.population,
+            cohort=self.cohort,
+            rounds=self.rounds or 1,
+            noise_multiplier=self.noise_multiplier,
+            participation=self.participation,  # pyright: ignore[reportArgumentType]  (Privacy refuses an unknown one)
+            max_participations=self.max_participations,
+        )
+        if self.epsilon is not None and self.rounds is None:
+            return privacy.calibrate_rounds(epsilon=self.epsilon, delta=delta)
+        return privacy if self.epsilon is None else privacy.calibrate(epsilon=self.epsilon, delta=delta)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Extras:
+    """Options that add to the answer."""
+
+    as_published: Annotated[bool, flag("--as-published", "Add the epsilon that the papers' arithmetic gives.")] = False
+    group: Annotated[int, typer.Option(min=1, help="Also state the guarantee for groups of this many clients.")] = 1
     adaptive_clipping: Annotated[
         bool, flag("--adaptive-clipping", "Show how to split the noise with an adaptive clip.")
-    ] = False,
-    explain: Annotated[bool, flag("--explain", "Explain the guarantee in plain words.")] = False,
-    detect: Annotated[str | None, typer.Option(help="Fault: would one inspection at --epsilon detect it?")] = None,
+    ] = False
+    explain: Annotated[bool, flag("--explain", "Explain the guarantee in plain words.")] = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Detection:
+    """Options that ask for another answer: whether an inspection could show a fault."""
+
+    detect: Annotated[str | None, typer.Option(help="Fault: would one inspection at --epsilon detect it?")] = None
     fraction: Annotated[
         float | None, typer.Option(help="Share of clients that have the fault, for --detect (default 0.05).")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+    ] = None
+
+
+@expanded
+def plan(asked: Rounds, extras: Extras, detection: Detection, as_json: AsJson = False) -> None:
     """Privacy arithmetic: epsilon from noise and rounds, noise from epsilon, rounds from epsilon.
 
     Give two of --noise-multiplier, --rounds and --epsilon; the third is solved for. With --detect FAULT: whether an
     inspection of all clients at --epsilon could show that fault, before anything is spent.
     """
-    if detect is not None:
-        share = _USUAL_FRACTION if fraction is None else fraction
-        _print_prediction(detect, share, population, epsilon, delta_value(delta, population), as_json)
+    delta = delta_value(asked.delta, asked.population)
+    if detection.detect is not None:
+        share = _USUAL_FRACTION if detection.fraction is None else detection.fraction
+        _print_prediction(detection.detect, share, asked.population, asked.epsilon, delta, as_json)
         return
-    if fraction is not None:
+    if detection.fraction is not None:
         raise InvalidInput("--fraction is the share of clients with a fault: name the fault with --detect FAULT")
-    if cohort is None:
-        raise InvalidInput("give the number of clients per round with --cohort")
-    if sum(value is not None for value in (noise_multiplier, rounds, epsilon)) != 2:
-        raise InvalidInput("give exactly two of --noise-multiplier, --rounds and --epsilon; the third is solved for")
     from blindsight.accounting.planning import split_noise
-    from blindsight.privacy import Privacy
     from blindsight.privacy import plan as make_plan
 
-    failure = delta_value(delta, population)
-    privacy = Privacy(
-        population=population,
-        cohort=cohort,
-        rounds=rounds or 1,
-        noise_multiplier=noise_multiplier,
-        participation=participation,  # pyright: ignore[reportArgumentType]  (Privacy refuses what it does not know)
-        max_participations=max_participations,
-    )
     with working("computing privacy losses"):
-        if epsilon is not None and rounds is None:
-            privacy = privacy.calibrate_rounds(epsilon=epsilon, delta=failure)
-        elif epsilon is not None:
-            privacy = privacy.calibrate(epsilon=epsilon, delta=failure)
-        result = make_plan(privacy, delta=failure, as_published=as_published, group=group)
-    split = split_noise(privacy.noise_multiplier or 0.0, cohort) if adaptive_clipping else None
+        privacy = asked.privacy(delta)
+        result = make_plan(privacy, delta=delta, as_published=extras.as_published, group=extras.group)
+    split = split_noise(privacy.noise_multiplier or 0.0, privacy.cohort) if extras.adaptive_clipping else None
     if as_json:
         adaptive = {"adaptive_clipping": {"noise_multiplier": split[0], "count_std": split[1]}} if split else {}
         print_json(result.to_dict() | adaptive)
     else:
-        _print_plan(result, epsilon, split, explain)
+        _print_plan(result, asked.epsilon, split, extras.explain)
 
 
 def _print_prediction(

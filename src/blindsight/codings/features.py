@@ -126,8 +126,14 @@ def images(
 ) -> Features:
     """Features of images of that shape, (height, width) or with channels last: their lowest frequencies, or all.
 
-    `reference` are public images, (n, *shape), that look a little like the clients': how strong a frequency is in them
-    weighs it. Without them strength falls with frequency, as it does in photographs.
+    Args:
+        shape: Height and width, and channels if there are any.
+        frequencies: Number of lowest frequencies to measure.
+        waves: Number of random waves to measure beside them.
+        reference: Public images, (n, *shape), that look a little like the clients': how strong a frequency is in them
+            weighs it. Without them strength falls with frequency, as in photographs.
+        field: Field holding the image.
+        seed: Seed of the random waves.
 
     >>> images((28, 28), frequencies=49).dimension
     1274

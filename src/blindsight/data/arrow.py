@@ -31,7 +31,17 @@ def arrow_population(
     named: Mapping[str, tuple[str, ...]] | None = None,
     pictures: Columns | None = None,
 ) -> Population:
-    """The population of a table whose column `client` says whose each row is, and of `pictures` beside it."""
+    """The population of a table whose column `client` says whose each row is, and of `pictures` beside it.
+
+    Args:
+        table: Arrow table.
+        rows: Where its rows come from, for refusals.
+        client: Column holding the client id.
+        name: Name of the population.
+        classes: Columns that become labels with named classes.
+        named: Names of the classes of columns that are codes already.
+        pictures: Further columns, such as decoded images.
+    """
     rows.refuse_none()
     owners, ids = _owners(table.column(client), rows, client)
     order = np.argsort(owners, kind="stable") if np.any(owners[1:] < owners[:-1]) else None

@@ -13,7 +13,7 @@ import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +24,42 @@ from blindsight.data.population import Population
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.keys import reproducible
 
-__all__ = ["cache_folder", "dataset", "find", "get", "how_to_get", "named"]
+__all__ = ["cache_folder", "dataset", "find", "get", "how_to_get", "named", "read_dataset"]
 
 
-def dataset(name: str, **options: Any) -> Population:
-    """The population of a real data set, from its files on this machine.
+def dataset(
+    name: str,
+    *,
+    split: str | None = None,
+    invert: bool | None = None,
+    unit: str | None = None,
+    matched: bool | None = None,
+    clients: int | None = None,
+    alpha: float | None = None,
+    seed: int | None = None,
+) -> Population:
+    """The population of a real data set, from its files on this machine; an option that it lacks is refused.
 
-    Options: `split` ("train", "test" or "all") for mnist, fashion_mnist and adult; `invert` for femnist; `unit` for
-    stackexchange ("post", "sentence") and shakespeare ("speech", "line"); `matched` for phishing.
+    fashion_mnist, adult and phishing have no clients, so each example is on a client of its own, unless `clients` is
+    given.
 
-    fashion_mnist, adult and phishing have no clients, so each example lies on one of its own. `clients` deals them to
-    so many, evenly at random or, with `alpha`, unevenly by label (Dirichlet); `seed` says how the dice fall.
+    Args:
+        name: Name of the data set, as in `blindsight data list`.
+        split: "train" (default), "test" or "all", for mnist, fashion_mnist and adult.
+        invert: Bright ink on black, as in MNIST, for femnist.
+        unit: What one example is: "post" or "sentence" for stackexchange, "speech" or "line" for shakespeare.
+        matched: Keep only sources of one period, for phishing.
+        clients: Number of clients to deal the examples of a data set without clients to.
+        alpha: Deal unevenly by label, with this Dirichlet parameter; evenly at random by default.
+        seed: Seed of the dealing (default 0).
     """
+    given = {"split": split, "invert": invert, "unit": unit, "matched": matched}
+    given |= {"clients": clients, "alpha": alpha, "seed": seed}
+    return read_dataset(name, {option: value for option, value in given.items() if value is not None})
+
+
+def read_dataset(name: str, options: Mapping[str, Any]) -> Population:
+    """As `dataset`, with options from a file or a command, which may be misspelled."""
     asked = named(name)
     known = [*inspect.signature(asked.read).parameters][1:] + (
         [] if asked.has_clients else ["clients", "alpha", "seed"]
@@ -43,12 +67,13 @@ def dataset(name: str, **options: Any) -> Population:
     for option in options:
         if option not in known:
             raise InvalidInput(f"{name} has no option {option!r}: it has {', '.join(known)}")
-    dealing = {option: options.pop(option) for option in ("clients", "alpha", "seed") if option in options}
+    dealing = {option: options[option] for option in ("clients", "alpha", "seed") if option in options}
+    reading = {option: value for option, value in options.items() if option not in dealing}
     folder = find(name)
     if folder is None:
         raise InvalidInput(f"{name} is not on this machine: {how_to_get(asked)}")
     try:
-        population = asked.read(folder, **options)
+        population = asked.read(folder, **reading)
     except InvalidInput:
         raise
     except (OSError, EOFError, KeyError, ValueError, lzma.LZMAError, zipfile.BadZipFile, zlib.error) as error:

@@ -1,7 +1,7 @@
 """One function that reads whatever is at a path, by its name or its first bytes."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from blindsight.data.reading import existing
 from blindsight.data.tables import csv, npz, parquet
 from blindsight.errors import InvalidInput
 
-__all__ = ["load", "loader_for", "loader_of"]
+__all__ = ["load", "loader_for", "loader_of", "read_file"]
 
 Loader = Callable[..., Population]
 
@@ -35,8 +35,38 @@ _KNOWN = (
 )
 
 
-def load(path: str | Path, **options: Any) -> Population:
-    """The population at `path`, whatever known format it has; `options` go to its loader, such as `client="writer"`."""
+def load(
+    path: str | Path,
+    *,
+    client: str | None = None,
+    fields: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
+    text: Sequence[str] | None = None,
+    separator: str | None = None,
+    split: str | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    name: str | None = None,
+) -> Population:
+    """The population at `path`, in any known format; an option that the format's loader lacks is refused.
+
+    Args:
+        path: File or folder.
+        client: Column holding the client id, for tables (default "client").
+        fields: Columns to read; all by default.
+        classes: Columns that become labels with named classes, for tables.
+        text: Columns that are text whatever they look like, for CSV.
+        separator: What separates the cells of a line, for CSV (default ",").
+        split: Split to read, where a file or folder holds several.
+        shapes: Shape of the examples of each field, for TFF's SQLite.
+        name: Name of the population; that of the file by default.
+    """
+    given = {"client": client, "fields": fields, "classes": classes, "text": text, "separator": separator}
+    given |= {"split": split, "shapes": shapes, "name": name}
+    return read_file(path, {option: value for option, value in given.items() if value is not None})
+
+
+def read_file(path: str | Path, options: Mapping[str, Any]) -> Population:
+    """As `load`, with options from a file or a command, which may be misspelled."""
     return loader_for(path, options)(existing(path), **options)
 
 

@@ -242,9 +242,19 @@ class GeneratedPopulation(Population):
     different data. Without a recipe, everyone has to be drawn to tell.
     """
 
-    def __init__(self, draw: Draw, *, sizes: Any, name: str, recipe: Any = None, **about: Any) -> None:
+    def __init__(
+        self,
+        draw: Draw,
+        *,
+        sizes: Any,
+        name: str,
+        recipe: Any = None,
+        ids: Any = None,
+        classes: Mapping[str, tuple[str, ...]] | None = None,
+        synthetic: bool = False,
+    ) -> None:
         self.draw = draw
-        super().__init__({}, sizes=sizes, name=name, **about)
+        super().__init__({}, sizes=sizes, name=name, ids=ids, classes=classes, synthetic=synthetic)
         self._recipe = recipe
         self._numbers = np.arange(self.size)  # of these clients in the recipe
 

@@ -59,6 +59,15 @@ def private_table(
     **Non-interference**: whatever the rows of one client hold, the fields, their types and the other clients' examples
     are the same. With `mark_misfits` rows that do not fit stay, with a field `FITS` that says which do: where every
     example is protected by itself, one that is left out leaves a place, see `fitting`.
+
+    Args:
+        path: File or folder.
+        fields: Type of every field.
+        client: Column holding the client id.
+        separator: What separates the cells of a line, for CSV.
+        split: Split to read, where the file holds several.
+        name: Name of the population; that of the file by default.
+        mark_misfits: Keep rows that do not fit, marked in the field `FITS`.
     """
     read = _from_clients(path, fields, split) if is_by_client(path) else _from_rows(path, fields, client, separator)
     columns, owners, ids, fits = read

@@ -175,7 +175,14 @@ def placed(
 ) -> Population:
     """The population in which row i belongs to client `owners[i]`; a client's rows stay in order.
 
-    The fields in `classes` become codes; those in `named` are codes already, with these names.
+    Args:
+        columns: Fields, one value per row.
+        owners: Client of every row, as an index into `ids`.
+        ids: Client ids.
+        file: Where the rows come from, for refusals.
+        name: Name of the population.
+        classes: Fields that become codes with named classes.
+        named: Names of the classes of fields that are codes already.
     """
     names = dict(named or {})
     for field in classes:

@@ -40,6 +40,14 @@ def dirichlet(
     A large `alpha` spreads every class evenly; a small one gives most of a class to few clients, and many clients
     nothing at all.
 
+    Args:
+        columns: Fields of the examples.
+        label: Field holding the class.
+        clients: Number of clients.
+        alpha: Dirichlet parameter: large is even, small is uneven.
+        key: Key of the dealing.
+        name: Name of the population.
+
     >>> from blindsight.keys import reproducible
     >>> data = {"x": np.arange(100), "y": np.arange(100) % 2}
     >>> dirichlet(data, "y", 4, 1e6, key=reproducible(1)).sizes.tolist()
@@ -66,6 +74,14 @@ def pathological(
     """Examples dealt so that each client has `k` classes, and each class is shared evenly by the clients that have it.
 
     A class with fewer examples than clients leaves some of them without it.
+
+    Args:
+        columns: Fields of the examples.
+        label: Field holding the class.
+        clients: Number of clients.
+        k: Classes per client.
+        key: Key of the dealing.
+        name: Name of the population.
 
     >>> from blindsight.keys import reproducible
     >>> data = {"x": np.arange(100), "y": np.arange(100) % 10}

@@ -1,31 +1,33 @@
 """A population by its name, or from a file: what commands and configurations call data."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from blindsight.data.catalogue import DATASETS
-from blindsight.data.datasets import dataset
-from blindsight.data.embedded import POPULATIONS, embedded
-from blindsight.data.formats import load
+from blindsight.data.datasets import read_dataset
+from blindsight.data.embedded import POPULATIONS, make_embedded
+from blindsight.data.formats import read_file
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput, PrivacyError
 
 __all__ = ["check_public", "same_clients", "source"]
 
 
-def source(name: str, /, **options: Any) -> Population:
-    """The embedded population or data set of that name, else what lies in that file or folder.
+def source(name: str, options: Mapping[str, Any] | None = None) -> Population:
+    """The embedded population or data set of that name, else what is in that file or folder.
 
-    >>> source("handwriting", clients=10)
+    `options` are those of `embedded`, `dataset` or `load`.
+
+    >>> source("handwriting", {"clients": 10})
     <GeneratedPopulation 'handwriting': 10 clients, ... examples>
     """
     if name in POPULATIONS:
-        return _called(name, embedded, options)
+        return _read(make_embedded, name, options or {})
     if name in DATASETS:
-        return _called(name, dataset, options)
+        return _read(read_dataset, name, options or {})
     if Path(name).exists():
-        return _called(name, load, options)
+        return _read(read_file, name, options or {})
     known = ", ".join([*POPULATIONS, *DATASETS])
     raise InvalidInput(f"{name} is neither a file nor a population: the names are {known}")
 
@@ -55,8 +57,8 @@ def same_clients(name: str, options: Mapping[str, Any], other: str, other_option
     return place(name, options) == place(other, other_options)
 
 
-def _called(name: str, make: Any, options: dict[str, Any]) -> Population:
+def _read(read: Callable[[str, Mapping[str, Any]], Population], name: str, options: Mapping[str, Any]) -> Population:
     try:
-        return make(name, **options)
-    except TypeError as error:  # an option that this kind of data does not have, or of the wrong type
-        raise InvalidInput(f"{name} cannot be read with the options {options}: {error}") from error
+        return read(name, options)
+    except TypeError as error:  # an option of the wrong type
+        raise InvalidInput(f"{name} cannot be read with the options {dict(options)}: {error}") from error

@@ -80,7 +80,16 @@ def csv(
     """The population in a CSV file with a header, plain or compressed as `.gz` or `.xz`.
 
     The first value of a column decides whether it holds numbers, booleans (true, false) or text, and every other row
-    must agree; columns named in `text` are text whatever they look like. Client ids are kept letter for letter.
+    must agree. Client ids are kept letter for letter.
+
+    Args:
+        path: File.
+        client: Column holding the client id.
+        fields: Columns to read; all by default.
+        classes: Columns that become labels with named classes.
+        text: Columns that are text whatever they look like.
+        separator: What separates the cells of a line.
+        name: Name of the population; that of the file by default.
     """
     import pyarrow as pa
 

@@ -9,7 +9,7 @@ import bisect
 import dataclasses
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -64,10 +64,10 @@ class Known:
         return sum(word not in self for word in tokens(text, case="keep"))
 
 
-def mend(text: str, fault: str, known: Known, **settings: Any) -> str:
-    """The text as it may have been before the fault of that name."""
+def mend(text: str, fault: str, known: Known, settings: Mapping[str, Any] | None = None) -> str:
+    """The text as it may have been before the fault of that name with these settings."""
     repair = TEXT_FAULTS[fault].mend
-    return text if repair is None else repair(text, known, **settings)
+    return text if repair is None else repair(text, known, **(settings or {}))
 
 
 def _parts(known: Known, word: str, most: int) -> list[str]:

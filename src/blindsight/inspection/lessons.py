@@ -20,6 +20,7 @@ from blindsight.mechanisms import gaussian
 from blindsight.mechanisms.release import marked
 from blindsight.privacy import Privacy
 from blindsight.runs import Run
+from blindsight.training import Checkpointing, Terms
 from blindsight.training import train as train_model
 
 __all__ = ["Lesson", "together", "train"]
@@ -81,10 +82,9 @@ def train(
             key=key.derive("lesson", number),
             run=runs.begin(asking.run.path / lesson.folder, "model", dict(lesson.settings)),
             ledger=asking.ledger,
-            checkpoint_every=max(1, privacy.rounds // 5),
-            before=tuple(asking.spent),  # what the model begins with, or whom it learns from, may have been released
-            split=split,
-            arm=lesson.arm,
+            checkpointing=Checkpointing(every_rounds=max(1, privacy.rounds // 5)),
+            # what the model begins with, or whom it learns from, may have been released
+            terms=Terms(split=split, arm=lesson.arm, before=tuple(asking.spent)),
         )
         if trained.rounds < privacy.rounds:
             raise BudgetExceeded(

@@ -38,9 +38,16 @@ def run_audit(
 ) -> tuple[AuditReport, Path]:
     """Audit the finished run in `folder`, trained with a table [audit]; returns the report and the path of its page.
 
-    It reads the released model and what the auditor planted, no client's data. `audit.html` and `audit.json` go to
-    `out`, or to the run's folder. `population` is the data that the run's configuration names; pass it if it is already
-    loaded.
+    It reads the released model and what the auditor planted, no client's data.
+
+    Args:
+        folder: Folder of the run.
+        references: Random canaries to rank the planted ones among.
+        width: Width of the beam search for canaries.
+        confidence: Confidence of the lower bounds on epsilon.
+        out: Folder of `audit.html` and `audit.json`; the run's by default.
+        population: The data that the run's configuration names; pass it if it is already loaded.
+        progress: Called with what is being done, the steps done and their total.
     """
     run = runs.open_run(folder)
     if not (run.path / FILE).exists():

@@ -9,6 +9,7 @@ import optax
 
 from blindsight.algorithms import Algorithm
 from blindsight.algorithms.bayesian_gan import bayesian_gan
+from blindsight.algorithms.gan_server import GeneratorSteps
 from blindsight.codings.images_and_rows import Images
 from blindsight.config import Config
 from blindsight.data.population import Population
@@ -61,15 +62,17 @@ def gan_algorithm(config: Config, gan: GAN, privacy: Privacy) -> Algorithm:
         gan,
         privacy,
         critic_optimizer=make_server_optimizer(config.server, adam_eps=1e-8),  # as in the paper
-        generator_optimizer=optax.adam(settings.generator_learning_rate),
+        generator=GeneratorSteps(
+            optimizer=optax.adam(settings.generator_learning_rate),
+            batch_size=settings.generator_batch_size,
+            steps=settings.generator_steps,
+            critic_rounds=settings.critic_rounds,
+            average=settings.average,
+        ),
         batch_size=1 if config.privacy.unit == "example" else config.client.batch_size,
         fakes=settings.fakes,
-        generator_batch_size=settings.generator_batch_size,
-        generator_steps=settings.generator_steps,
-        critic_rounds=settings.critic_rounds,
         penalty=settings.penalty,
         weight_clip=settings.weight_clip,
-        average=settings.average,
         sampler=config.privacy.sampler,
     )
 

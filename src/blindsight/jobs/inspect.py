@@ -86,7 +86,18 @@ def run_slices(
     forming: Forming = "zero_fill",
     progress: Progress = _quiet,
 ) -> tuple[Report, Path]:
-    """On which clients does the model fail? Returns the report and the folder of the run."""
+    """On which clients does the model fail? Returns the report and the folder of the run.
+
+    Args:
+        request: Data, model and privacy.
+        by: "accuracy", or a field with named classes or text values.
+        values: Values of the field to compare, at least two.
+        low: Clients below this accuracy fail; the lowest quarter, found privately, by default.
+        high: Clients of at least this accuracy are healthy.
+        suspects: Faults to vote on; all that fit by default.
+        forming: `zero_fill` hides who is in an arm; `eligible` makes it public.
+        progress: Called with what is being done, the steps done and their total.
+    """
     if (low is None) != (high is None):
         raise InvalidInput("give both thresholds of accuracy, --low and --high, or neither to find them privately")
     is_by_accuracy = by == "accuracy"
@@ -147,6 +158,17 @@ def run_bias(
 
     If clients have no labels and the public data have, a small model is trained on half of the public data to classify
     clients' examples.
+
+    Args:
+        request: Data, model and privacy.
+        by: Field with named classes or text values to divide both by.
+        values: Values of the field to compare, at least two.
+        classes: Classes to compare; those of the public data by default.
+        vocabulary_size: Number of most frequent public words that count as known.
+        case: `lower` ignores case; `keep` tells words apart by it.
+        discover: Find words of unlikely sentences.
+        train: Train a language model of unlikely sentences.
+        progress: Called with what is being done, the steps done and their total.
     """
     reference = read_reference(request, _BIAS_CLIENTS)
     if reference is None:

@@ -47,7 +47,13 @@ def read_request(
 ) -> Clients:
     """The clients of a request beside its public `reference`; of a table only the fields that the question needs.
 
-    `label_kind` is what the label of a table holds unless a schema says otherwise, `by` a text field to divide by.
+    Args:
+        request: Data, model and privacy.
+        reference: Public data of the same type.
+        label_kind: Type of a table's label unless a schema says otherwise.
+        by: Text field to divide by.
+        reads_text: Whether the question reads text.
+        needs_label: Whether the question needs the label.
     """
     use_cores()
     schema = schema_of(request.schema, request.types)

@@ -69,7 +69,18 @@ def plant(
     run: Run,
     key: Key,
 ) -> Backend:
-    """The backend of a run whose `clients` are joined by planted ones; a resumed run has the same ones."""
+    """The backend of a run whose `clients` are joined by planted ones; a resumed run has the same ones.
+
+    Args:
+        config: Configuration of the run.
+        settings: Its table [audit].
+        clients: Real clients.
+        privacy: Privacy of the run.
+        vocabulary: Vocabulary of a language model, else None.
+        classes: Number of classes of a classifier.
+        run: The run, whose folder keeps what was planted.
+        key: Key of the canaries.
+    """
     words = vocabulary if config.model.kind == "word_lm" else None
     is_new = not (run.path / FILE).exists()
     plants = _new(config, settings, vocabulary, classes, key) if is_new else kept_plants(run, words)
@@ -124,7 +135,16 @@ def coin_clients(
     *,
     copies: int | None = None,
 ) -> Population:
-    """The clients that coins include or leave out, each with `copies` of a canary of its own."""
+    """The clients that coins include or leave out, each with `copies` of a canary of its own.
+
+    Args:
+        config: Configuration of the run.
+        settings: Its table [audit].
+        plants: What was planted.
+        clients: Real clients, for the types of their fields.
+        vocabulary: Vocabulary of a language model, else None.
+        copies: Copies of the canary on each client; those of the settings by default.
+    """
     key, count = plants.key.derive("clients"), len(plants.clients)
     if config.model.is_language and vocabulary is not None:
         canaries, text = phrases(alphabet(config, vocabulary), count, settings.words, key=key), config.text

@@ -38,4 +38,4 @@ def read_public(
 ) -> Population:
     """The public data that the setting `what` names, refused if they are the clients of `protected`."""
     check_public(name, options, protected, protected_options or {}, what=what)
-    return source(name, **options)
+    return source(name, options)

@@ -18,7 +18,7 @@ from blindsight.jobs.public import other_clients
 from blindsight.models.classifiers import CNN, MLP, Logistic
 from blindsight.models.primary import Learnt, Primary, gather, primary
 from blindsight.samples.synthetic_set import LABELS, SyntheticSet, read_set
-from blindsight.students import train_student
+from blindsight.students import Augmentation, train_student
 from blindsight.studio.agreeing import Majority, majority
 from blindsight.studio.labels import Labels
 from blindsight.studio.student_report import StudentReport
@@ -45,11 +45,19 @@ def run_student(
 ) -> StudentReport:
     """Train a classifier on the labelled synthetic set in `folder`; the report and the model are saved in `out`.
 
-    `labels` are the majority of the `raters` (the default if anybody has labelled), the proposed ones (`pre`), or the
-    classes that the generator was given (`own`). The student is evaluated on `public` data, and in simulations on real
-    data, `test`.
-
     **Guarantee**: the set's own, since nothing else is read to train. The evaluation on `test` is `simulation_only`.
+
+    Args:
+        folder: Folder of the synthetic set.
+        labels: Majority of the `raters` (the default if anybody has labelled), the proposed ones (`pre`), or the
+            classes that the generator was given (`own`).
+        model: Type of the classifier; chosen by the type of the data by default.
+        steps: Number of training steps.
+        test: Real data to evaluate on, in simulations.
+        public: Public data to evaluate on.
+        label: Field holding the class in `test` and `public`.
+        out: Folder of the report and the model; a new one by default.
+        progress: Called with the steps done and their total.
     """
     use_cores()
     samples = read_set(folder)
@@ -94,17 +102,16 @@ def _train(
     progress: Callable[[int, int], None],
 ) -> Primary:
     """Train the student and save it in the run's folder; what is returned is what `load_student` reads there."""
-    augmented = reading.is_image  # synthetic images are few and alike, so every batch of them is varied
+    augmentation = None
+    if reading.is_image:  # synthetic images are few and alike, so every batch of them is varied
+        augmentation = Augmentation(noise=0.1, shift=0.05 * reading.shape[0], turn=0.1, zoom=0.1)
     trained = train_student(
         reading.numbers(columns),
         target,
         model=reading.fresh(),
         steps=steps,
-        noise=0.1 if augmented else 0.0,
-        shift=0.05 * reading.shape[0] if augmented else 0.0,
-        turn=0.1 if augmented else 0.0,
-        zoom=0.1 if augmented else 0.0,
         key=keys.root(),
+        augmentation=augmentation,
         guarantee=samples.guarantee,
         progress=progress,
     )
@@ -220,7 +227,7 @@ def _folder(samples: SyntheticSet, out: str | Path | None) -> Path:
 
 def _evaluation_data(name: str, reading: _Reading, label: str) -> Population:
     """The population to evaluate on, checked against the student's inputs and classes before it is trained."""
-    clients = source(name, **other_clients(name))
+    clients = source(name, other_clients(name))
     if missing := [field for field in (*reading.inputs, label) if field not in clients.fields]:
         raise InvalidInput(f"{name} has no field {missing[0]!r}, which the student needs: name other data")
     names = clients.classes.get(label, ())

@@ -49,10 +49,17 @@ def read_clients(
 ) -> Population:
     """The clients of `data`; of a table only the `needed` fields, each with the type that its role implies.
 
-    Fields that are `optional` are read if the header has them, or, where there is none, if they are described.
-
     **Non-interference**: what is refused here depends on the question, on public data and on a table's header. What is
     no table is read whole, and refused without a word about what it holds if it cannot be.
+
+    Args:
+        data: Name of the data, or a file or folder.
+        client: Column holding the client id, for tables.
+        clients: Number of clients, for embedded populations.
+        needed: Fields that the question needs, with the type that their role implies.
+        optional: Fields that are read if the header has them, or, where there is none, if they are described.
+        schema: Types of fields, from the asker.
+        public: Public data of the same type.
     """
     options: dict[str, Any] = {"clients": clients} if clients else {}
     options |= {"client": client} if client else {}
@@ -87,10 +94,10 @@ def is_private_table(data: str) -> bool:
 def read_others(data: str, options: Mapping[str, Any]) -> Population:
     """The clients of anything but a table; the refusal of an unreadable file says nothing about its content."""
     if data in POPULATIONS or data in DATASETS or not Path(data).exists():
-        return source(data, **options)
+        return source(data, options)
     loader_for(data, options)  # refuses only because of the file's format or the options
     try:
-        return source(data, **options)
+        return source(data, options)
     except Exception:  # what is damaged raises almost anything, and quotes it
         raise InvalidInput(
             f"{data} cannot be read: run blindsight data check {data} to see why, where the data may be looked at"
@@ -115,7 +122,7 @@ def content_of_clients(data: str, options: Mapping[str, Any], people: Population
     about = ("split", "shapes") if is_by_client(data) else ("client", "separator")
     given = {option: options[option] for option in about if options.get(option)}
     try:
-        return source(data, **given).content
+        return source(data, given).content
     except Exception:  # rows that do not fit, in whatever way: the table is then known by what it says as text
         if is_by_client(data):
             return digest_of(data)

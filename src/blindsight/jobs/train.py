@@ -24,7 +24,7 @@ from blindsight.jobs.pairs import PairLog
 from blindsight.jobs.run_data import name_in_ledger, read_run, with_listed_classes
 from blindsight.jobs.tasks import Task, classification_task, language_task, split_clients
 from blindsight.privacy import Privacy
-from blindsight.training import Trained, train
+from blindsight.training import Checkpointing, Evaluation, Terms, Trained, train
 
 __all__ = ["TrainedRun", "load_trained", "run_settings", "run_training"]
 
@@ -70,6 +70,7 @@ def run_training(
             vocabulary, released = vocabulary_of(config, clients, public, name, run=run, key=key, ledger=ledger)
             ready = _ready(config, language_task(config, clients, held_out, vocabulary, released))
         task, privacy, algorithm = ready
+        evaluate, rhythm = task.evaluate, config.training
         _check_clients(run, task.clients.size)
         log = None if config.bayesian is None else PairLog(run, bayesian_config(privacy))
         trained = train(
@@ -81,12 +82,9 @@ def run_training(
             key=key,
             run=run,
             ledger=ledger,
-            evaluate=task.evaluate,
-            evaluate_every=config.training.evaluate_every,
-            checkpoint_every=config.training.checkpoint_every,
-            checkpoint_seconds=config.training.checkpoint_seconds,
-            before=task.released,
-            assumptions=assumptions,
+            evaluation=None if evaluate is None else Evaluation(function=evaluate, every=rhythm.evaluate_every),
+            checkpointing=Checkpointing(every_rounds=rhythm.checkpoint_every, every_seconds=rhythm.checkpoint_seconds),
+            terms=Terms(before=task.released, assumptions=assumptions),
             progress=progress,
         )
         if config.model.kind == "gan":

@@ -41,9 +41,20 @@ def run_unknowns(
 ) -> tuple[Report, Path]:
     """Which words does a vocabulary lack after a change, and why? Returns the report and the folder of the run.
 
-    The data before the change are the population `before`; or the examples with the first of two `values` in the field
-    `side`; or the data without the request's fault. Known words are those of the file `vocabulary`, or the most
-    frequent ones of the public reference.
+    Without `before` and `side`, the data before the change are those without the request's fault.
+
+    Args:
+        request: Data and privacy; the data are those after the change.
+        before: Data before the change.
+        side: Field that tells before from after, if both are in one file.
+        values: Its two values, first the old one.
+        vocabulary: File of known words; the most frequent ones of the public reference by default.
+        vocabulary_size: Number of words of the reference that count as known.
+        case: `lower` ignores case; `keep` tells words apart by it.
+        suspects: Faults to vote on; all that fit by default.
+        discover: Find unknown words that many clients use.
+        train: Train language models of both sides.
+        progress: Called with what is being done, the steps done and their total.
     """
     use_cores()
     if (before is not None) + (side is not None) + (request.fault is not None) != 1:
@@ -166,4 +177,4 @@ def _vocabulary(
     options = other_clients(name, _REFERENCE_CLIENTS)
     for data in protected:
         check_public(name, options, data, {}, what="--reference")
-    return Vocabulary.most_frequent(source(name, **options), size, field=field, case=case)
+    return Vocabulary.most_frequent(source(name, options), size, field=field, case=case)

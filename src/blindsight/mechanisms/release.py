@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any, Generic, Protocol, TypeVar
 
+from blindsight.accounting.composition import Split
 from blindsight.accounting.events import Event, Gaussian, Laplace, Relation, Unit, from_json
 from blindsight.accounting.ledger import Ledger, Payers
 from blindsight.keys import Key, digest_of
@@ -69,21 +70,44 @@ def publish(
     population: Payers,
     participation: _Participation | None = None,
     unit: Unit = Unit.CLIENT,
-    **details: Any,
+    run: str = "",
+    note: str = "",
+    split: Split | None = None,
+    arm: str = "",
 ) -> Release[T_co]:
     """Record the event durably, and only then make and return the release.
 
     A crash in between leaves a cost without a value, never a value without its cost. A release that exceeds the
     population's budget is refused before any noise is drawn. A reproducible key is recorded as such, and every later
     guarantee for the population says so; reused on a second sum it protects nothing, and the event recorded and
-    returned says that. `participation` is how the clients in `total` were sampled; without it there is no
-    amplification. `details` (run, note, split, arm) go into the ledger entry.
+    returned says that.
+
+    Args:
+        mechanism: Mechanism that adds the noise.
+        total: Bounded sum over clients.
+        key: Key of the noise, used for nothing else.
+        ledger: Ledger that records the cost.
+        population: Name of the clients in the ledger.
+        participation: How the clients in `total` were sampled; without it there is no amplification.
+        unit: What the guarantee protects, a client or an example.
+        run: Run that the ledger entry names.
+        note: Words for people in the ledger entry.
+        split: Split of the clients, of which `arm` is a part.
+        arm: The only clients that contribute anything but zeros; arms of a split are paid for in parallel.
     """
     event = marked(mechanism.event(total), key)
     relation = Relation.ADD_OR_REMOVE
     if participation is not None:
         event, relation = participation.event(event), participation.relation
     entry = ledger.record(
-        event, population=population, unit=unit, relation=relation, noise=noise_on(key, [mechanism, total]), **details
+        event,
+        population=population,
+        unit=unit,
+        relation=relation,
+        run=run,
+        note=note,
+        split=split,
+        arm=arm,
+        noise=noise_on(key, [mechanism, total]),
     )
     return dataclasses.replace(mechanism.release(total, key=key), event=from_json(entry.event))

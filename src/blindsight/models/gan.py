@@ -139,9 +139,17 @@ def compact_gan(
     width: int = 64,
     key: jax.Array,
 ) -> GAN:
-    """A critic of few parameters (`channels` of convolutions for images, `hidden` layers for rows) and a generator.
+    """A critic of few parameters, convolutions for images or dense layers for rows, and a generator.
 
-    `width` is the generator's: as many channels where its image is coarsest, or a quarter of its hidden units.
+    Args:
+        coding: How examples become numbers.
+        classes: Number of classes to condition on; 0 for none.
+        label: Field holding the class.
+        latents: Latent numbers of a sample.
+        channels: Channels of the critic's convolutions, for images.
+        hidden: Hidden layers of the critic, for rows.
+        width: Channels of the generator where its image is coarsest, or a quarter of its hidden units.
+        key: Key of the initial weights.
     """
     if not width >= 16 or width % 4:
         raise InvalidInput(f"the generator's width must be a multiple of 4, at least 16, got {width}")

@@ -57,7 +57,14 @@ def sample(
 ) -> jax.Array:
     """Rows drawn from the model, (count, length + 1), beginning with the start or with `prefix` (which includes it).
 
-    Below 1, `temperature` favours what is likely; with `top_k` only the most likely tokens may come next.
+    Args:
+        model: Language model.
+        count: Number of rows.
+        key: Key of the draws.
+        length: Tokens per row.
+        temperature: Below 1 it favours what is likely.
+        top_k: Draw only from this many most likely tokens; from all by default.
+        prefix: Tokens that every row begins with, the start included.
     """
     begin = _prefix(model, prefix)
     if not len(begin) <= length:

@@ -202,6 +202,15 @@ def primary(
     ("0,1"), and `mean` and `std` with which inputs are normalised. An Equinox classifier is run on examples one by one,
     side by side.
 
+    Args:
+        model: A function, an Equinox classifier, or the path of an ONNX file.
+        name: Name in reports.
+        shape: Shape of one example.
+        dtype: Type of the input's numbers.
+        value_range: Least and largest value of the input.
+        batch_size: Examples per call.
+        learnt: What it was trained on, if that is known.
+
     >>> primary(lambda images: np.zeros((len(images), 10)), name="no idea").scores(np.zeros((2, 28, 28))).shape
     (2, 10)
     """
@@ -236,7 +245,17 @@ def fit(
     learning_rate: float = 1e-3,
     key: jax.Array,
 ) -> Any:
-    """The classifier, trained with Adam in one place on data that anyone may see. Nothing about it is private."""
+    """The classifier, trained with Adam in one place on data that anyone may see. Nothing about it is private.
+
+    Args:
+        model: A fresh classifier.
+        inputs: Public examples.
+        labels: Their classes.
+        epochs: Times through the examples.
+        batch_size: Examples per step.
+        learning_rate: Learning rate of Adam.
+        key: Key of the order.
+    """
     optimizer = optax.adam(learning_rate)
     params, static = eqx.partition(model, eqx.is_inexact_array)
 

@@ -33,7 +33,17 @@ def selu_gan(
     hidden: int = 64,
     key: jax.Array,
 ) -> GAN:
-    """The pair of Triastcyn and Faltings, for images of at most 32 x 32; `channels` and `hidden` are the critic's."""
+    """The pair of Triastcyn and Faltings, for images of at most 32 x 32.
+
+    Args:
+        coding: How images become numbers; 28 x 28 grey by default.
+        classes: Number of classes to condition on; 0 for none.
+        label: Field holding the class.
+        latents: Latent numbers of a sample.
+        channels: Channels of the critic's three convolutions.
+        hidden: Hidden units of the critic.
+        key: Key of the initial weights.
+    """
     coding = coding or Images(28, 28)
     if max(coding.height, coding.width) > _LARGEST_IMAGE or len(channels) != 3:
         raise InvalidInput(

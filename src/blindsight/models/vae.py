@@ -65,7 +65,17 @@ def vae(
     hidden: Sequence[int] = (64,),
     key: jax.Array,
 ) -> VAE:
-    """A small autoencoder: convolutions with these `channels` for images, `hidden` layers for rows."""
+    """A small autoencoder: convolutions for images, dense layers for rows.
+
+    Args:
+        coding: How examples become numbers.
+        classes: Number of classes to condition on; 0 for none.
+        label: Field holding the class.
+        latents: Latent numbers of a sample.
+        channels: Channels of the convolutions, for images.
+        hidden: Hidden layers, for rows.
+        key: Key of the initial weights.
+    """
     first, second = jax.random.split(key)
     if isinstance(coding, Images):
         encoder: Any = _ImageEncoder(coding, classes, latents, channels, key=first)

@@ -40,7 +40,17 @@ def save_set(
 
     One row per sample: `sample_id`, `latent` (equal numbers of two arms belong beside each other), `population` (the
     arm), `class`, `source` (always "synthetic"), then columns of `extra`, then `image` or the columns of the rows.
-    `classes` are the names of the classes; `about` goes beside the guarantee into the file's metadata.
+
+    Args:
+        arms: Arms and their samples.
+        folder: Folder to write into.
+        title: Title of the README.
+        guarantee: Guarantee of the samples.
+        classes: Names of the classes.
+        question: Question that the samples answer.
+        extra: Further columns, one value per sample.
+        about: Facts for the file's metadata, beside the guarantee.
+        created: Time of creation; now by default.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

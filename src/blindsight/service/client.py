@@ -152,10 +152,10 @@ class Client:
         unprotected: bool = False,
         retries: int = 4,
         timeout_s: float = 10.0,
-        **http: Any,
+        http: Mapping[str, Any] | None = None,
     ) -> None:
         self._talk = _Conversation(model, budget, retries, unprotected)
-        self._http = httpx.Client(**_options(address, model, token, timeout_s), **http)
+        self._http = httpx.Client(**_options(address, model, token, timeout_s), **(http or {}))
 
     def task(self) -> Task:
         """What the service asks for."""
@@ -216,10 +216,10 @@ class AsyncClient:
         unprotected: bool = False,
         retries: int = 4,
         timeout_s: float = 10.0,
-        **http: Any,
+        http: Mapping[str, Any] | None = None,
     ) -> None:
         self._talk = _Conversation(model, budget, retries, unprotected)
-        self._http = httpx.AsyncClient(**_options(address, model, token, timeout_s), **http)
+        self._http = httpx.AsyncClient(**_options(address, model, token, timeout_s), **(http or {}))
 
     async def task(self) -> Task:
         """What the service asks for."""

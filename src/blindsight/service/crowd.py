@@ -37,7 +37,7 @@ class Crowd:
         random, clock = np.random.default_rng(), asyncio.get_running_loop().time
         due = clock() + line / self.per_s
         # many clients, one after the other, over one connection; each is new, so nobody's budget is counted here
-        async with AsyncClient(address, self.task.model, token, unprotected=True, trust_env=False) as client:
+        async with AsyncClient(address, self.task.model, token, unprotected=True, http={"trust_env": False}) as client:
             while True:
                 await asyncio.sleep(max(0.0, due - clock()))
                 due = max(due, clock() - 1.0) + _LINES / self.per_s  # a busy machine is not caught up with for long

@@ -29,24 +29,35 @@ _SENTENCES = {
 }
 
 
+_WEIGHTS: dict[str, Any] = {OCTETS: {"schema": {"type": "string", "format": "binary"}}}
+
+
 @functools.cache
 def document() -> dict[str, Any]:
     """The whole document."""
-    one = "/v1/admin/models/{model}"
-    weights = {OCTETS: {"schema": {"type": "string", "format": "binary"}}}
-    about, anything = _json({"$ref": "#/components/schemas/About"}), _json({"type": "object"})
-    new_token = _json({"type": "object", "properties": {"token": {"type": "string"}}})
+    paths = {**_client_paths(), **_admin_paths(), **_other_paths()}
+    for path, calls in paths.items():
+        if "{model}" in path:
+            calls["parameters"] = [{"$ref": "#/components/parameters/Model"}]
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Blindsight: Draw and Discard", "version": __version__},
+        "paths": paths,
+        "components": _components(),
+    }
+
+
+def _client_paths() -> dict[str, Any]:
+    """What clients call: task, draw and update."""
     ticket, version = _header(TICKET, "the ticket of the draw"), _header(VERSION, "the version of the task")
-    form = {"name": "format", "in": "query", "schema": {"enum": list(FORMATS), "default": "json"}}
-    average = _json({"type": "object"}) | weights
     drawn = {
         TICKET: {"schema": {"type": "string"}, "description": "one-time ticket to send back with the update"},
         VERSION: {"schema": {"type": "string"}},
     }
-    paths: dict[str, Any] = {
-        "/v1/models/{model}/task": {"get": _call("model", "the task", anything, 304, 404)},
+    return {
+        "/v1/models/{model}/task": {"get": _call("model", "the task", _json({"type": "object"}), 304, 404)},
         "/v1/models/{model}/draw": {
-            "get": _call("model", "an instance: little-endian float32", weights, 404, 423, headers=drawn)
+            "get": _call("model", "an instance: little-endian float32", _WEIGHTS, 404, 423, headers=drawn)
         },
         "/v1/models/{model}/update": {
             "post": _call(
@@ -54,11 +65,22 @@ def document() -> dict[str, Any]:
                 "send an updated instance; 202 whether it was accepted or not",
                 _json({"type": "object", "maxProperties": 0}),
                 *(404, 408, 409, 410, 411, 413, 415, 422, 423),
-                body=weights,
+                body=_WEIGHTS,
                 parameters=[ticket, version],
                 done=202,
             )
         },
+    }
+
+
+def _admin_paths() -> dict[str, Any]:
+    """What the owner of the service calls."""
+    one = "/v1/admin/models/{model}"
+    about, anything = _json({"$ref": "#/components/schemas/About"}), _json({"type": "object"})
+    new_token = _json({"type": "object", "properties": {"token": {"type": "string"}}})
+    form = {"name": "format", "in": "query", "schema": {"enum": list(FORMATS), "default": "json"}}
+    average = _json({"type": "object"}) | _WEIGHTS
+    return {
         "/v1/admin/models": {
             "get": _call("admin", "all models", anything),
             "post": _call(
@@ -82,7 +104,7 @@ def document() -> dict[str, Any]:
                 "restart from given weights",
                 about,
                 *(404, 408, 413, 422),
-                body=_json({"$ref": "#/components/schemas/Start"}) | weights,
+                body=_json({"$ref": "#/components/schemas/Start"}) | _WEIGHTS,
             )
         },
         f"{one}/tokens": {"post": _call("admin", "add a client token", new_token, 404, done=201)},
@@ -90,19 +112,17 @@ def document() -> dict[str, Any]:
             "get": _call("admin", "the average of the instances, for prediction", average, 404, 422, parameters=[form])
         },
         f"{one}/statistics": {"get": _call("admin", "counts and the spread of the instances", anything, 404)},
+    }
+
+
+def _other_paths() -> dict[str, Any]:
+    """What monitors and tools call."""
+    anything, text = _json({"type": "object"}), {"text/plain": {"schema": {"type": "string"}}}
+    return {
         "/healthz": {"get": _call(None, "the process is alive", anything)},
         "/readyz": {"get": _call(None, "the store answers", anything)},
-        "/metrics": {"get": _call("admin", "totals for Prometheus", {"text/plain": {"schema": {"type": "string"}}})},
+        "/metrics": {"get": _call("admin", "totals for Prometheus", text)},
         "/openapi.json": {"get": _call(None, "this document", anything)},
-    }
-    for path, calls in paths.items():
-        if "{model}" in path:
-            calls["parameters"] = [{"$ref": "#/components/parameters/Model"}]
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "Blindsight: Draw and Discard", "version": __version__},
-        "paths": paths,
-        "components": _components(),
     }
 
 

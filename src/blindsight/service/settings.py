@@ -63,14 +63,13 @@ class Settings:
             raise InvalidInput("TLS needs both files: certificate and private_key")
 
     @classmethod
-    def load(cls, path: Path, **changes: Any) -> "Settings":
-        """The settings of a TOML file; `changes` that are not None override it. Paths are relative to the file."""
+    def load(cls, path: Path) -> "Settings":
+        """The settings of a TOML file. Paths are relative to the file."""
         table = read_toml(path, "a file of settings such as SERVE.toml")
         try:
-            read = cls.parse(table, path.parent)
+            return cls.parse(table, path.parent)
         except InvalidInput as error:
             raise InvalidInput(f"{path}: {error}") from None
-        return dataclasses.replace(read, **{name: value for name, value in changes.items() if value is not None})
 
     @classmethod
     def parse(cls, table: Mapping[str, Any], folder: Path = Path()) -> "Settings":

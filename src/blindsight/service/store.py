@@ -12,7 +12,7 @@ import dataclasses
 import json
 import secrets
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from blindsight.algorithms.draw_and_discard import Task
 from blindsight.errors import BlindsightError, InvalidInput
@@ -39,9 +39,10 @@ class Record:
         """Its name."""
         return self.task.model
 
-    def renewed(self, **changes: Any) -> "Record":
-        """The record of a restarted model."""
-        return dataclasses.replace(self, life=secrets.token_hex(8), **changes)
+    def renewed(self, *, task: Task | None = None, frozen: bool | None = None) -> "Record":
+        """The record of a restarted model, with another task or unfrozen if that is given."""
+        frozen = self.frozen if frozen is None else frozen
+        return dataclasses.replace(self, life=secrets.token_hex(8), task=task or self.task, frozen=frozen)
 
     def to_json(self) -> str:
         """One line of JSON."""

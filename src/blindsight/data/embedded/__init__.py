@@ -3,7 +3,7 @@
 import difflib
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from blindsight.data import faults
@@ -14,7 +14,7 @@ from blindsight.data.embedded.tabular import tabular
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 
-__all__ = ["POPULATIONS", "embedded"]
+__all__ = ["POPULATIONS", "embedded", "make_embedded"]
 
 POPULATIONS: dict[str, Callable[..., Population]] = {
     "handwriting": handwriting,
@@ -26,16 +26,37 @@ POPULATIONS: dict[str, Callable[..., Population]] = {
 
 
 def embedded(
-    name: str, *, clients: int | None = None, seed: int = 0, fault: str | None = None, **options: Any
+    name: str,
+    *,
+    clients: int | None = None,
+    seed: int = 0,
+    fault: str | None = None,
+    glyphs: str | None = None,
+    examples: tuple[int, int] | None = None,
 ) -> Population:
     """The embedded population of that name, with a fault planted in it if one is named (see `faults`).
 
-    Client i depends on the seed, i and the options alone, not on how many others there are, and examples are drawn when
-    they are asked for.
+    Client i depends only on the seed, i and the options, not on the number of clients. Examples are drawn when they are
+    first read.
+
+    Args:
+        name: "handwriting", "forum", "tabular" or "digits".
+        clients: Number of clients; each population has a default of its own.
+        seed: Seed of the clients; another seed gives other clients.
+        fault: Fault to plant, such as "invert:0.5".
+        glyphs: "digits" (default) or "all" 62 digits and letters, for handwriting.
+        examples: Least and most examples per client, for all but digits.
 
     >>> embedded("handwriting", clients=3400)
     <GeneratedPopulation 'handwriting': 3,400 clients, ... examples>
     """
+    given = {"clients": clients, "glyphs": glyphs, "examples": examples}
+    options = {option: value for option, value in given.items() if value is not None}
+    return make_embedded(name, {**options, "seed": seed, "fault": fault})
+
+
+def make_embedded(name: str, options: Mapping[str, Any]) -> Population:
+    """As `embedded`, with options from a file or a command, which may be misspelled."""
     if name not in POPULATIONS:
         near = difflib.get_close_matches(name, POPULATIONS, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(POPULATIONS)}"
@@ -43,12 +64,14 @@ def embedded(
     make = POPULATIONS[name]
     known = [option for option in inspect.signature(make).parameters if option not in ("clients", "seed")]
     for option in options:
-        if option not in known:
+        if option not in (*known, "clients", "seed", "fault"):
             choice = f"it has {', '.join(known)}" if known else "it has none"
             raise InvalidInput(f"{name} has no option {option!r}: {choice} besides clients, seed and fault")
-    if clients is not None:
-        options["clients"] = _number_of(clients)
-    population = make(seed=seed, **options)
+    making = {option: value for option, value in options.items() if option in known}
+    if (clients := options.get("clients")) is not None:
+        making["clients"] = _number_of(clients)
+    fault, seed = options.get("fault"), options.get("seed", 0)
+    population = make(seed=seed, **making)
     return population if fault is None else faults.apply(population, fault, seed=seed)
 
 

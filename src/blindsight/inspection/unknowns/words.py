@@ -164,7 +164,7 @@ def observe(sentences: Population, vocabulary: Vocabulary, suspects: Sequence[Fa
         if found:
             looked[row] = _look(found)
             for number, fault in enumerate(suspects):
-                whole = mend(one, fault.name, known, **fault.settings)
+                whole = mend(one, fault.name, known, fault.settings)
                 repaired[row, number] = 0 if whole == one else max(0, len(found) - known.unknown(whole))
     columns = {"side": sentences.columns["side"], _LOOKED: looked, _WORDS: words, _UNKNOWN: unknown}
     return sentences.replace({**columns, _REPAIRED: repaired})
