@@ -36,7 +36,7 @@ def public(clients: int = 40) -> Population:
     return Population({"x": x, "label": (x[:, 0] > 0).astype(np.int32)}, sizes=[4] * clients, name="public")
 
 
-def private(name: str, **options: Any) -> Population:
+def private(name: str, options: Any = None) -> Population:
     """Clients of whom nothing may be read but how many there are."""
     assert name == "private"
     draw: Any = lambda clients: pytest.fail("a private client was read")  # noqa: E731
