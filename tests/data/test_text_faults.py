@@ -50,9 +50,7 @@ def test_what_is_known_stays_as_it_is(name):
 def test_each_join_is_told_from_the_other():
     assert mend("Here is a textbox", "token_join", KNOWN) == "Here is a textbox"  # a compound is no join of the first
     assert mend("Here is a textbox", "token_join", KNOWN, {"where": "all"}) == "Here is a textbox"
-    assert (
-        mend("Ihave a cat", "token_join", KNOWN, {"where": "all"}) == "Ihave a cat"
-    )  # two: the other's business
+    assert mend("Ihave a cat", "token_join", KNOWN, {"where": "all"}) == "Ihave a cat"  # two: the other's business
     assert mend('"Ihave a cat', "token_join", KNOWN) == '"I have a cat'  # signs before the first word do not count
 
 

@@ -30,6 +30,7 @@ from blindsight.jobs import ModelRequest, run_sanity, run_training
 from blindsight.mechanisms import GaussianMechanism
 from blindsight.models.classifiers import Logistic
 from blindsight.models.primary import primary
+from blindsight.training import Terms
 
 DELTA = 1e-6
 
@@ -85,8 +86,8 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, Gaussian]:
     """Training an arm pays what is written here, as training does, and trains nothing."""
     prices = {"failing": Gaussian(1.0), "healthy": Gaussian(8.0)}
 
-    def train(*_: Any, population: str, ledger: Ledger, split: Split | None, arm: str, **__: Any) -> _Trained:
-        ledger.record(prices[arm], population=population, split=split, arm=arm)
+    def train(*_: Any, population: str, ledger: Ledger, terms: Terms, **__: Any) -> _Trained:
+        ledger.record(prices[terms.arm], population=population, split=terms.split, arm=terms.arm)
         return _Trained()
 
     monkeypatch.setattr(lessons, "train_model", train)
@@ -146,10 +147,10 @@ def test_a_run_whose_model_was_exchanged_between_two_arms_is_refused(tmp_path, c
     model = primary(lambda images: brightness(images), name="a function")
     other = primary(lambda images: darkness(images), name="a function")
 
-    def dies(*args: Any, arm: str, **more: Any) -> Any:
-        if arm == "healthy":
+    def dies(*args: Any, terms: Terms, **more: Any) -> Any:
+        if terms.arm == "healthy":
             raise KeyboardInterrupt
-        return paying(*args, arm=arm, **more)
+        return paying(*args, terms=terms, **more)
 
     monkeypatch.setattr(lessons, "train_model", dies)
     with pytest.raises(KeyboardInterrupt):

@@ -60,7 +60,8 @@ def questions(draw: st.DrawFn) -> Question:
         return Unknowns(**common, case=draw(st.sampled_from(["lower", "keep"])), discover=draw(st.booleans()))
     if task == "bias":
         language = Language(vocabulary_size=draw(st.integers(1, 99)), training=draw(WORDS))
-        return Bias(**common | {"reference": "public [9f]"}, language=language, classes=draw(st.just(("a", "b"))))
+        common["reference"] = "public [9f]"
+        return Bias(**common, language=language, classes=draw(st.just(("a", "b"))))
     made: dict[str, Any] = {
         "sanity": lambda: Sanity(**common, **arms),
         "mistakes": lambda: Mistakes(**common, **arms, minimum=draw(st.integers(1, 9))),

@@ -18,6 +18,7 @@ from blindsight import trees
 from blindsight.accounting.composition import Split
 from blindsight.algorithms import Algorithm
 from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
+from blindsight.algorithms.gan_server import GeneratorSteps
 from blindsight.codings.images_and_rows import coding_of
 from blindsight.data.population import Population
 from blindsight.errors import PrivacyError
@@ -115,11 +116,10 @@ def _algorithm(pair: GAN, training: Training, criterion: Criterion, privacy: Pri
         privacy,
         critic_rate=training.critic_rate,
         critic_optimizer=optax.sgd(1.0),
-        generator_optimizer=_adam(training.generator_rate),
+        generator=GeneratorSteps(
+            optimizer=_adam(training.generator_rate), batch_size=64, steps=training.generator_steps, average=0.98
+        ),
         batch_size=training.batch_size,
         critic_steps=training.critic_steps,
-        generator_steps=training.generator_steps,
-        generator_batch_size=64,
-        average=0.98,
         criterion=criterion,
     )
