@@ -69,7 +69,7 @@ def demo(
     yield _MeanDigits(report)
     yield "   Synthetic digits, the mean of each: on healthy phones above, on failing ones below.\n"
     yield f"[bold]4. The diagnosis.[/] [bold red]{escape(report.verdict)}[/]"
-    for finding in [found for found in report.ranked if found.kind == "cue" and found.verdict == "found"][:3]:
+    for finding in [found for found in report.ranked if found.kind == "cue" and found.verdict == "detected"][:3]:
         yield f"   {escape(finding.statement)}"
     yield f"\n   [green]{escape(str(report.guarantee))}[/]"
     yield f"   [dim]{escape(report.guarantee.explain())}[/]"

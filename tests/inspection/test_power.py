@@ -97,9 +97,9 @@ def test_simulated_rounds_find_it_as_often_as_predicted(fault, fraction):
                 together = ((3400 - hit) * healthy + hit * faulty).reshape(len(part.arms), -1).sum(axis=0)
                 everyone = alone.read(Measured(together + dice.normal(0, std, together.shape), std, 1.0))["everyone"]
                 odd = compare_cues(everyone, stick.reference, epsilon=1.0)
-                by_sanity += any(finding.verdict == "found" for finding in odd)
+                by_sanity += any(finding.verdict == "detected" for finding in odd)
         seen = compare_cues(arms["cues"]["failing"], arms["cues"]["healthy"], epsilon=1.0, expected=stick.expected)
-        by_cues += any(finding.verdict == "found" for finding in seen)
+        by_cues += any(finding.verdict == "detected" for finding in seen)
         named = diagnose(arms["votes"]["failing"], epsilon=1.0, background=stick.background)[0].fault
         by_votes += named == stick.answer(fault)
     told = predict(stick, fault, fraction, clients=3400, **ABOUT)

@@ -26,7 +26,7 @@ TINY = WordTraining(
 
 @pytest.mark.slow
 def test_what_a_side_generates_is_exact_and_in_order():
-    words, letters = (TINY.model(kind, KNOWN) for kind in module.KINDS)
+    words, letters = (TINY.model(unit, KNOWN) for unit in module.UNITS)
     other = WordTraining(letter_embedding=4, letter_cells=5).model("letters", KNOWN)
     made = generate_side(words, letters, other, KNOWN, TINY)
     assert 1 <= len(made.listed.words) <= 7

@@ -53,7 +53,7 @@ def test_joined_words_are_found_named_located_and_paid_for(tmp_path, fault):
     assert report.outcome == "fault"
     assert report.named[0].fault == "token_join"
     assert "the first two words of sentences are joined" in report.verdict
-    found = {one.name for one in report.findings if one.verdict == "found"}
+    found = {one.name for one in report.findings if one.verdict == "detected"}
     assert "unknown words at position 1" in found
     assert "unknown words at position 4" not in found
     assert 7.9 <= report.guarantee.epsilon <= 8.0

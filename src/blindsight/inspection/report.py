@@ -27,8 +27,8 @@ from blindsight.inspection.bias.section import Bias
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
 from blindsight.inspection.sections import Section
 from blindsight.inspection.sections.evidence import Findings, Votes
-from blindsight.inspection.sections.kinds import ALWAYS, KINDS, Parts, assemble
 from blindsight.inspection.sections.privacy import Releases
+from blindsight.inspection.sections.registry import ALWAYS, SECTIONS, Parts, assemble
 from blindsight.inspection.sections.remarks import NextSteps, Notes
 from blindsight.inspection.sections.samples import Samples
 from blindsight.inspection.unknowns.section import Unknowns
@@ -43,7 +43,7 @@ __all__ = ["ArmView", "Report"]
 FORMAT = 1
 _COLOURS = {"fault": "red", "difference": "yellow", "nothing": "green"}
 
-_Kind = TypeVar("_Kind", bound=Section)
+_Section = TypeVar("_Section", bound=Section)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -136,8 +136,8 @@ class Report:
         """Clients against public data, where this was asked about."""
         return next((one for one in self.sections if isinstance(one, Bias)), None)
 
-    def _section(self, kind: type[_Kind]) -> _Kind:
-        return next(one for one in self.sections if isinstance(one, kind))
+    def _section(self, section_type: type[_Section]) -> _Section:
+        return next(one for one in self.sections if isinstance(one, section_type))
 
     @property
     def outcome(self) -> Outcome:
@@ -196,14 +196,14 @@ class Report:
         try:
             if value["format"] != FORMAT:
                 raise InvalidInput("the report was written by a newer Blindsight: update to read it")
-            written = [kind for kind in KINDS if kind in ALWAYS or value.get(kind.key) is not None]
+            written = [one for one in SECTIONS if one in ALWAYS or value.get(one.key) is not None]
             return cls(
                 title=value["title"],
                 task=value["task"],
                 question=value["question"],
                 guarantee=Guarantee.from_dict(value["guarantee"]),
                 population=dict(value["population"]),
-                sections=[kind.from_dict(value[kind.key]) for kind in written],
+                sections=[one.from_dict(value[one.key]) for one in written],
                 ledger=map(SpentSoFar.from_dict, value.get("ledger", ())),
                 answer=value.get("answer", ""),
                 created=value["created"],

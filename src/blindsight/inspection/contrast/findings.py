@@ -48,7 +48,8 @@ _WIDE = float(stats.norm.isf(0.025))  # 95 % intervals
 _WHO = {"everyone": "all clients", "mistakes": "clients with mistakes", "correct": "clients with correct examples"}
 """Arms of the tasks whose names do not stand before the word clients."""
 
-Verdict = Literal["found", "not found"]
+Verdict = Literal["detected", "not detected"]
+_OLD_VERDICTS = {"found": "detected", "not found": "not detected"}  # as older reports spell them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +82,7 @@ class Finding:
         """The finding that `to_dict` was called on."""
         fields = as_json.finite_or_not(value, "effect", "low", "high", "p_value", "epsilon", "smallest")
         fields["arms"] = tuple(value["arms"])
+        fields["verdict"] = _OLD_VERDICTS.get(value["verdict"], value["verdict"])
         return cls(**fields)
 
 
@@ -144,7 +146,7 @@ def compare_cues(
             low=float(low),
             high=float(high),
             p_value=float(p_values[j]),
-            verdict="found" if is_found else "not found",
+            verdict="detected" if is_found else "not detected",
             epsilon=epsilon,
             smallest=float(smallest) if smallest < 1 else None,
             arms=(first.arm, second.arm),
@@ -194,9 +196,9 @@ def diagnose(
     for j, label in enumerate(labels):
         share, low, high = share_of_clients(votes, label)
         smallest = expected[j] + needed * float(votes.error(expected[j])) if votes.is_measurable else 1.0
-        found: Verdict = "found" if p_values[j] <= ALPHA else "not found"
+        found: Verdict = "detected" if p_values[j] <= ALPHA else "not detected"
         words = f"{label} would repair {percent(share)} of {_of(votes.arm)} (95 %: {span(low, high)})"
-        if found == "not found":
+        if found == "not detected":
             words = (
                 f"{label} does not explain {_of(votes.arm)}: {percent(share)} voted for it "
                 f"(95 %: {span(low, high)}){_unseen(smallest)}"
@@ -284,7 +286,7 @@ def _cue_words(finding: Finding, mean: float, other: float, is_measurable: bool,
         return f"An arm has too few clients for its {name} to be compared at this epsilon."
     interval = f"{finding.effect:+.3f}, 95 %: {finding.low:+.3f} to {finding.high:+.3f}"
     more = " beyond what public data show" if beyond else ""
-    if finding.verdict == "found":
+    if finding.verdict == "detected":
         way = "higher" if finding.effect > 0 else "lower"
         words = f"{name} is {way} in {first} than in {second}{more}: {mean:.3f} against {other:.3f} ({interval})"
         return words + (_ratio(finding) if name.endswith(MAGNITUDE) else "") + "."

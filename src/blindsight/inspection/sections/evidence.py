@@ -32,7 +32,7 @@ BALLOTS = {
 
 def is_difference(one: Finding) -> bool:
     """Whether a test detected a difference; a threshold or a fidelity is measured, not tested."""
-    return one.verdict == "found" and one.kind not in MEASURED
+    return one.verdict == "detected" and one.kind not in MEASURED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Findings:
 
         def place(one: Finding) -> tuple[bool, bool, float]:
             surprise = abs(one.effect) / max(one.high - one.low, 1e-12)
-            return not is_difference(one), one.verdict != "found", -surprise
+            return not is_difference(one), one.verdict != "detected", -surprise
 
         return tuple(sorted(self.findings, key=place))
 
@@ -75,7 +75,7 @@ class Findings:
             effect = [f"{one.effect:+.3g}", f"{one.low:+.3g} to {one.high:+.3g}", _smallest(one)] if wide else []
             result = f"[red]{_result(one)}[/]" if is_difference(one) else _result(one)
             cells = [result, escape(one.statement), round_up(one.epsilon), *effect]
-            table.add_row(*cells, style="" if one.verdict == "found" else "dim")
+            table.add_row(*cells, style="" if one.verdict == "detected" else "dim")
         if len(quiet) > QUIET:
             table.add_row("", f"and {len(quiet) - QUIET} more not detected", style="dim")
         yield table
@@ -97,7 +97,8 @@ class Findings:
 
     def _split(self) -> tuple[list[Finding], list[Finding]]:
         ranked = self.ranked
-        return [one for one in ranked if one.verdict == "found"], [one for one in ranked if one.verdict != "found"]
+        loud = [one for one in ranked if one.verdict == "detected"]
+        return loud, [one for one in ranked if one.verdict != "detected"]
 
 
 def _row(one: Finding, limit: float) -> dict[str, object]:
@@ -106,7 +107,7 @@ def _row(one: Finding, limit: float) -> dict[str, object]:
         "limit": limit,
         "is_detected": is_difference(one),
         "about": f"{one.kind}, {' – '.join(dict.fromkeys(one.arms))}",
-        "result": f"{'●' if one.verdict == 'found' else '○'} {_result(one)}",
+        "result": f"{'●' if one.verdict == 'detected' else '○'} {_result(one)}",
         "epsilon": round_up(one.epsilon),
         "smallest": _smallest(one),
     }
@@ -115,7 +116,7 @@ def _row(one: Finding, limit: float) -> dict[str, object]:
 def _result(one: Finding) -> str:
     if one.kind in MEASURED:
         return "measured"
-    return "detected" if one.verdict == "found" else "not detected"
+    return "detected" if one.verdict == "detected" else "not detected"
 
 
 def _smallest(one: Finding) -> str:

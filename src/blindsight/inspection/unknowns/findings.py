@@ -126,7 +126,7 @@ def compare(reading: Reading) -> tuple[list[Finding], list[Diagnosis]]:
             low=low if reading.is_measurable else -1.0,
             high=high if reading.is_measurable else 1.0,
             p_value=float(p_values[j]),
-            verdict="found" if p_values[j] <= ALPHA else "not found",
+            verdict="detected" if p_values[j] <= ALPHA else "not detected",
             epsilon=reading.epsilon[part],
             smallest=float(smallest[j]) if reading.is_measurable and smallest[j] < 1 else None,
             arms=("after", "after") if part == "votes" else ("after", "before"),
@@ -172,7 +172,7 @@ def _rate_words(reading: Reading, finding: Finding, place: int) -> str:
     of = "of words" if place == 0 else "of sentences"
     points = f"95 %: {100 * finding.low:+.1f} to {100 * finding.high:+.1f} points"
     name = finding.name[0].upper() + finding.name[1:]
-    if finding.verdict == "found":
+    if finding.verdict == "detected":
         way = "rose" if finding.effect > 0 else "fell"
         return f"{name} {way} from {before} to {after} {of} ({points})."
     return f"No change was found in {finding.name}: {before} and {after} {of} ({points})."
@@ -181,7 +181,7 @@ def _rate_words(reading: Reading, finding: Finding, place: int) -> str:
 def _sign_words(reading: Reading, finding: Finding, place: int) -> str:
     up, down = (percent(max(share[place] / reading.clients, 0.0)) for share in (reading.up, reading.down))
     what = SIGNS[place]
-    if finding.verdict == "found":
+    if finding.verdict == "detected":
         return f"{up} of clients have more {what} after the change than before, {down} have fewer."
     return f"About as many clients have more {what} after the change as have fewer: {up} and {down}."
 
@@ -189,7 +189,7 @@ def _sign_words(reading: Reading, finding: Finding, place: int) -> str:
 def _vote_words(reading: Reading, finding: Finding, place: int) -> str:
     interval = f"95 %: {span(max(finding.low, 0.0), max(finding.high, 0.0))}"
     net = percent(max(finding.effect, 0.0))
-    if finding.verdict == "found":
+    if finding.verdict == "detected":
         return f"Undoing {finding.name} would make new unknown words known for {net} of clients ({interval})."
     return f"{finding.name} does not explain the unknown words: undoing it helps {net} of clients ({interval})."
 
@@ -200,7 +200,7 @@ def _diagnoses(reading: Reading, candidates: Sequence[Finding]) -> list[Diagnosi
         {label: round(float(v), 6) for label, v in zip(reading.labels, row / reading.clients, strict=True)}
         for row in reading.votes
     ]
-    named = [one for one in candidates if one.verdict == "found"]
+    named = [one for one in candidates if one.verdict == "detected"]
     if not reading.is_measurable or not named:
         why = _TOO_FEW if not reading.is_measurable else "No fault of the library explains the change in unknown words."
         share = min(max(tallies[1][NONE], 0.0), 1.0) if reading.is_measurable else 0.0

@@ -33,8 +33,8 @@ from blindsight.privacy import Privacy
 
 __all__ = ["WordTraining", "generate", "generate_side", "train_models"]
 
-KINDS = ("words", "letters")
-_PHRASES, _PHRASE = 10, 10  # so many phrases of so many words
+UNITS = ("words", "letters")
+_PHRASES, _PHRASE = 10, 10  # phrases shown, and words in each
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,17 +71,17 @@ class WordTraining:
         if not (self.samples >= 1 and self.listed >= 1):
             raise InvalidInput(f"models are asked for one sample or more, got {self.samples} and {self.listed}")
 
-    def model(self, kind: str, vocabulary: Vocabulary) -> LanguageModel:
-        """The untrained model of that kind; where it begins is public."""
+    def model(self, unit: str, vocabulary: Vocabulary) -> LanguageModel:
+        """The untrained model of words or letters; its initial weights are public."""
         key = jax.random.key(0)
-        if kind == "words":
+        if unit == "words":
             return word_model(vocabulary.size, embedding=self.embedding, cells=self.cells, key=key)
         sizes = {"embedding": self.letter_embedding, "cells": self.letter_cells, "layers": self.letter_layers}
         return char_model(**sizes, key=key)
 
-    def privacy(self, kind: str, clients: int) -> Privacy:
-        """The rounds of that kind of model on so many clients, still without noise."""
-        clip = self.clip_words if kind == "words" else self.clip_letters
+    def privacy(self, unit: str, clients: int) -> Privacy:
+        """The training rounds of that model on this many clients, before noise is calibrated."""
+        clip = self.clip_words if unit == "words" else self.clip_letters
         return Privacy(population=clients, cohort=min(self.cohort, clients), rounds=self.rounds, clip=clip)
 
     def algorithm(self, start: LanguageModel, privacy: Privacy) -> Algorithm:
@@ -116,8 +116,8 @@ def train_models(
     whichever sides it has sentences on.
     """
     vocabulary = inquiry.public.vocabulary or Vocabulary(())
-    names = [(side, kind) for side in SIDES for kind in KINDS]
-    planned = [_lesson(question, training, sides[side], payers[side], vocabulary, side, kind) for side, kind in names]
+    names = [(side, unit) for side in SIDES for unit in UNITS]
+    planned = [_lesson(question, training, sides[side], payers[side], vocabulary, side, unit) for side, unit in names]
     models = dict(zip(names, inquiry.train(planned, "training language models"), strict=True))
     inquiry.progress("asking the models", 2, 3)
     return generate(models, vocabulary, training)
@@ -130,27 +130,27 @@ def _lesson(
     payer: str,
     vocabulary: Vocabulary,
     side: str,
-    kind: str,
+    unit: str,
 ) -> Lesson:
-    start = training.model(kind, vocabulary)
-    clients = _examples(sentences, kind, vocabulary, training.length, question.case)
+    start = training.model(unit, vocabulary)
+    clients = _examples(sentences, unit, vocabulary, training.length, question.case)
     return Lesson(
-        name=f"model of {kind} {side}",
-        folder=f"models/{side}-{kind}",
+        name=f"model of {unit} {side}",
+        folder=f"models/{side}-{unit}",
         clients=clients,
-        privacy=training.privacy(kind, clients.size),
+        privacy=training.privacy(unit, clients.size),
         algorithm=functools.partial(training.algorithm, start),
         weights=trees.size(eqx.filter(start, eqx.is_inexact_array)),
-        settings={"side": side, "kind": kind, **dataclasses.asdict(training)},
+        settings={"side": side, "kind": unit, **dataclasses.asdict(training)},  # names that started runs have stored
         payers=payer,
     )
 
 
-def _examples(sentences: Population, kind: str, vocabulary: Vocabulary, length: int, case: Case) -> Population:
-    """What a model of that kind reads."""
-    read = text.word_tokens if kind == "words" else text.unknown_words
-    found = read(sentences, vocabulary, length=length, case=case)
-    return found.replace({"tokens": found.columns["tokens"]})
+def _examples(sentences: Population, unit: str, vocabulary: Vocabulary, length: int, case: Case) -> Population:
+    """The token rows that a model of that unit reads."""
+    read = text.word_tokens if unit == "words" else text.unknown_words
+    rows = read(sentences, vocabulary, length=length, case=case)
+    return rows.replace({"tokens": rows.columns["tokens"]})
 
 
 def generate(
