@@ -221,7 +221,7 @@ BAD_UNKNOWNS = {
     "one side": (["--side", "topic", "--value", "a"], "needs two values"),
     "no such text": (["--fault", "case", "--input", "topic"], "choose the text field"),
     "no such case": (["--fault", "case", "--case", "upper"], "not one of 'lower', 'keep'"),
-    "an image's fault": (["--fault", "case", "--suspect", "invert"], "does not happen to words"),
+    "an image's fault": (["--fault", "case", "--suspect", "invert"], "is not a fault of words"),
     "a model's option": (
         ["--fault", "case", "--model", "m.onnx"],
         "--model is for blindsight inspect sanity",

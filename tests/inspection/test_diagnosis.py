@@ -153,7 +153,7 @@ def test_what_cannot_be_voted_on_is_refused(people, model):
         diagnosis.observe(seen, model, ["invert", "blur"])
     with pytest.raises(InvalidInput, match="different faults"):
         diagnosis.observe(seen, model, ["invert", "invert"])
-    with pytest.raises(InvalidInput, match="undone nothing yet"):
+    with pytest.raises(InvalidInput, match="has no votes"):
         diagnosis.votes_part(seen, ("all",), disjoint_by_client=True)
     with pytest.raises(InvalidInput, match="margin of a vote"):
         Votes(("a", "none"), ("all",), True, 0.0)

@@ -181,11 +181,11 @@ def test_the_diagnosis_is_the_most_voted_fault_with_its_interval():
 def test_without_a_fault_beyond_its_background_the_diagnosis_is_none():
     diagnosis, _ = diagnose(ballot([20, -5, 985]), epsilon=0.5)
     assert diagnosis.fault == "none"
-    assert diagnosis.statement.startswith("No fault of the library explains failing clients: 98 %")
+    assert diagnosis.statement.startswith("No candidate fault explains failing clients: 98 %")
     assert diagnose(ballot([100, -5, 905]), epsilon=0.5)[0].fault == "invert"
     assert diagnose(ballot([100, -5, 905]), epsilon=0.5, background={"invert": 0.09})[0].fault == "none"
     lost, findings = diagnose(ballot([30, 0, 10]), epsilon=0.5)
-    assert lost.statement == "There are too few failing clients for a diagnosis at this epsilon."
+    assert lost.statement == "Too few failing clients for a diagnosis at this epsilon."
     assert (lost.fault, lost.low, lost.high) == ("none", 0.0, 1.0)
     assert {finding.verdict for finding in findings} == {"not detected"}
 
@@ -212,7 +212,7 @@ def test_public_votes_are_the_background_and_a_sample_themselves():
 
 
 def test_only_candidates_have_shares():
-    with pytest.raises(InvalidInput, match="nobody could vote for 'blur'"):
+    with pytest.raises(InvalidInput, match="'blur' was not on the ballot"):
         share_of_clients(ballot([1, 2, 3]), "blur")
 
 

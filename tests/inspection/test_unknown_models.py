@@ -80,7 +80,7 @@ def test_settings_that_make_no_sense_are_refused():
         WordTraining(share=1.0)
     with pytest.raises(InvalidInput, match="more than 11 tokens"):
         WordTraining(length=11)
-    with pytest.raises(InvalidInput, match="one sample or more"):
+    with pytest.raises(InvalidInput, match="must be at least 1"):
         WordTraining(samples=0)
 
 

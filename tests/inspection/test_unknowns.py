@@ -188,7 +188,7 @@ def test_models_that_are_trained_are_paid_for_and_not_twice(tmp_path):
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "no such fault": ({"suspects": ["flip"]}, "does not happen to words"),
+    "no such fault": ({"suspects": ["flip"]}, "is not a fault of words"),
     "no such field": ({"field": "body"}, "no text 'body'"),
     "nothing to spend": ({"epsilon": 0.0}, "epsilon"),
     "all for training": ({"train": True, "epsilon": -1.0}, "epsilon"),
