@@ -169,9 +169,9 @@ def test_an_arm_that_cannot_be_shown_is_refused(fields: dict[str, Any], sentence
 @pytest.mark.parametrize(
     ("arms", "sentence"),
     [
-        ((), "one arm or several"),
+        ((), "at least one arm"),
         ((ArmView("a"), ArmView("a")), "distinct names"),
-        ((ArmView("a", samples=PICTURES), ArmView("b", samples=PICTURES[:3])), "equally many samples"),
+        ((ArmView("a", samples=PICTURES), ArmView("b", samples=PICTURES[:3])), "draw the same number"),
         (
             (
                 ArmView("a", samples=PICTURES, labels=np.arange(4)),
@@ -338,7 +338,7 @@ def test_a_report_that_lost_a_part_is_refused(report, part):
             Report.from_dict(damaged)
 
 
-@pytest.mark.parametrize(("picture", "sentence"), [("%%%", "not base64"), ("AAAA", "not a PNG")])
+@pytest.mark.parametrize(("picture", "sentence"), [("%%%", "not valid base64"), ("AAAA", "not a valid PNG")])
 def test_a_damaged_picture_is_refused(report, picture, sentence):
     value = report.to_dict()
     value["arms"][0]["samples"]["png"][0] = picture
