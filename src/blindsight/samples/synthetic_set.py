@@ -75,7 +75,7 @@ def find_set(folder: str | Path) -> Path:
             return place
     if not Path(folder).is_dir():
         raise InvalidInput(
-            f"there is no folder {folder}: create a set with blindsight inspect labelling DATA --out {folder}"
+            f"there is no folder {folder}: create one with blindsight inspect labelling DATA --out {folder}"
         )
     raise InvalidInput(
         f"{folder} is not a synthetic set: it has no {FILE}. Create one with blindsight inspect labelling"

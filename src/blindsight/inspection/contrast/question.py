@@ -136,7 +136,7 @@ class Sanity(Comparing):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mistakes(Comparing):
-    """T2, with clients that have at least `minimum` misclassified examples."""
+    """T2; an arm includes only clients with at least `minimum` of its examples."""
 
     minimum: int = 5
 
