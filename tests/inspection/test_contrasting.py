@@ -211,7 +211,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"arms": {"all": selection.everything(), "none": selection.correct()}},
         "no client can",
     ),
-    "votes without a model": ({"model": None, "arms": {"all": selection.everything()}}, "without a primary model"),
+    "votes without a model": ({"model": None, "arms": {"all": selection.everything()}}, "repairs the primary model"),
     "quarters without a model": ({"model": None, "suspects": None}, "need a primary model"),
 }
 

@@ -95,7 +95,7 @@ SANITY: dict[str, Any] = {"schema": Schema({"x": Field("number", 0, 1)}, ("x",))
         ({"delta": 1.0}, "delta must lie between 0 and 1"),
         ({"clients": 0}, "at least one client"),
         ({"schema": Schema({"x": Field("text")}, ("y",))}, "no field 'y'"),
-        ({"suspects": ("invert",)}, "without a primary model"),
+        ({"suspects": ("invert",)}, "repairs the primary model"),
         ({"forming": "anyhow"}, "forming is"),
         ({"shares": {"luck": 1.0}}, "not luck"),
     ],

@@ -325,7 +325,7 @@ def test_the_json_states_the_verdict(report, tmp_path):
     ],
 )
 def test_damaged_json_is_refused_in_one_sentence(report, damage):
-    with pytest.raises(InvalidInput, match=r"newer Blindsight|not the JSON of a report"):
+    with pytest.raises(InvalidInput, match=r"newer version|not the JSON of a report"):
         Report.from_dict({**report.to_dict(), **damage})
 
 
