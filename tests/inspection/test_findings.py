@@ -135,7 +135,7 @@ def test_an_arm_that_is_lost_in_noise_gives_no_verdict():
         assert (finding.verdict, finding.low, finding.high, finding.smallest) == ("not detected", -1.0, 1.0, None)
         assert finding.effect == 0.0  # a ratio of noise is no effect
         assert "Too few clients" in finding.statement
-    with pytest.raises(InvalidInput, match="same cues only"):
+    with pytest.raises(InvalidInput, match="by the same cues"):
         compare_cues(arms[0], dataclasses.replace(arms[1], names=tuple("uvwxyz")), epsilon=1.0)
 
 

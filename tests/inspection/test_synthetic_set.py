@@ -57,10 +57,10 @@ def test_what_is_no_synthetic_set_is_refused(make_set, tmp_path):
         read_set(tmp_path / "empty")
     path = tmp_path / "empty" / "samples.parquet"
     path.write_bytes(b"not parquet")
-    with pytest.raises(InvalidInput, match="under which guarantee"):
+    with pytest.raises(InvalidInput, match="states no guarantee"):
         read_set(tmp_path / "empty")
     pq.write_table(pa.table({"sample_id": ["a"]}), path)
-    with pytest.raises(InvalidInput, match="under which guarantee"):
+    with pytest.raises(InvalidInput, match="states no guarantee"):
         read_set(tmp_path / "empty")
 
 

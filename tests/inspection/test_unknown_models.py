@@ -78,7 +78,7 @@ def test_places_are_counted_from_one_and_ends_are_no_words():
 def test_settings_that_make_no_sense_are_refused():
     with pytest.raises(InvalidInput, match="share of epsilon"):
         WordTraining(share=1.0)
-    with pytest.raises(InvalidInput, match="more than 11 tokens"):
+    with pytest.raises(InvalidInput, match="above 11 tokens"):
         WordTraining(length=11)
     with pytest.raises(InvalidInput, match="must be at least 1"):
         WordTraining(samples=0)
