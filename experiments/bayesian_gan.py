@@ -338,7 +338,7 @@ def direct(epsilon: float = 1.0) -> dict[str, Any]:
                 ),
             )
         found[name] = {
-            "found": [finding.statement for finding in report.findings if finding.verdict == "found"],
+            "found": [finding.statement for finding in report.findings if finding.verdict == "detected"],
             "diagnoses": [diagnosis.statement for diagnosis in report.diagnoses],
         }
     return found

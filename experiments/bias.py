@@ -46,7 +46,7 @@ from blindsight.inspection.answering import Round
 from blindsight.inspection.bias import comparison, images, rounds
 from blindsight.inspection.bias import findings as bias_findings
 from blindsight.inspection.bias.images import FirstArm
-from blindsight.inspection.bias.measures import HALF, LOOKED, LOOKS, Habits, Shares, look, same_clients
+from blindsight.inspection.bias.measures import HALF, LOOKED, LOOKS, Shares, Styles, look, same_clients
 from blindsight.inspection.bias.question import Bias
 from blindsight.inspection.bias.text import SURPRISE
 from blindsight.inspection.contrast import cues
@@ -110,7 +110,7 @@ class Quick:
         return released
 
 
-def vectors(part: Shares | Habits, observed: Population) -> np.ndarray:
+def vectors(part: Shares | Styles, observed: Population) -> np.ndarray:
     """What every client sends, in numpy."""
     owner = np.repeat(np.arange(observed.size), observed.sizes)
     if isinstance(part, Shares):
@@ -134,7 +134,7 @@ def vectors(part: Shares | Habits, observed: Population) -> np.ndarray:
     return found
 
 
-def check(part: Shares | Habits, observed: Population, clients: int = 20) -> None:
+def check(part: Shares | Styles, observed: Population, clients: int = 20) -> None:
     """The numpy sums are those of the clients' own code."""
     quick = vectors(part, observed)
     for client in range(clients):
@@ -176,7 +176,7 @@ def ask(pool: Pool, missing: str | None, number: int) -> list[Finding]:
         tested += rounds.read_second(compared, learnt, second, confirmed)
     if number == 0:
         for part in first.parts:
-            if isinstance(part, Shares | Habits):
+            if isinstance(part, Shares | Styles):
                 check(part, clients)
     return bias_findings.conclude(tested)[0]
 
@@ -188,12 +188,12 @@ def study(pool: Pool, detections: int, matched: int) -> dict[str, Any]:
         count, began = matched if missing is None else detections, time.time()
         alarms, right, confirmed, seen = 0, 0, 0, dict[str, int]()
         for number in range(count):
-            named = [one for one in ask(pool, missing, number) if one.verdict == "found"]
+            named = [one for one in ask(pool, missing, number) if one.verdict == "detected"]
             alarms += bool(named)
             right += missing is not None and any(pool.answers[missing](one, number) for one in named)
-            confirmed += any(one.name.startswith(("kind", "region", "habit: much resemblance")) for one in named)
+            confirmed += any(one.name.startswith(("group", "region", "style: much resemblance")) for one in named)
             for one in named:
-                name = one.name.split(",")[0] if one.name.startswith("kind") else one.name
+                name = one.name.split(",")[0] if one.name.startswith("group") else one.name
                 seen[name] = seen.get(name, 0) + 1
             if number % 10 == 9:
                 print(missing, number + 1, alarms, right, f"{time.time() - began:.0f} s", flush=True)
@@ -265,9 +265,9 @@ def with_moments(pool: Pool, other: np.ndarray) -> Pool:
     return dataclasses.replace(pool, moments=(part, np.concatenate(found)))
 
 
-def habit(*words: str) -> Callable[[Finding, int], bool]:
-    """Whether a finding is about such a habit."""
-    return lambda one, number: one.name.startswith("habit") and any(word in one.name for word in words)
+def style(*words: str) -> Callable[[Finding, int], bool]:
+    """Whether a finding is about such a style."""
+    return lambda one, number: one.name.startswith("style") and any(word in one.name for word in words)
 
 
 def embedded_writers() -> Pool:
@@ -279,7 +279,7 @@ def embedded_writers() -> Pool:
     for name, strength in (("strong slant", style.slant), ("thick pen", style.pen)):
         pool.missing[name] = lambda public, number, s=strength: without(public, pool.place, s, 0.15)
     pool.missing = {"a digit": digit_missing, **pool.missing}
-    pool.answers = {"a digit": says_digit, "strong slant": habit("slant"), "thick pen": habit(*THICK)}
+    pool.answers = {"a digit": says_digit, "strong slant": style("slant"), "thick pen": style(*THICK)}
     other = bs.data.embedded("handwriting", clients=100, seed=7, examples=(10, 14)).columns["image"]
     return with_moments(pool, other)
 
@@ -302,7 +302,7 @@ def real_writers() -> Pool:
     ):
         mean = np.bincount(owner, clients.columns["seen"][:, NAMES["image"].index(cue)]) / clients.sizes
         pool.missing[name] = lambda public, number, s=mean: without(public, pool.place, s, 0.25)
-        pool.answers[name] = habit(*words)
+        pool.answers[name] = style(*words)
     return with_moments(pool, bs.data.embedded("handwriting", clients=100, seed=7, examples=(10, 14)).columns["image"])
 
 
@@ -395,7 +395,7 @@ def draw() -> None:
 
 
 def whole() -> None:
-    """One whole report of each kind, through every release."""
+    """One whole report of each pool, through every release."""
     clients = bs.data.embedded("handwriting", clients=3400, examples=(16, 40))
     public = digit_missing(bs.data.embedded("handwriting", clients=1000, seed=1, examples=(16, 40)), 3)
     report = bs.inspect.bias(clients, reference=public, epsilon=EPSILON, delta=DELTA, out="runs/bias-pictures")

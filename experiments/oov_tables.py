@@ -148,7 +148,7 @@ class Runs:
             released[part.name] = Measured(sums + dice.normal(0, std, sums.shape), std, epsilon)
         reading = unknown_findings.read(*(released[part.name] for part in self.parts), self.labels)
         listed, (diagnosis,) = unknown_findings.compare(reading)
-        return reading, [one for one in listed if one.verdict == "found"], diagnosis
+        return reading, [one for one in listed if one.verdict == "detected"], diagnosis
 
 
 def direct(runs: int) -> dict[str, Any]:
@@ -240,7 +240,7 @@ def models(folder: Path, name: str, training: WordTraining, most: int) -> Iterat
     found: dict[str, Any] = {"clients": clients, "training": dataclasses.asdict(training), "letters": LETTERS}
     found |= {"privacy": promises(training, clients), "made": {}}
     print(name, found["privacy"], flush=True)
-    algorithms = {kind: make(kind, vocabulary, training, clients) for kind in unknown_models.KINDS}
+    algorithms = {kind: make(kind, vocabulary, training, clients) for kind in unknown_models.UNITS}
     sound: Any = None
     for fraction in FRACTIONS:
         trained = dict[str, Any]()

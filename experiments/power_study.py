@@ -132,7 +132,7 @@ def verdicts(
 
 def is_found(findings: list[Finding]) -> bool:
     """Whether one or more were found."""
-    return any(finding.verdict == "found" for finding in findings)
+    return any(finding.verdict == "detected" for finding in findings)
 
 
 def simulate(yardstick: Yardstick, vectors: Vectors, runs: int) -> list[dict[str, Any]]:

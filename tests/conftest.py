@@ -210,7 +210,7 @@ def make_set(tmp_path: Path) -> Callable[..., Any]:
             guarantee=promise,
             classes=classes,
             extra=guessed if proposed else {},
-            about={"proposer": "a model" if proposed else BY_GENERATOR, "names": {"work": ["office", "field"]}},
+            facts={"proposer": "a model" if proposed else BY_GENERATOR, "names": {"work": ["office", "field"]}},
         )
         return read_set(folder or tmp_path / "set")
 

@@ -43,7 +43,7 @@ def test_it_says_what_public_text_lacks(inspected):
     assert report["task"] == "bias"
     assert report["outcome"] == "difference"
     assert report["guarantee"]["epsilon"] <= 8
-    lines = {(one["about"], one["name"]): one["verdict"] for one in report["bias"]["compared"]}
+    lines = {(one["subject"], one["name"]): one["verdict"] for one in report["bias"]["compared"]}
     assert lines["likelihood", "unlikely"] == "more"
     assert lines["region", "north"] == "alike"
     assert list(Path("runs").glob("bias-*/report.html"))
@@ -53,7 +53,7 @@ def test_classes_are_texts_in_files(inspected):
     result = inspected("--reference", "public.csv", "--input", "text", "--label", "region", "--epsilon", "8", "--json")
     assert result.returncode == 0, result.stderr
     compared = json.loads(result.stdout)["bias"]["compared"]
-    assert {one["name"] for one in compared if one["about"] == "class"} == {"north", "south"}
+    assert {one["name"] for one in compared if one["subject"] == "class"} == {"north", "south"}
 
 
 @pytest.mark.parametrize(

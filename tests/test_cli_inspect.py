@@ -54,7 +54,7 @@ def test_a_model_that_was_trained_here_can_be_inspected(tmp_path):
 BAD = {
     "no such data": (["sanity", "nowhere"], "neither a file nor a population"),
     "one threshold": (["slices", "digits", "--low", "0.5"], "both thresholds"),
-    "no such slices": (["slices", "digits", "--by", "weather"], "by accuracy or by a field"),
+    "no such slices": (["slices", "digits", "--by", "weather"], "slices need a field"),
     "no such fault": (["sanity", "digits", "--fault", "inverse"], "no fault 'inverse'"),
     "no such model": (["sanity", "digits", "--model", "nothing.onnx"], "there is no model nothing.onnx"),
     "no range": (["sanity", "digits", "--range", "age"], "age=0:100"),
@@ -62,7 +62,7 @@ BAD = {
     "no such field of a model": (["sanity", "handwriting", "--input", "photo"], "has no field 'photo'"),
     "no such label": (["sanity", "digits", "--label", "weather"], "no field 'weather'"),
     "which field": (["sanity", "forum", "--reference", "digits"], "choose the fields to inspect from"),
-    "votes for nobody": (["sanity", "digits", "--suspect", "invert"], "without a primary model"),
+    "votes for nobody": (["sanity", "digits", "--suspect", "invert"], "repairs the primary model"),
     "mistakes of nobody": (["mistakes", "digits"], "needs a primary model: name one with --model"),
     "no such class": (["mistakes", "digits", "--label", "foo"], "choose one of image, label with --label FIELD"),
     "slices of no class": (["slices", "digits", "--label", "foo"], "choose one of image, label with --label FIELD"),
@@ -221,7 +221,7 @@ BAD_UNKNOWNS = {
     "one side": (["--side", "topic", "--value", "a"], "needs two values"),
     "no such text": (["--fault", "case", "--input", "topic"], "choose the text field"),
     "no such case": (["--fault", "case", "--case", "upper"], "not one of 'lower', 'keep'"),
-    "an image's fault": (["--fault", "case", "--suspect", "invert"], "does not happen to words"),
+    "an image's fault": (["--fault", "case", "--suspect", "invert"], "is not a fault of words"),
     "a model's option": (
         ["--fault", "case", "--model", "m.onnx"],
         "--model is for blindsight inspect sanity",

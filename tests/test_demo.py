@@ -33,7 +33,7 @@ def test_it_finds_the_fault_that_it_planted(shown):
     named = {found.arm: found for found in report.diagnoses}
     assert named["failing"].fault == "invert"  # whatever the noise, which nobody fixes here
     assert named["failing"].share > 0.8
-    for words in ("simulation_only", "invert, ", f"({EPSILON:.3f}, 1e-06)-DP per client", "What now?", "report.html"):
+    for words in ("simulation_only", "invert, ", f"({EPSILON:.3f}, 1e-06)-DP per client", "Next steps.", "report.html"):
         assert words in text, words
     assert len(set(steps)) >= 4
 

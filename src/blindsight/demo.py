@@ -1,4 +1,4 @@
-"""`blindsight demo`: a model on 3,400 phones stops understanding its writers, whose data nobody may look at."""
+"""`blindsight demo`: a model on 3,400 phones starts to fail, and nobody may look at the data."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ __all__ = ["demo"]
 
 EPSILON, DELTA = 8.0, 1e-6
 FAULT = "invert:0.5"
-LOW, HIGH = 0.5, 0.9  # chosen before anyone looks: wrong more often than right, and as good as it was
+LOW, HIGH = 0.5, 0.9  # fixed in advance: wrong more often than right, and as good as before
 EXAMPLES = (16, 32)  # characters on each phone
 
 
@@ -33,7 +33,7 @@ def demo(
     clients: int = 3400,
     progress: Callable[[str, int, int], None] = lambda doing, done, total: None,
 ) -> Iterator[RenderableType]:
-    """Run the demonstration, yielding what to print as it goes; leaves a run directory in `folder`."""
+    """Run the demonstration and yield what to print; leaves a run directory in `folder`."""
     use_cores()
     yield f"[bold]1. A model.[/] It reads handwriting on {clients:,} phones, and was trained on other, public writers."
     progress("training on public writers", 0, 1)
@@ -42,7 +42,7 @@ def demo(
     phones = data.embedded("handwriting", clients=clients, examples=EXAMPLES)
     before = _accuracy(model, phones)
 
-    yield "[bold]2. An update.[/] Since last night people correct what they wrote far more often:"
+    yield "[bold]2. An update.[/] Since last night, users correct the model's output far more often:"
     progress("the update goes out", 0, 1)
     updated = faults.apply(phones, FAULT)
     after = _accuracy(model, updated)
@@ -52,8 +52,8 @@ def demo(
     )
     yield "   Why? The characters stay on the phones, and nobody may look at them.\n"
 
-    yield "[bold]3. One private round.[/] Every phone looks at its own characters and sends three bounded vectors:"
-    yield "   moments, cues, and a vote for the fault that would repair the model. Noise is added to their sums."
+    yield "[bold]3. One private round.[/] Every phone computes three bounded vectors from its own characters:"
+    yield "   moments, cues, and a vote for the fault whose removal repairs the model. Noise is added to the sums."
     run = runs.create("demo", {"clients": clients, "fault": FAULT, "epsilon": EPSILON, "delta": DELTA}, folder=folder)
     ledger = Ledger(run.path / "ledger.db")
     ledger.set_budget("phones", epsilon=EPSILON, delta=DELTA)
@@ -67,19 +67,19 @@ def demo(
         session=inspect.Session(out=run.path / "who-fails", ledger=ledger, population="phones", progress=progress),
     )
     yield _MeanDigits(report)
-    yield "   Synthetic digits, the mean of each: on healthy phones above, on failing ones below.\n"
+    yield "   Mean synthetic image of each digit: healthy phones above, failing phones below.\n"
     yield f"[bold]4. The diagnosis.[/] [bold red]{escape(report.verdict)}[/]"
-    for finding in [found for found in report.ranked if found.kind == "cue" and found.verdict == "found"][:3]:
+    for finding in [one for one in report.ranked if one.kind == "cue" and one.verdict == "detected"][:3]:
         yield f"   {escape(finding.statement)}"
     yield f"\n   [green]{escape(str(report.guarantee))}[/]"
     yield f"   [dim]{escape(report.guarantee.explain())}[/]"
     verified = ledger.verify().raise_if_broken()
     yield f"   The ledger has {verified.entries} entries, its chain is intact, and the phones' budget is spent.\n"
-    yield "[bold]5. What now?[/]"
+    yield "[bold]5. Next steps.[/]"
     for number, step in enumerate(report.next_steps, 1):
         yield f"   {number}. {escape(step)}"
     yield f"\nThe report is [bold]{escape(str(run.path / 'who-fails' / 'report.html'))}[/]: open it in any browser."
-    yield "Ask your own data:  [bold]blindsight inspect slices FILE --client COLUMN --model MODEL.onnx[/]"
+    yield "Inspect your own data:  [bold]blindsight inspect slices FILE --client COLUMN --model MODEL.onnx[/]"
 
 
 def _train(public: Population) -> Primary:
@@ -90,13 +90,13 @@ def _train(public: Population) -> Primary:
 
 
 def _accuracy(model: Primary, people: Population) -> float:
-    """On everyone's characters, without noise: what a simulation knows."""
+    """Accuracy on everyone's characters, without noise: available in a simulation only."""
     return float(np.mean(model.predict(people.columns["image"])[0] == people.columns["label"]))
 
 
 @dataclasses.dataclass(frozen=True)
 class _MeanDigits:
-    """The mean image of every class, arm above arm, at half size: as many as the terminal is wide."""
+    """The mean image of every class, one row per arm, at half size, as many as fit the terminal."""
 
     report: Report
 

@@ -10,9 +10,9 @@
 `contrast`     What differs between arms of your own?
 =============  ==========================================================================================
 
-**Guarantee** of every one: everything in the report, and in the run folder less what is marked `simulation_only`, is
-(epsilon, delta)-DP for each client. A model that was trained on the same clients adds its own cost; `reference` and
-`vocabulary` are public and read as they are.
+**Guarantee** of every function: everything in the report and in the run folder, except values marked `simulation_only`,
+is (epsilon, delta)-DP for each client. A model that was trained on the same clients adds its own cost. `reference` and
+`vocabulary` are public and read without noise.
 """
 
 import dataclasses
@@ -82,15 +82,15 @@ def sanity(
 
     Args:
         clients: the protected population.
-        epsilon: what everything released may cost a client.
+        epsilon: epsilon of the guarantee, for everything that is released.
         delta: delta of the guarantee.
-        model: the primary model: a function, a classifier, an ONNX file or a `Primary`. Without one nobody can vote.
+        model: the primary model: a function, a classifier, an ONNX file or a `Primary`. No votes without a model.
         reference: public data of the same type in which nothing is wrong.
-        schema: which fields the model reads (`inputs`, else `image`), the `label`, and public ranges of numbers.
-        suspects: the faults to vote on; all that fit if empty.
-        forming: `zero_fill`, or `eligible` where who is in an arm is public.
+        schema: the model's input fields (`inputs`, default `image`), the `label`, and public ranges of numbers.
+        suspects: the faults to vote on; by default all that fit.
+        forming: `zero_fill`, or `eligible` if membership in arms is public.
         training: trains a GAN on the clients for samples, instead of measuring moments.
-        shares: changes how the precision is divided among `moments`, `cues` and `votes`.
+        shares: how the precision is divided among `moments`, `cues` and `votes`.
         session: ledger, folder, population name, key, backend and progress.
     """
     common = _common(clients, epsilon, delta, model, reference, schema, suspects)
@@ -116,16 +116,16 @@ def mistakes(
 
     Args:
         clients: the protected population.
-        epsilon: what everything released may cost a client.
+        epsilon: epsilon of the guarantee, for everything that is released.
         delta: delta of the guarantee.
         minimum: include only clients with at least this many misclassified examples.
         model: the primary model: a function, a classifier, an ONNX file or a `Primary`.
-        reference: public data of the same type: what the same arms look like there is expected.
-        schema: which fields the model reads (`inputs`, else `image`), the `label`, and public ranges of numbers.
-        suspects: the faults to vote on; all that fit if empty.
-        forming: `zero_fill`, or `eligible` where who is in an arm is public.
+        reference: public data of the same type; tests are of differences beyond those between its arms.
+        schema: the model's input fields (`inputs`, default `image`), the `label`, and public ranges of numbers.
+        suspects: the faults to vote on; by default all that fit.
+        forming: `zero_fill`, or `eligible` if membership in arms is public.
         training: trains a GAN on the clients of every arm for samples, instead of measuring moments.
-        shares: changes how the precision is divided among `moments`, `cues` and `votes`.
+        shares: how the precision is divided among `moments`, `cues` and `votes`.
         session: ledger, folder, population name, key, backend and progress.
     """
     common = _common(clients, epsilon, delta, model, reference, schema, suspects)
@@ -155,17 +155,17 @@ def slices(
 
     Args:
         clients: the protected population.
-        epsilon: what everything released may cost a client.
+        epsilon: epsilon of the guarantee, for everything that is released.
         delta: delta of the guarantee.
         by: `accuracy`, or a field with named classes: its first class is compared with each other one.
         values: the public values of a text field to compare.
-        thresholds: clients with an accuracy below the first fail, those with at least the second are healthy. Without
-            them the quarters are compared, and where these begin is estimated privately.
+        thresholds: clients with an accuracy below the first count as failing, clients with at least the second as
+            healthy. By default the lowest and highest quarter are compared, with privately estimated thresholds.
         model: the primary model: a function, a classifier, an ONNX file or a `Primary`.
-        reference: public data of the same type: what the same arms look like there is expected.
-        schema: which fields the model reads (`inputs`, else `image`), the `label`, and public ranges of numbers.
-        suspects: the faults to vote on; all that fit if empty.
-        forming: `zero_fill`, or `eligible` where who is in an arm is public.
+        reference: public data of the same type; tests are of differences beyond those between its arms.
+        schema: the model's input fields (`inputs`, default `image`), the `label`, and public ranges of numbers.
+        suspects: the faults to vote on; by default all that fit.
+        forming: `zero_fill`, or `eligible` if membership in arms is public.
         session: ledger, folder, population name, key, backend and progress.
     """
     common = _common(clients, epsilon, delta, model, reference, schema, suspects, (by,))
@@ -193,15 +193,15 @@ def contrast(
     Args:
         clients: the protected population.
         arms: named criteria (`selection`), or `Quarters` of clients by accuracy; the first is compared with the others.
-        epsilon: what everything released may cost a client.
+        epsilon: epsilon of the guarantee, for everything that is released.
         delta: delta of the guarantee.
-        model: the primary model: a function, a classifier, an ONNX file or a `Primary`. Without one nobody can vote.
-        reference: public data of the same type: what the same arms look like there is expected.
-        schema: which fields the model reads (`inputs`, else `image`), the `label`, and public ranges of numbers.
-        suspects: the faults to vote on; all that fit if empty.
-        forming: `zero_fill`, or `eligible` where who is in an arm is public.
+        model: the primary model: a function, a classifier, an ONNX file or a `Primary`. No votes without a model.
+        reference: public data of the same type; tests are of differences beyond those between its arms.
+        schema: the model's input fields (`inputs`, default `image`), the `label`, and public ranges of numbers.
+        suspects: the faults to vote on; by default all that fit.
+        forming: `zero_fill`, or `eligible` if membership in arms is public.
         training: trains a GAN on the clients of every arm for samples, instead of measuring moments.
-        per_class: how many samples of each class and arm are drawn.
+        per_class: number of samples of each class and arm.
         session: ledger, folder, population name, key, backend and progress.
     """
     chosen = arms if isinstance(arms, Arms | Quarters) else Arms(arms)
@@ -226,20 +226,20 @@ def labelling(
 ) -> Report:
     """Synthetic examples of all clients for people to label, with proposed labels.
 
-    The run folder (`session.out`, else `runs/labelling-NAME`) gets the report, the set in `samples/`, and
+    The run folder (`session.out`, default `runs/labelling-NAME`) gets the report, the set in `samples/`, and
     `label_studio.json` beside `label_studio.xml`.
 
     Args:
         clients: the protected population.
-        epsilon: what everything released may cost a client.
+        epsilon: epsilon of the guarantee, for everything that is released.
         delta: delta of the guarantee.
-        samples: at least this many, equally many of every class.
-        model: proposes labels, and says what the classes are where clients have none; without it, the class that the
-            generator was asked for is proposed.
+        samples: minimum number of samples, equally many of every class.
+        model: proposes labels, and predicts classes if clients have none. Without a model, the class that the generator
+            was conditioned on is proposed.
         reference: public data of the same type.
-        schema: which fields are shown (`inputs`, else `image`), the `label`, and public ranges of numbers.
+        schema: the fields to show (`inputs`, default `image`), the `label`, and public ranges of numbers.
         training: trains a GAN on the clients for samples, instead of measuring moments.
-        forming: `zero_fill`, or `eligible` where who takes part is public.
+        forming: `zero_fill`, or `eligible` if participation is public.
         session: ledger, folder, population name, key, backend and progress.
     """
     session = session or Session()
@@ -250,7 +250,7 @@ def labelling(
         **common.fields,
         forming=forming,
         training=training,
-        shares={"moments": 0.9, "cues": 0.1},  # samples are what was asked for
+        shares={"moments": 0.9, "cues": 0.1},  # samples matter most here
         samples=samples,
         population=clients.name,
     )
@@ -277,16 +277,16 @@ def unknowns(
     """Which words does a vocabulary lack after a change, compared with before, and which fault explains them?
 
     Args:
-        before: the texts before the change. Clients are the same on both sides if their ids are.
+        before: the texts before the change. Equal ids on both sides mean the same client.
         after: the texts after the change.
-        vocabulary: the known words, which are public.
-        epsilon: what everything released may cost a client, whether it has texts on one side or on both.
+        vocabulary: the public vocabulary.
+        epsilon: epsilon of the guarantee, for clients with texts on one side or on both.
         delta: delta of the guarantee.
         field: the field that holds the texts.
-        case: `lower`, or `keep` where the vocabulary has capitals.
-        suspects: the faults to vote on; all that can make a word unknown if empty.
-        most: at most this many sentences of a client count on each side.
-        discover: lists unknown words that many clients use, found letter by letter.
+        case: `lower`, or `keep` if the vocabulary has capitals.
+        suspects: the faults to vote on; by default all that can make a word unknown.
+        most: maximum number of sentences of a client on each side.
+        discover: lists unknown words that many clients use, discovered letter by letter.
         training: trains language models of both sides, which generate sentences and unknown words.
         session: ledger, folder, population name, key, backend and progress. With a population name, both sides are one
             population in the ledger; without, each pays under its own name.
@@ -334,18 +334,18 @@ def bias(
 
     Args:
         clients: the protected population.
-        reference: public data, such as those that the model was trained on; 40 clients at least.
-        epsilon: what everything released may cost a client.
+        reference: public data, such as the model's training data, of at least 40 clients.
+        epsilon: epsilon of the guarantee, for everything that is released.
         delta: delta of the guarantee.
-        model: predicts classes where clients have no labels, and is unsure of some examples.
-        schema: the fields that are compared (`inputs`, else `image`): images, one text, or numbers and categories; the
+        model: predicts classes if clients have no labels; the share of examples it is unsure of is compared too.
+        schema: the fields to compare (`inputs`, default `image`): images, one text, or numbers and categories; the
             `label`; and public ranges of numbers.
         by: a public field to divide by.
-        values: the values of `by` to compare, if it is a text.
-        classes: the classes to compare, else those of the reference. List client-only classes explicitly: which classes
-            occur on clients is private.
+        values: the values of `by` to compare, if it is text.
+        classes: the classes to compare, default those of the reference. List client-only classes explicitly: which
+            classes occur on clients is private.
         language: how texts are compared, and whether words are discovered and a second model is trained.
-        steps: how long generators of images are refined.
+        steps: number of refinement steps of image generators.
         session: ledger, folder, population name, key, backend and progress.
     """
     common = _common(clients, epsilon, delta, model, reference, schema, (), (by,))
@@ -390,7 +390,7 @@ def _common(
 
 
 def _in_public_classes(schema: Schema, reference: Population) -> Schema:
-    """The schema with classes as the reference lists them: a loader may have read the clients' list off their data."""
+    """The schema with the reference's classes: a loader may have derived the clients' list from their data."""
     fields = dict(schema.fields)
     for name in schema.classes:
         values = reference.classes.get(name, ())
@@ -400,9 +400,7 @@ def _in_public_classes(schema: Schema, reference: Population) -> Schema:
 
 def _ask_arms(question: Comparing, common: _Common, session: Session | None) -> Report:
     label, fields = question.schema.label, common.clients.fields
-    if label not in ("", "label", *fields):  # many have a field of that name, and nobody has to
-        raise InvalidInput(
-            f"{common.clients.name} has no field {label!r}: name one of {', '.join(fields)} as the label"
-        )
+    if label not in ("", "label", *fields):  # the default label is optional
+        raise InvalidInput(f"{common.clients.name} has no field {label!r}: choose the label from {', '.join(fields)}")
     conduct, plan = functools.partial(inspect_arms, question), functools.partial(plan_arms, question)
     return (session or Session()).ask(question, common.clients, common.public, conduct, plan=plan)

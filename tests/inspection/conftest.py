@@ -10,7 +10,7 @@ import pytest
 from blindsight import data
 from blindsight.accounting.events import Gaussian
 from blindsight.accounting.guarantee import certify
-from blindsight.inspection.bias.section import Bias, Compared, Kind, Word
+from blindsight.inspection.bias.section import Bias, Compared, Group, Word
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
 from blindsight.inspection.report import Report
 from blindsight.inspection.unknowns.section import Generated, Rate, Side, Unknowns, WordList
@@ -38,7 +38,7 @@ def finding() -> Callable[..., Finding]:
             "low": 0.49,
             "high": 0.57,
             "p_value": 1e-9,
-            "verdict": "found",
+            "verdict": "detected",
             "epsilon": 0.71,
             "smallest": 0.021,
             "arms": ("healthy", "failing"),
@@ -54,7 +54,7 @@ def make_report(handwriting, finding) -> Callable[..., Report]:
     images, labels = handwriting
     inverted = images.copy()
     inverted[::5] = 255 - inverted[::5]  # four fifths of the failing are inverted
-    quiet = {"verdict": "not found", "p_value": 0.8, "effect": 0.01, "low": -0.04, "high": 0.06, "smallest": 0.11}
+    quiet = {"verdict": "not detected", "p_value": 0.8, "effect": 0.01, "low": -0.04, "high": 0.06, "smallest": 0.11}
     votes = {"invert": 0.81, "none": 0.12, "rotate90": 0.03, "blur": -0.006}
     usual: dict[str, Any] = {
         "title": "Why do corrections jump after the update?",
@@ -97,8 +97,8 @@ def make_hostile(make_report, finding) -> Callable[[str], Report]:
         rate = Rate(0.1, 0.0, 0.2)
         made = Generated(0.1, (0.1,) * 2, (text,), WordList((text,), (0.1,), (0.0,)), (0.1,))
         sides = [Side(name, rate, (rate,) * 2, (rate,), (rate,), made, ((text, 9.0),)) for name in names[:2]]
-        kind = Kind(Compared("kind", text, rate, rate, "more"), 2.0, first.samples[:1])
-        compared = (Compared(text, text, rate, rate, "alike"), kind.compared)
+        group = Group(Compared("group", text, rate, rate, "more"), 2.0, first.samples[:1])
+        compared = (Compared(text, text, rate, rate, "alike"), group.compared)
         return make_report(
             title=text,
             task=text,
@@ -115,7 +115,7 @@ def make_hostile(make_report, finding) -> Callable[[str], Report]:
             releases=({"what": text, text: text},),
             population={"name": text, "clients": text, "classes": names},
             unknowns=Unknowns(9, (text, "later"), (text,), (text,), *sides),
-            bias=Bias(text, 3, compared, (kind,), (Word(text, 9.0, 1.0),), (text,)),
+            bias=Bias(text, 3, compared, (group,), (Word(text, 9.0, 1.0),), (text,)),
             guarantee=dataclasses.replace(usual.guarantee, assumptions=(text,), participation=text, accountant=text),
         )
 

@@ -72,7 +72,7 @@ def test_a_class_that_public_data_lack_is_found(pictures):
     report, _ = pictures
     assert report.outcome == "difference"
     assert report.ranked[0].name == "class: 3"
-    assert report.verdict.startswith("Class 3 is more in serving than in training")
+    assert report.verdict.startswith("Class 3 is more frequent in serving than in training")
     line = next(one for one in shown(report).compared if one.name == "3")
     assert line.verdict == "more"
     assert line.serving.low > line.training.value == 0
@@ -86,10 +86,10 @@ def test_it_costs_what_was_asked_for_and_the_ledger_has_both_rounds(pictures):
     assert 7.9 < ledger.spent("phones", delta=1e-6).epsilon <= 8
     notes = [one.note.partition(" [noise ")[0] for one in ledger.entries("phones") if one.kind == "release"]
     assert notes == [
-        "serving against public data: shares, habits, moments",
-        "serving against public data: kinds, ratios",
+        "serving against public data: shares, styles, moments",
+        "serving against public data: groups, ratios",
     ]
-    assert [row["what"] for row in report.releases] == ["shares", "habits", "moments", "kinds", "ratios"]
+    assert [row["what"] for row in report.releases] == ["shares", "styles", "moments", "groups", "ratios"]
 
 
 def test_the_report_comes_back_from_json_and_shows_all_of_it(pictures):
@@ -100,14 +100,14 @@ def test_the_report_comes_back_from_json_and_shows_all_of_it(pictures):
     assert "Serving versus training" in page
     assert "Over-represented groups of images" in page
     assert "as in training" in page
-    assert "more in serving" in page
+    assert "more frequent in serving" in page
     assert "of training" in str(report)
     assert (folder / "run" / "samples" / "samples.parquet").exists()
     assert "simulation_only" not in json.dumps(kept)
 
 
 def test_its_page_is_quiet_and_its_samples_can_be_enlarged(pictures, browser, tmp_path):
-    """The samples of kinds are tiles too, but none of an arm: they have no twin beside them."""
+    """The samples of groups are tiles too, but none of an arm: they have no twin beside them."""
     report, _ = pictures
     browser.view(1400, 900)
     browser.open(report.save(tmp_path / "bias.html").as_uri())
@@ -164,10 +164,10 @@ def test_those_who_teach_do_not_confirm():
 @pytest.mark.parametrize("odd", [0.0, 0.3])
 def test_authors_of_something_else_are_found_by_what_the_public_model_finds_unlikely(tmp_path, odd):
     report = ask(tmp_path, authors(400, odd=odd), authors(150, 1), inputs="text", discover=odd > 0)
-    found = {one.name for one in report.findings if one.verdict == "found"}
+    found = {one.name for one in report.findings if one.verdict == "detected"}
     assert bool(found) == (odd > 0)
     if odd:
-        assert {"likelihood: unlikely", "habit: much surprise"} <= found
+        assert {"likelihood: unlikely", "style: much surprise"} <= found
         words = {one.word: one for one in shown(report).words or ()}
         assert set(words) == {"zorg", "quux", "blip"}
         assert abs(words["zorg"].clients - 120) < 60
@@ -178,11 +178,11 @@ def test_authors_of_something_else_are_found_by_what_the_public_model_finds_unli
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0, 8.0])
 def test_discovering_words_costs_no_more_than_its_part(epsilon):
-    parts = [bias_rounds._Priced("habits", 19), bias_rounds._Priced("words", WORD_CELLS)]  # pyright: ignore[reportPrivateUsage]
-    noise = measuring.noise_for(parts, epsilon=epsilon, delta=1e-6, shares={"habits": 0.3, "words": 0.7})
+    parts = [bias_rounds._Priced("styles", 19), bias_rounds._Priced("words", WORD_CELLS)]  # pyright: ignore[reportPrivateUsage]
+    noise = measuring.noise_for(parts, epsilon=epsilon, delta=1e-6, shares={"styles": 0.3, "words": 0.7})
     level = gaussian(math.sqrt(17) * noise["words"].noise_multiplier)  # 17 levels are to cost one release
     found = joint(*[level.event_for(2**17)] * 17)
-    both = certify(Composed((noise["habits"].event_for(19), found)), delta=1e-6)
+    both = certify(Composed((noise["styles"].event_for(19), found)), delta=1e-6)
     assert 0.99 * epsilon < both.epsilon <= epsilon
 
 
@@ -224,7 +224,7 @@ def test_without_labels_a_model_says_what_is_there_and_what_it_is_unsure_of():
         return np.stack([bright, np.ones(len(images)), *np.zeros((8, len(images)))], axis=1)
 
     prepared, seen = compared(clients, public, model=primary(ink))
-    assert [(one.about, one.is_learnt) for one in prepared.divisions] == [("model", True), ("predicted class", True)]
+    assert [(one.subject, one.is_learnt) for one in prepared.divisions] == [("model", True), ("predicted class", True)]
     assert (prepared.label, prepared.classes) == ("predicted", public.classes["label"])
     assert set(seen.columns["predicted"]) == {0}  # all are bright
     nameless = Population(dict(public.columns), sizes=public.sizes, name="file")
@@ -245,15 +245,15 @@ def test_a_field_divides_what_is_compared_by_name(tmp_path):
     assert next(one for one in shown(report).compared if one.name == "tablet").verdict == "more"
 
 
-@pytest.mark.parametrize("field", ["region", "habit", "kind"])
+@pytest.mark.parametrize("field", ["region", "style", "group"])
 def test_a_field_may_be_called_like_a_part_of_the_report(field, tmp_path):
-    """The share of a region is none of pictures, and that of a kind is not kept for the pictures' captions."""
+    """The share of a region is not one of images, and that of a group is not kept for the captions of images."""
     clients, public = authors(120), authors(60, 1)
     for one in (clients, public):
         one._columns[field] = np.full(one.n_examples, "north").astype(TEXT)  # pyright: ignore[reportPrivateUsage]
     report = ask(tmp_path, clients, public, inputs="text", by=field, values=["north"])
     told = next(one for one in report.findings if one.name.endswith(f"{field}: north"))
-    assert told.statement.startswith("No difference was found in the share of ")
+    assert told.statement.startswith("No difference detected in the share of ")
     assert f"{field} north" in told.statement
     assert '<th scope="row" rowspan="2">north</th>' in report.to_html()
 
@@ -335,10 +335,10 @@ def test_a_class_of_one_client_is_neither_named_nor_moves_what_others_send(tmp_p
     ("change", "words"),
     [
         ({"reference": lambda: writers(30, 1)}, "40 are needed"),
-        ({"reference": lambda: data.embedded("handwriting", clients=50, seed=1)}, "bring both into one form"),
+        ({"reference": lambda: data.embedded("handwriting", clients=50, seed=1)}, "convert both to one type and shape"),
         ({"inputs": "photo"}, "no field 'photo'"),
         ({"by": "device"}, "'device' is not"),
-        ({"discover": True}, "on text"),
+        ({"discover": True}, "need one text field"),
     ],
     ids=["too few", "another shape", "no field", "no slice", "words of pictures"],
 )

@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from blindsight.inspection.bias.findings import compare_habits, compare_shares, conclude, habit_p_value
-from blindsight.inspection.bias.measures import Division, Habits, Limits, ReadShares
+from blindsight.inspection.bias.findings import compare_shares, compare_styles, conclude, style_p_value
+from blindsight.inspection.bias.measures import Division, Limits, ReadShares, Styles
 from blindsight.inspection.measuring import Measured
 
 CLASSES = Division("label", ("common", "rare"), "class")
 
 
 def drawn_p_values(clients: int, beyond: int, private: int, noise: float, runs: int = 4000) -> np.ndarray:
-    """P-values of habits where nothing differs, with everything drawn: limits, clients and noise."""
+    """P-values of styles where nothing differs, with everything drawn: limits, clients and noise."""
     random = np.random.default_rng(clients)
     past = random.beta(beyond, clients + 1 - beyond, runs)  # of an order statistic
     seen = random.binomial(private, past) + noise * random.normal(size=runs)
-    return np.array([habit_p_value(one, beyond, clients, private, noise) for one in seen])
+    return np.array([style_p_value(one, beyond, clients, private, noise) for one in seen])
 
 
 @pytest.mark.parametrize(("clients", "beyond"), [(20, 1), (100, 5), (600, 30)])
@@ -74,35 +74,35 @@ def test_too_few_clients_beside_the_noise_prove_nothing():
     (one,) = compare_shares(of(0.9, 0.1, 30, 10.0), of(0.0, 0.0, 400), CLASSES, ("rare",), 1.0)
     assert (one.p_value, one.is_measurable) == (1.0, False)
     findings, compared = conclude([one])
-    assert (findings[0].verdict, findings[0].low, findings[0].high) == ("not found", -1.0, 1.0)
+    assert (findings[0].verdict, findings[0].low, findings[0].high) == ("not detected", -1.0, 1.0)
     assert "Too few clients" in findings[0].statement
     assert compared[0].serving == (0.0, 0.0, 1.0)
 
 
-def habits(above: float, counted: float = 1000, noise: float = 5.0) -> list:
-    part = Habits("cues", (Limits("slant", 0.2, 0.8, 20, 400),))
-    return compare_habits(Measured(np.array([50.0, above, counted / 2]), noise, 1.0), part, "habit")
+def styles(above: float, counted: float = 1000, noise: float = 5.0) -> list:
+    part = Styles("cues", (Limits("slant", 0.2, 0.8, 20, 400),))
+    return compare_styles(Measured(np.array([50.0, above, counted / 2]), noise, 1.0), part, "style")
 
 
 def test_everything_is_corrected_together_and_the_clearest_comes_first():
-    tested = habits(200) + compare_shares(of(0.1, 0.1, 2000, 5.0), of(0.0, 0.0, 400), CLASSES, CLASSES.names, 1.0)
+    tested = styles(200) + compare_shares(of(0.1, 0.1, 2000, 5.0), of(0.0, 0.0, 400), CLASSES, CLASSES.names, 1.0)
     findings, compared = conclude(tested)
-    assert [one.verdict for one in findings] == ["found", "found", "found", "not found"]
+    assert [one.verdict for one in findings] == ["detected", "detected", "detected", "not detected"]
     assert {one.verdict for one in compared} == {"more", "less", "alike"}
     raw = sorted(one.p_value for one in tested)
     assert findings[0].p_value == pytest.approx(4 * raw[0])
     text = " ".join(one.statement for one in findings)
-    assert "Clients with more slant than nearly all of training: 20 % in serving, 5.0 % in training" in text
-    assert "Class rare is more in serving than in training: 10 % in serving, 0 % in training" in text
+    assert "Clients with more slant than nearly all training clients: 20 % in serving, 5.0 % in training" in text
+    assert "Class rare is more frequent in serving than in training: 10 % in serving, 0 % in training" in text
 
 
 def test_the_smallest_difference_is_what_would_just_be_seen():
-    (_, quiet) = (one for one in habits(50))
+    (_, quiet) = (one for one in styles(50))
     finding = next(one for one in conclude([quiet])[0])
     assert finding.smallest is not None
     random, seen = np.random.default_rng(0), 0
     for _ in range(300):
         past = random.beta(20, 381)
         counted = random.binomial(1000, min(past + finding.smallest, 1)) + 5 * random.normal()
-        seen += habit_p_value(counted, 20, 400, 1000, 5.0) <= 0.05
+        seen += style_p_value(counted, 20, 400, 1000, 5.0) <= 0.05
     assert 0.8 < seen / 300 < 0.99

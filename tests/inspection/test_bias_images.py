@@ -9,7 +9,7 @@ from blindsight import data, keys
 from blindsight.algorithms.moments import MomentsPart
 from blindsight.codings import features
 from blindsight.inspection.bias import images as bias_images
-from blindsight.inspection.bias.images import KINDS, Discriminator
+from blindsight.inspection.bias.images import GROUPS, Discriminator
 from blindsight.inspection.bias.measures import same_clients
 
 KEY = keys.reproducible(0)
@@ -33,9 +33,9 @@ def learnt() -> Discriminator:
 @pytest.mark.slow
 def test_what_is_missing_in_public_is_what_is_denser_in_serving(learnt):
     found = learnt
-    dense = found.kind < KINDS
+    dense = found.group < GROUPS
     assert (found.labels[dense] == 3).mean() > 0.25 > 3 * (found.labels[~dense] == 3).mean()
-    described = [found.describe(kind, tuple("0123456789")) for kind in range(KINDS)]
+    described = [found.describe(group, tuple("0123456789")) for group in range(GROUPS)]
     assert "mostly 3" in described
     best = described.index("mostly 3")
     assert found.ratio(best) > 2
@@ -47,11 +47,11 @@ def test_what_is_missing_in_public_is_what_is_denser_in_serving(learnt):
 def test_real_pictures_are_judged_like_synthetic_ones(learnt):
     found = learnt
     fresh = data.embedded("handwriting", clients=60, seed=2, examples=(12, 12)).columns
-    kinds, chance = found.score(fresh["image"])
-    assert set(np.unique(kinds)) <= set(range(KINDS + 1))
+    groups, chance = found.score(fresh["image"])
+    assert set(np.unique(groups)) <= set(range(GROUPS + 1))
     assert ((chance >= 0) & (chance <= 1)).all()
     is_three = fresh["label"] == 3
-    assert (kinds[is_three] < KINDS).mean() > 0.4 > 3 * (kinds[~is_three] < KINDS).mean()
+    assert (groups[is_three] < GROUPS).mean() > 0.4 > 3 * (groups[~is_three] < GROUPS).mean()
 
 
 def test_public_moments_get_noise_like_the_released_ones():

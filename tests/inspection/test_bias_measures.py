@@ -17,9 +17,9 @@ from blindsight.inspection.bias.measures import (
     LOOKED,
     LOOKS,
     Division,
-    Habits,
     Limits,
     Shares,
+    Styles,
     client_means,
     client_shares,
     coins,
@@ -63,12 +63,12 @@ def test_the_bound_of_shares_is_reached():
 
 @pytest.mark.parametrize("value", [0.0, 1.0, np.nan, np.inf, -1e30, 0.4])
 def test_nobody_has_more_habits_than_the_bound_allows(value):
-    part = Habits("cues", LIMITS)
+    part = Styles("cues", LIMITS)
     assert np.linalg.norm(sent(part, batch(cues=np.full((12, 7), value)))) <= part.bound + 1e-6
 
 
 def test_the_bound_of_habits_is_that_of_four_of_them():
-    part = Habits("cues", LIMITS)
+    part = Styles("cues", LIMITS)
     four = np.where(np.arange(7) < 4, 0.9, 0.4)
     all_seven = sent(part, batch(cues=np.full((12, 7), 0.9)))
     assert np.linalg.norm(sent(part, batch(cues=np.tile(four, (12, 1))))) == pytest.approx(part.bound)
@@ -76,11 +76,11 @@ def test_the_bound_of_habits_is_that_of_four_of_them():
 
 
 def test_nobody_is_both_below_and_above():
-    backwards = Habits("cues", tuple(dataclasses.replace(one, low=0.9, high=0.1) for one in LIMITS[:2]))
+    backwards = Styles("cues", tuple(dataclasses.replace(one, low=0.9, high=0.1) for one in LIMITS[:2]))
     assert np.linalg.norm(sent(backwards, batch(cues=np.full((12, 2), 0.5)))) <= backwards.bound + 1e-6
 
 
-@pytest.mark.parametrize("part", [Shares(DIVISIONS, (1,), "kinds"), Habits("cues", LIMITS, (1,), "ratios")])
+@pytest.mark.parametrize("part", [Shares(DIVISIONS, (1,), "groups"), Styles("cues", LIMITS, (1,), "ratios")])
 def test_only_clients_of_the_arm_send_something(part):
     assert not sent(part, batch(), arm=0).any()
     assert sent(part, batch(), arm=1).any()
@@ -104,7 +104,7 @@ def test_examples_that_only_fill_up_do_not_count():
     one = batch()
     half = Batch(one.fields, one.weight.at[6:].set(0.0))
     alone = Batch({name: value[:6] for name, value in one.fields.items()}, one.weight[:6])
-    for part in (Shares(DIVISIONS), Habits("cues", LIMITS)):
+    for part in (Shares(DIVISIONS), Styles("cues", LIMITS)):
         np.testing.assert_allclose(sent(part, half), sent(part, alone), atol=1e-6)
         assert not sent(part, Batch(one.fields, jnp.zeros(12))).any()
 

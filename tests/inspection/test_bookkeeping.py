@@ -156,7 +156,7 @@ def test_a_run_whose_model_was_exchanged_between_two_arms_is_refused(tmp_path, c
     with pytest.raises(KeyboardInterrupt):
         train_arms(tmp_path / "run", ledger, model=model)
     monkeypatch.setattr(lessons, "train_model", paying)
-    with pytest.raises(PrivacyError, match="other clients"):
+    with pytest.raises(PrivacyError, match="different clients"):
         train_arms(tmp_path / "run", ledger, model=other)
     train_arms(tmp_path / "run", ledger, model=model)
 

@@ -82,7 +82,7 @@ def test_where_nothing_is_wrong_nothing_is_named(tmp_path):
     arms = {"all": selection.everything()}
     report = inspect(tmp_path, halves(), arms, reference=halves(seed=5), suspects=SUSPECTS)
     assert {found.fault for found in report.diagnoses} == {"none"}
-    assert not [found for found in report.findings if found.verdict == "found"]
+    assert not [found for found in report.findings if found.verdict == "detected"]
 
 
 def test_all_releases_together_cost_what_was_asked_for_and_the_ledger_has_them(tmp_path):
@@ -211,7 +211,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"arms": {"all": selection.everything(), "none": selection.correct()}},
         "no client can",
     ),
-    "votes without a model": ({"model": None, "arms": {"all": selection.everything()}}, "without a primary model"),
+    "votes without a model": ({"model": None, "arms": {"all": selection.everything()}}, "repairs the primary model"),
     "quarters without a model": ({"model": None, "suspects": None}, "need a primary model"),
 }
 

@@ -41,7 +41,7 @@ def alarms(noise_std: float, counts=(300, 500), runs: int = 400, stated: float |
     found = 0
     for _ in range(runs):
         arms = released(clients(generator, counts[0]), clients(generator, counts[1]), noise_std, generator, stated)
-        found += any(finding.verdict == "found" for finding in compare_cues(*arms, epsilon=1.0))
+        found += any(finding.verdict == "detected" for finding in compare_cues(*arms, epsilon=1.0))
     return found / runs
 
 
@@ -61,7 +61,7 @@ def test_a_spread_that_is_left_out_would_be_noticed():
     for _ in range(100):
         arms = released(clients(generator, 300), clients(generator, 500), 1.0, generator)
         still = [dataclasses.replace(arm, spread=np.zeros(6)) for arm in arms]
-        found += any(finding.verdict == "found" for finding in compare_cues(*still, epsilon=1.0))
+        found += any(finding.verdict == "detected" for finding in compare_cues(*still, epsilon=1.0))
     assert found > 30
 
 
@@ -76,7 +76,7 @@ def test_intervals_cover_the_difference_and_a_shift_is_found():
         arms = released(clients(generator, 300, 0.3), clients(generator, 500), 12.0, generator)
         (finding,) = [one for one in compare_cues(*arms, epsilon=1.0) if one.name == "a"]
         covered += finding.low <= truth <= finding.high
-        found += finding.verdict == "found"
+        found += finding.verdict == "detected"
     assert covered / 200 >= 0.9
     assert found / 200 > 0.9
 
@@ -90,7 +90,7 @@ def test_clients_in_both_arms_may_be_off_in_both_directions():
         arms = released(np.clip(0.5 + base, 0, 1), np.clip(0.5 - base, 0, 1), 0.5, generator)
         for disjoint in found:
             seen = compare_cues(*arms, epsilon=1.0, disjoint_by_client=disjoint)
-            found[disjoint] += any(finding.verdict == "found" for finding in seen)
+            found[disjoint] += any(finding.verdict == "detected" for finding in seen)
     assert found[False] / 200 <= 0.05 + 3 * (0.05 * 0.95 / 200) ** 0.5
     assert found[True] / 200 > 0.15
 
@@ -107,8 +107,8 @@ def test_what_public_data_show_too_is_no_finding():
     naive = informed = 0
     for _ in range(150):
         arms = released(clients(generator, 600, 0.1), clients(generator, 600), 10.0, generator)
-        naive += any(finding.verdict == "found" for finding in compare_cues(*arms, epsilon=1.0))
-        informed += any(one.verdict == "found" for one in compare_cues(*arms, epsilon=1.0, expected=expected))
+        naive += any(finding.verdict == "detected" for finding in compare_cues(*arms, epsilon=1.0))
+        informed += any(one.verdict == "detected" for one in compare_cues(*arms, epsilon=1.0, expected=expected))
     assert naive / 150 > 0.6
     assert informed / 150 <= 0.05 + 3 * (0.05 * 0.95 / 150) ** 0.5
 
@@ -124,7 +124,7 @@ def test_the_smallest_fraction_is_found_nine_times_in_ten():
         first = clients(generator, 500)
         first[: round(finding.smallest * 500), 0] = 0.9
         seen = compare_cues(*released(first, clients(generator, 500), 10.0, generator), epsilon=1.0)
-        found += any(one.name == "a" and one.verdict == "found" for one in seen)
+        found += any(one.name == "a" and one.verdict == "detected" for one in seen)
     assert 0.82 <= found / 200 <= 0.97
 
 
@@ -132,10 +132,10 @@ def test_an_arm_that_is_lost_in_noise_gives_no_verdict():
     generator = np.random.default_rng(1)
     arms = released(clients(generator, 30), clients(generator, 500), 12.0, generator)
     for finding in compare_cues(*arms, epsilon=1.0):
-        assert (finding.verdict, finding.low, finding.high, finding.smallest) == ("not found", -1.0, 1.0, None)
+        assert (finding.verdict, finding.low, finding.high, finding.smallest) == ("not detected", -1.0, 1.0, None)
         assert finding.effect == 0.0  # a ratio of noise is no effect
-        assert "too few clients" in finding.statement
-    with pytest.raises(InvalidInput, match="same cues only"):
+        assert "Too few clients" in finding.statement
+    with pytest.raises(InvalidInput, match="by the same cues"):
         compare_cues(arms[0], dataclasses.replace(arms[1], names=tuple("uvwxyz")), epsilon=1.0)
 
 
@@ -172,7 +172,7 @@ def test_the_diagnosis_is_the_most_voted_fault_with_its_interval():
     assert diagnosis.statement == "invert, 81 % of failing clients (95 %: 78–84)."
     assert diagnosis.tally == {"invert": 0.81, "flip": 0.04, "none": 0.15}
     assert [finding.name for finding in findings] == ["invert", "flip"]
-    assert [finding.verdict for finding in findings] == ["found", "not found"]
+    assert [finding.verdict for finding in findings] == ["detected", "not detected"]
     assert findings[0].epsilon == 0.5
     assert diagnosis.to_dict()["arm"] == "failing"
     assert findings[0].to_dict()["arms"] == ["failing", "failing"]
@@ -181,13 +181,13 @@ def test_the_diagnosis_is_the_most_voted_fault_with_its_interval():
 def test_without_a_fault_beyond_its_background_the_diagnosis_is_none():
     diagnosis, _ = diagnose(ballot([20, -5, 985]), epsilon=0.5)
     assert diagnosis.fault == "none"
-    assert diagnosis.statement.startswith("No fault of the library explains failing clients: 98 %")
+    assert diagnosis.statement.startswith("No candidate fault explains failing clients: 98 %")
     assert diagnose(ballot([100, -5, 905]), epsilon=0.5)[0].fault == "invert"
     assert diagnose(ballot([100, -5, 905]), epsilon=0.5, background={"invert": 0.09})[0].fault == "none"
     lost, findings = diagnose(ballot([30, 0, 10]), epsilon=0.5)
-    assert lost.statement == "There are too few failing clients for a diagnosis at this epsilon."
+    assert lost.statement == "Too few failing clients for a diagnosis at this epsilon."
     assert (lost.fault, lost.low, lost.high) == ("none", 0.0, 1.0)
-    assert {finding.verdict for finding in findings} == {"not found"}
+    assert {finding.verdict for finding in findings} == {"not detected"}
 
 
 def test_intervals_of_votes_cover_and_healthy_arms_are_seldom_accused():
@@ -212,7 +212,7 @@ def test_public_votes_are_the_background_and_a_sample_themselves():
 
 
 def test_only_candidates_have_shares():
-    with pytest.raises(InvalidInput, match="nobody could vote for 'blur'"):
+    with pytest.raises(InvalidInput, match="'blur' was not on the ballot"):
         share_of_clients(ballot([1, 2, 3]), "blur")
 
 

@@ -25,7 +25,7 @@ def test_png_keeps_every_byte_and_says_what_it_is(shape):
 
 
 def test_what_is_no_png_is_refused():
-    with pytest.raises(InvalidInput, match="not a PNG"):
+    with pytest.raises(InvalidInput, match="not a valid PNG"):
         gallery.from_png(b"GIF89a")
 
 

@@ -162,7 +162,7 @@ def test_more_samples_are_free_until_somebody_has_labelled(labelled):
     assert len(read_set(run).samples) == 21
     assert ledger.spent("sides", delta=1e-5) == before
     (run / "samples" / "labels.jsonl").write_text("")
-    with pytest.raises(InvalidInput, match="has labels, which new samples would leave without theirs"):
+    with pytest.raises(InvalidInput, match="has labels, and new samples would replace them"):
         ask(inspect.labelling, pictures(), samples=20, model=primary(judge, name="the judge"), **settings)
 
 
@@ -186,11 +186,11 @@ REFUSED: dict[str, Any] = {
     "text": (
         {"words": np.array(["a b", "c d"], np.dtypes.StringDType())},
         {"inputs": "words"},
-        "no samples are made of",
+        "cannot be sampled",
     ),
     "number without a range": ({"age": np.array([1.0, 2.0])}, {"inputs": "age"}, "--range age=0:100"),
     "no such field": ({"age": np.array([1.0, 2.0])}, {"inputs": "image"}, "has no field 'image'"),
-    "no samples": ({"image": np.zeros((2, 4, 4), np.uint8)}, {"samples": 0}, "one sample at least"),
+    "no samples": ({"image": np.zeros((2, 4, 4), np.uint8)}, {"samples": 0}, "samples must be at least 1"),
 }
 
 
@@ -213,7 +213,7 @@ def test_rows_without_any_label_make_a_set_too(tmp_path):
     made = read_set(tmp_path / "run")
     assert len(made.samples) == 5
     assert {(sample.own, sample.proposed) for sample in made.samples} == {(None, None)}
-    assert made.said(made.samples[0].row or {})["work"] in ("office", "field")
+    assert made.in_words(made.samples[0].row or {})["work"] in ("office", "field")
 
 
 def test_a_made_row_may_lack_a_number(tmp_path):

@@ -218,7 +218,7 @@ def test_noise_needs_parts_and_shares_that_make_sense():
         measuring.noise_for(parts, epsilon=1, delta=1e-5, shares={"cues": 1.0})
     with pytest.raises(InvalidInput, match="positive"):
         measuring.noise_for(parts, epsilon=1, delta=1e-5, shares={"cues": 1.0, "votes": 0.0})
-    with pytest.raises(InvalidInput, match="a name of its own"):
+    with pytest.raises(InvalidInput, match="its own name"):
         measuring.noise_for((parts[0], parts[0]), epsilon=1, delta=1e-5)
     with pytest.raises(InvalidInput, match="a mechanism each"):
         measuring.measure(

@@ -257,7 +257,7 @@ def test_an_arm_s_colour_is_the_same_everywhere(make_report):
 
 
 def test_votes_have_their_intervals(make_report, finding):
-    usual = {"kind": "votes", "verdict": "not found"}
+    usual = {"kind": "votes", "verdict": "not detected"}
     of_arm = finding(name="rotate90", low=0.011, high=0.049, arms=("failing", "failing"), **usual)
     of_another = finding(name="blur", low=0.6, high=0.7, arms=("healthy", "healthy"), **usual)
     text = Page(make_report(findings=(of_arm, of_another)).to_html()).text

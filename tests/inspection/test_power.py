@@ -97,9 +97,9 @@ def test_simulated_rounds_find_it_as_often_as_predicted(fault, fraction):
                 together = ((3400 - hit) * healthy + hit * faulty).reshape(len(part.arms), -1).sum(axis=0)
                 everyone = alone.read(Measured(together + dice.normal(0, std, together.shape), std, 1.0))["everyone"]
                 odd = compare_cues(everyone, stick.reference, epsilon=1.0)
-                by_sanity += any(finding.verdict == "found" for finding in odd)
+                by_sanity += any(finding.verdict == "detected" for finding in odd)
         seen = compare_cues(arms["cues"]["failing"], arms["cues"]["healthy"], epsilon=1.0, expected=stick.expected)
-        by_cues += any(finding.verdict == "found" for finding in seen)
+        by_cues += any(finding.verdict == "detected" for finding in seen)
         named = diagnose(arms["votes"]["failing"], epsilon=1.0, background=stick.background)[0].fault
         by_votes += named == stick.answer(fault)
     told = predict(stick, fault, fraction, clients=3400, **ABOUT)
@@ -158,11 +158,11 @@ def test_a_yardstick_of_ones_own_is_measured_saved_and_read(digits, tmp_path):
     ("arguments", "words"),
     [
         (("inverted", 0.1, 100), "there is no fault 'inverted': did you mean 'invert'"),
-        (("missing_fill", 0.1, 100), "how missing_fill shows was not measured"),
+        (("missing_fill", 0.1, 100), "no measurement of missing_fill"),
         (("invert", 0.0, 100), "above 0"),
         (("invert", 1.5, 100), "at most 1"),
         (("invert", float("nan"), 100), "above 0"),
-        (("invert", 0.5, 1), "two clients at least"),
+        (("invert", 0.5, 1), "at least two clients"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments, words):
@@ -174,7 +174,7 @@ def test_what_makes_no_sense_is_refused(arguments, words):
 def test_the_command_line_says_whether_it_can_be_seen():
     seen = CliRunner().invoke(app, shlex.split("plan --detect invert --population 3400 --epsilon 1 --delta 1e-6"))
     assert seen.exit_code == 0
-    assert "3,400 clients can show invert on 5 % of them" in seen.stdout
+    assert "3,400 clients suffice to detect invert on 5 % of them" in seen.stdout
     as_json = CliRunner().invoke(app, shlex.split("plan --detect blur --population 3400 --epsilon 1 --json"))
     assert '"named": null' in as_json.stdout
     with pytest.raises(InvalidInput, match="--epsilon"):
@@ -187,5 +187,5 @@ def test_a_prediction_prints_what_it_means():
     console = Console(width=120, force_terminal=False)
     with console.capture() as printed:
         console.print(predict(embedded_yardstick(), "crop", 0.001, clients=500, **ABOUT))
-    assert "500 clients can hardly show crop on 0.1 % of them" in printed.get()
-    assert "nobody can vote for it: it cannot be undone" in printed.get()
+    assert "500 clients do not suffice to detect crop on 0.1 % of them" in printed.get()
+    assert "Clients would vote for: nothing, because it cannot be undone." in printed.get()

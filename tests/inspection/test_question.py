@@ -94,10 +94,10 @@ SANITY: dict[str, Any] = {"schema": Schema({"x": Field("number", 0, 1)}, ("x",))
         ({"epsilon": 0.0}, "epsilon must be positive"),
         ({"epsilon": float("nan")}, "epsilon must be positive"),
         ({"delta": 1.0}, "delta must lie between 0 and 1"),
-        ({"clients": 0}, "one client or more"),
+        ({"clients": 0}, "at least one client"),
         ({"schema": Schema({"x": Field("text")}, ("y",))}, "no field 'y'"),
-        ({"suspects": ("invert",)}, "without a primary model"),
-        ({"forming": "anyhow"}, "arms are formed by"),
+        ({"suspects": ("invert",)}, "repairs the primary model"),
+        ({"forming": "anyhow"}, "forming is"),
         ({"shares": {"luck": 1.0}}, "not luck"),
     ],
 )

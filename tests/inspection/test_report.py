@@ -20,11 +20,12 @@ from blindsight import data
 from blindsight.accounting.events import Gaussian, NonPrivate
 from blindsight.accounting.guarantee import certify
 from blindsight.errors import BlindsightError, InvalidInput, PrivacyError
-from blindsight.inspection.bias.section import Bias
+from blindsight.inspection.bias.section import Bias, Compared, Group
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
 from blindsight.inspection.report import Report
-from blindsight.inspection.sections import kinds
+from blindsight.inspection.sections import registry
 from blindsight.inspection.sections.remarks import NextSteps, Notes
+from blindsight.inspection.unknowns.section import Rate
 from blindsight.samples.views import ArmView
 
 PICTURES = np.zeros((4, 6, 6), np.uint8)
@@ -63,7 +64,7 @@ def test_where_few_voted_the_clearest_difference_stands_beside_the_fault(make_re
 def test_without_a_fault_the_clearest_finding_is_the_verdict(make_report, finding):
     faint = finding(statement="faint", effect=0.9, low=0.1, high=1.7)
     clear = finding(statement="clear", effect=0.2, low=0.19, high=0.21)
-    loud_but_not_found = finding(statement="no", effect=5.0, low=4.9, high=5.1, verdict="not found")
+    loud_but_not_found = finding(statement="no", effect=5.0, low=4.9, high=5.1, verdict="not detected")
     none = Diagnosis("none", 0.9, 0.8, 1.0, "failing", "none", {"none": 0.9})
     report = make_report(findings=(loud_but_not_found, faint, clear), diagnoses=(none,))
     assert (report.outcome, report.verdict) == ("difference", "clear")
@@ -79,12 +80,12 @@ def test_what_was_merely_measured_is_no_difference(make_report, finding, kind):
 
 
 def test_where_nothing_is_found_the_verdict_says_what_could_not_be_seen(make_report, finding):
-    quiet = [finding(verdict="not found", smallest=smallest) for smallest in (0.2, 0.05, None, math.inf)]
+    quiet = [finding(verdict="not detected", smallest=smallest) for smallest in (0.2, 0.05, None, math.inf)]
     report = make_report(findings=quiet, diagnoses=())
     assert report.outcome == "nothing"
     assert "fewer than 5 % of clients could go undetected" in report.verdict
     assert make_report(findings=(), diagnoses=()).verdict == "No difference detected."
-    lost = make_report(findings=(finding(verdict="not found", smallest=None),), diagnoses=())
+    lost = make_report(findings=(finding(verdict="not detected", smallest=None),), diagnoses=())
     assert lost.verdict.endswith("none could be: an arm has too few clients at this epsilon.")
 
 
@@ -168,9 +169,9 @@ def test_an_arm_that_cannot_be_shown_is_refused(fields: dict[str, Any], sentence
 @pytest.mark.parametrize(
     ("arms", "sentence"),
     [
-        ((), "one arm or several"),
+        ((), "at least one arm"),
         ((ArmView("a"), ArmView("a")), "distinct names"),
-        ((ArmView("a", samples=PICTURES), ArmView("b", samples=PICTURES[:3])), "equally many samples"),
+        ((ArmView("a", samples=PICTURES), ArmView("b", samples=PICTURES[:3])), "draw the same number"),
         (
             (
                 ArmView("a", samples=PICTURES, labels=np.arange(4)),
@@ -222,15 +223,15 @@ def test_sections_that_would_be_lost_are_refused(make_report):
         make_report(finding=())
     with pytest.raises(TypeError, match="no section next_steps"):
         make_report(sections=(NextSteps(("Wait.",)),))
-    with pytest.raises(InvalidInput, match="one section of each kind"):
+    with pytest.raises(InvalidInput, match="one section of each type"):
         make_report(sections=(Notes(("one",)), Notes(("two",))))
 
 
-def test_every_kind_of_section_is_shown_on_the_page_and_kept_in_json(make_report):
-    for kind in kinds.KINDS:
-        assert (TEMPLATES / kind.template).is_file(), kind
+def test_every_type_of_section_is_shown_on_the_page_and_kept_in_json(make_report):
+    for section_type in registry.SECTIONS:
+        assert (TEMPLATES / section_type.template).is_file(), section_type
     report = make_report(bias=Bias("public", 3, ()))
-    assert [one.key for one in report.sections] == [kind.key for kind in kinds.KINDS if kind.key != "unknowns"]
+    assert [one.key for one in report.sections] == [one.key for one in registry.SECTIONS if one.key != "unknowns"]
     assert {one.key for one in report.sections} < set(report.to_dict())
 
 
@@ -324,7 +325,7 @@ def test_the_json_states_the_verdict(report, tmp_path):
     ],
 )
 def test_damaged_json_is_refused_in_one_sentence(report, damage):
-    with pytest.raises(InvalidInput, match=r"newer Blindsight|not the JSON of a report"):
+    with pytest.raises(InvalidInput, match=r"newer version|not the JSON of a report"):
         Report.from_dict({**report.to_dict(), **damage})
 
 
@@ -337,7 +338,7 @@ def test_a_report_that_lost_a_part_is_refused(report, part):
             Report.from_dict(damaged)
 
 
-@pytest.mark.parametrize(("picture", "sentence"), [("%%%", "not base64"), ("AAAA", "not a PNG")])
+@pytest.mark.parametrize(("picture", "sentence"), [("%%%", "not valid base64"), ("AAAA", "not a valid PNG")])
 def test_a_damaged_picture_is_refused(report, picture, sentence):
     value = report.to_dict()
     value["arms"][0]["samples"]["png"][0] = picture
@@ -384,7 +385,7 @@ def test_a_terminal_with_colour_shows_the_means(report):
 
 
 def test_many_quiet_findings_are_counted_not_listed(make_report, finding):
-    quiet = [finding(verdict="not found", statement=f"quiet {number}") for number in range(9)]
+    quiet = [finding(verdict="not detected", statement=f"quiet {number}") for number in range(9)]
     text = printed(make_report(findings=quiet, diagnoses=()), color_system=None)
     assert text.count("quiet") == 4
     assert "and 5 more not detected" in text
@@ -416,3 +417,32 @@ def test_a_report_is_read_and_written_without_jax():
     code += "from blindsight.samples import as_json, export, gallery; "
     code += "assert not {'jax', 'jaxlib'} & set(sys.modules)"
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_a_report_written_before_names_changed_is_read_as_the_same_report(make_report):
+    rate = Rate(0.1, 0.0, 0.2)
+    subjects = ("style", "group", "region of images", "age")
+    compared = tuple(Compared(subject, "much slant", rate, rate, "more") for subject in subjects)
+    samples = np.zeros((1, 2, 2), np.uint8)
+    report = make_report(bias=Bias("public", 3, compared, (Group(compared[1], 2.0, samples),)))
+    older = {"style": "habit", "group": "kind", "region of images": "region of pictures"}
+
+    def before(one: dict[str, Any]) -> dict[str, Any]:
+        rest = {name: value for name, value in one.items() if name != "subject"}
+        return rest | {"about": older.get(one["subject"], one["subject"])}
+
+    value = json.loads(json.dumps(report.to_dict()))
+    for finding in value["findings"]:
+        finding["verdict"] = {"detected": "found", "not detected": "not found"}[finding["verdict"]]
+    value["bias"]["compared"] = [before(one) for one in value["bias"]["compared"]]
+    value["bias"]["kinds"] = [one | {"compared": before(one["compared"])} for one in value["bias"].pop("groups")]
+    assert {one["verdict"] for one in value["findings"]} == {"found", "not found"}
+    assert Report.from_dict(value).to_dict() == report.to_dict()
+
+
+def test_a_field_with_the_old_name_of_a_subject_keeps_its_name(make_report):
+    rate = Rate(0.1, 0.0, 0.2)
+    report = make_report(bias=Bias("public", 3, (Compared("habit", "daily", rate, rate, "more"),)))
+    again = Report.from_dict(json.loads(json.dumps(report.to_dict())))
+    assert again.bias is not None
+    assert again.bias.compared[0].subject == "habit"

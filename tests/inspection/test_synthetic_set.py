@@ -26,8 +26,8 @@ def test_rows_come_back_and_are_said_in_words(make_set):
     made = make_set("rows", count=4)
     assert set(made.columns) == {"age", "work", "pay"}
     assert made.samples[0].picture is None
-    assert made.said({"age": 31, "work": 1, "pay": 0.123456}) == {"age": "31", "work": "field", "pay": "0.1235"}
-    assert made.said({"work": 7, "pay": None}) == {"work": "7", "pay": ""}
+    assert made.in_words({"age": 31, "work": 1, "pay": 0.123456}) == {"age": "31", "work": "field", "pay": "0.1235"}
+    assert made.in_words({"work": 7, "pay": None}) == {"work": "7", "pay": ""}
 
 
 def test_a_set_is_found_in_the_folder_of_its_run_and_told_from_others(make_set, tmp_path):
@@ -57,10 +57,10 @@ def test_what_is_no_synthetic_set_is_refused(make_set, tmp_path):
         read_set(tmp_path / "empty")
     path = tmp_path / "empty" / "samples.parquet"
     path.write_bytes(b"not parquet")
-    with pytest.raises(InvalidInput, match="under which guarantee"):
+    with pytest.raises(InvalidInput, match="states no guarantee"):
         read_set(tmp_path / "empty")
     pq.write_table(pa.table({"sample_id": ["a"]}), path)
-    with pytest.raises(InvalidInput, match="under which guarantee"):
+    with pytest.raises(InvalidInput, match="states no guarantee"):
         read_set(tmp_path / "empty")
 
 

@@ -40,7 +40,7 @@ def released(
 def test_where_nothing_has_changed_something_is_found_in_five_runs_of_a_hundred_at_most():
     dice = np.random.default_rng(3)
     quiet = [compare(read(*released(dice, clients=500, std=6.0), LABELS))[0] for _ in range(300)]
-    found = [any(one.verdict == "found" for one in findings) for findings in quiet]
+    found = [any(one.verdict == "detected" for one in findings) for findings in quiet]
     assert np.mean(found) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 300)
 
 
@@ -58,10 +58,10 @@ def test_a_rise_is_located_and_a_join_is_named():
     reading = read(*released(np.random.default_rng(5), clients=4000, rise=0.06, new=0.1), LABELS)
     findings, (diagnosis,) = compare(reading)
     said = {one.name: one for one in findings}
-    assert said["unknown words at position 1"].verdict == "found"
+    assert said["unknown words at position 1"].verdict == "detected"
     assert "position 1 rose from" in said["unknown words at position 1"].statement
     assert "of sentences" in said["unknown words at position 1"].statement
-    assert said["unknown words at position 2"].verdict == "not found"
+    assert said["unknown words at position 2"].verdict == "not detected"
     assert diagnosis.fault == "token_join"
     assert diagnosis.statement.startswith("token_join: the first two words of sentences are joined, on ")
     assert diagnosis.low <= 0.1 <= diagnosis.high
@@ -77,7 +77,7 @@ def test_a_fault_that_was_worse_before_explains_nothing():
 
 def test_too_few_clients_are_told_nothing_about():
     findings, (diagnosis,) = compare(read(*released(np.random.default_rng(7), clients=60, new=1.0), LABELS))
-    assert all(one.verdict == "not found" and one.p_value == 1.0 and one.smallest is None for one in findings)
+    assert all(one.verdict == "not detected" and one.p_value == 1.0 and one.smallest is None for one in findings)
     assert diagnosis.fault == "none"
     assert "Too few clients" in diagnosis.statement
     assert (findings[0].low, findings[0].high) == (-1.0, 1.0)

@@ -26,7 +26,7 @@ TINY = WordTraining(
 
 @pytest.mark.slow
 def test_what_a_side_generates_is_exact_and_in_order():
-    words, letters = (TINY.model(kind, KNOWN) for kind in module.KINDS)
+    words, letters = (TINY.model(unit, KNOWN) for unit in module.UNITS)
     other = WordTraining(letter_embedding=4, letter_cells=5).model("letters", KNOWN)
     made = generate_side(words, letters, other, KNOWN, TINY)
     assert 1 <= len(made.listed.words) <= 7
@@ -76,11 +76,11 @@ def test_places_are_counted_from_one_and_ends_are_no_words():
 
 
 def test_settings_that_make_no_sense_are_refused():
-    with pytest.raises(InvalidInput, match="share of the epsilon"):
+    with pytest.raises(InvalidInput, match="share of epsilon"):
         WordTraining(share=1.0)
-    with pytest.raises(InvalidInput, match="more than 11 tokens"):
+    with pytest.raises(InvalidInput, match="above 11 tokens"):
         WordTraining(length=11)
-    with pytest.raises(InvalidInput, match="one sample or more"):
+    with pytest.raises(InvalidInput, match="must be at least 1"):
         WordTraining(samples=0)
 
 

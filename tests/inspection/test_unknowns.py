@@ -53,7 +53,7 @@ def test_joined_words_are_found_named_located_and_paid_for(tmp_path, fault):
     assert report.outcome == "fault"
     assert report.named[0].fault == "token_join"
     assert "the first two words of sentences are joined" in report.verdict
-    found = {one.name for one in report.findings if one.verdict == "found"}
+    found = {one.name for one in report.findings if one.verdict == "detected"}
     assert "unknown words at position 1" in found
     assert "unknown words at position 4" not in found
     assert 7.9 <= report.guarantee.epsilon <= 8.0
@@ -188,7 +188,7 @@ def test_models_that_are_trained_are_paid_for_and_not_twice(tmp_path):
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "no such fault": ({"suspects": ["flip"]}, "does not happen to words"),
+    "no such fault": ({"suspects": ["flip"]}, "is not a fault of words"),
     "no such field": ({"field": "body"}, "no text 'body'"),
     "nothing to spend": ({"epsilon": 0.0}, "epsilon"),
     "all for training": ({"train": True, "epsilon": -1.0}, "epsilon"),
@@ -216,7 +216,7 @@ def test_clients_on_one_side_only_and_empty_ones_are_no_reason_to_refuse(tmp_pat
 def test_a_vocabulary_that_knows_everything_is_said_to(tmp_path):
     report = ask(tmp_path, vocabulary=Vocabulary((*WORDS, "zorg")))
     assert report.outcome == "nothing"
-    assert any("so rare on both sides" in note for note in report.notes)
+    assert any("cannot be distinguished from zero" in note for note in report.notes)
 
 
 def side(name: str, words: list[str], probabilities: list[float], elsewhere: list[float]) -> Side:

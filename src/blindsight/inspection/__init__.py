@@ -1,19 +1,19 @@
-"""Inspection: what is wrong with data that nobody may look at, asked and answered in a private round or two.
+"""Inspection: questions about data that nobody may look at, answered in one or two private rounds.
 
 ::
 
     question     what is asked, as data: JSON in and out
-    answering    `answer`, the client half: one client's own examples to named vectors of bounded length
-    measuring    one round over all clients, every part noised, paid for before any noise is drawn
-    session      the server half, the same for all tasks: pay, measure, train, promise, save, resume
+    answering    `answer`, the client half: one client's own examples to named vectors of bounded norm
+    measuring    one round over all clients; every part gets noise, and is paid for before the noise is drawn
+    session      the server half, the same for all tasks: pay, measure, train, certify, save, resume
     lessons      models trained on clients as part of a question
     report       everything on one page
-    contrast/    arms of clients measured, compared, diagnosed and shown: sanity, mistakes, slices
+    contrast/    arms of clients measured, compared, diagnosed and illustrated: sanity, mistakes, slices
     unknowns/    words that a vocabulary lacks, before and after a change
     bias/        clients compared with public data
     labelling/   synthetic examples for people to label
 
-The functions that ask are in `blindsight.inspect`. Nothing is imported before it is used: a report is read without JAX.
+The functions that ask are in `blindsight.inspect`. Imports are lazy: reading a report does not need JAX.
 """
 
 import lazy_loader

@@ -1,9 +1,9 @@
-"""`answer`: the client half, from one client's own examples to named vectors of bounded length.
+"""`answer`: the client half, from one client's own examples to named vectors of bounded norm.
 
-What is asked next follows from the question, from public things and from what was released, never from clients: a
-`Round` is built without any client in sight. A simulation derives fields for many clients at once (`Round.observe` is
-client by client, whatever stands beside) and sums on an accelerator; a site calls `answer` for each client. Sums are
-made of whole numbers, so both are equal bit for bit.
+A `Round` follows from the question, public inputs and earlier releases, and is built without reading any client. A
+simulation derives fields for many clients at once (`Round.observe` works client by client, whatever else is in the
+batch) and sums on an accelerator; a site calls `answer` for each client. Sums are over whole numbers, so both are equal
+bit for bit.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ __all__ = ["Round", "answer"]
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Round:
-    """One round as every client hears it: what it derives from its own examples, the arms, and the parts it sends.
+    """One round as sent to every client: the fields to derive from its own examples, the arms, and the parts to send.
 
     `mechanisms` holds the noise of each part. Rounds with the same `view` share what `observe` derives; `derive` adds
     fields that only this round needs.
@@ -52,7 +52,7 @@ class Round:
 
     @functools.cached_property
     def empty(self) -> Population:
-        """What a client without examples derives: the fields and classes that everybody's answer is made of."""
+        """What a client without examples derives: the fields and classes that every answer has."""
         return self.fields_of(self.observe(self.schema.population()))
 
     def fields_of(self, view: Population) -> Population:
@@ -63,11 +63,11 @@ class Round:
 def answer(
     one: Round, examples: Mapping[str, np.ndarray] | Population, *, client: str = "client"
 ) -> dict[str, np.ndarray]:
-    """What one client sends in a round: for each part whole numbers on the grid of its mechanism.
+    """What one client sends in a round: for each part, whole numbers on the grid of its mechanism.
 
     `examples` are columns as the schema describes them, or a population of this one client.
 
-    **Guarantee**: it depends on this client's examples and its id alone, and no part exceeds its bound.
+    **Guarantee**: the answer depends only on this client's examples and id, and no part exceeds its bound.
     """
     own = examples if isinstance(examples, Population) else one.schema.population(examples, client=client)
     observed = one.fields_of(one.observe(own))

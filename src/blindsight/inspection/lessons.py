@@ -1,4 +1,4 @@
-"""Models trained on clients as part of a question: one noise multiplier for all, within what is left to spend."""
+"""Models trained on clients as part of a question: one noise multiplier for all, within the remaining cost."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -28,10 +28,10 @@ __all__ = ["Lesson", "together", "train"]
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Lesson:
-    """One model to train on `clients`: `algorithm` makes it from its privacy, which comes without noise.
+    """One model to train on `clients`: `algorithm` builds it from its privacy, which comes without noise.
 
-    `name` is what reports and messages call it, `folder` its place in the run, `weights` how many numbers it releases
-    each round, and `settings` what it must have begun with to go on. `payers` are the clients in the ledger.
+    `name` appears in reports and messages, `folder` is its place in the run, `weights` the number of values it releases
+    each round, and `settings` what a resumed run must match. `payers` are the clients in the ledger.
     """
 
     name: str
@@ -45,13 +45,13 @@ class Lesson:
     arm: str = ""
 
     def cost(self, noise_multiplier: float, key: Key) -> Event:
-        """What its training releases."""
+        """The cost of its training."""
         one = marked(gaussian(noise_multiplier).event_for(self.weights), key)
         return self.privacy.sampling.event(one, self.privacy.rounds)
 
 
 class Asking(Protocol):
-    """What training reads of an inquiry."""
+    """The parts of an inquiry that training reads."""
 
     question: Question
     run: Run
@@ -63,10 +63,10 @@ class Asking(Protocol):
 def train(
     asking: Asking, planned: Sequence[Lesson], key: Key, progress: Callable[[int, int], None], split: Split | None
 ) -> tuple[list[Event], list[Any]]:
-    """What training every lesson cost, and the models.
+    """The cost of training each lesson, and the models.
 
-    **Guarantee**: what the inquiry has spent and these costs together (of lessons in a `split` the dearest) stay within
-    the question's (epsilon, delta). Rounds are in the ledger before they begin.
+    **Guarantee**: what the inquiry has spent and these costs together (in a `split`, the most expensive lesson) stay
+    within the question's (epsilon, delta). Rounds are in the ledger before they begin.
     """
     noise = _noise(asking, planned, key, split)
     models = list[Any]()
@@ -83,7 +83,7 @@ def train(
             run=runs.begin(asking.run.path / lesson.folder, "model", dict(lesson.settings)),
             ledger=asking.ledger,
             checkpointing=Checkpointing(every_rounds=max(1, privacy.rounds // 5)),
-            # what the model begins with, or whom it learns from, may have been released
+            # the initial model or the choice of clients may depend on earlier releases
             terms=Terms(split=split, arm=lesson.arm, before=tuple(asking.spent)),
         )
         if trained.rounds < privacy.rounds:
@@ -98,7 +98,7 @@ def train(
 
 
 def _noise(asking: Asking, planned: Sequence[Lesson], key: Key, split: Split | None) -> float:
-    """The least noise at which training every lesson, after what is spent, keeps the promise."""
+    """The least noise at which everything spent and all lessons stay within (epsilon, delta)."""
     question = asking.question
 
     def event(noise: float) -> Event:
@@ -109,7 +109,7 @@ def _noise(asking: Asking, planned: Sequence[Lesson], key: Key, split: Split | N
 
 
 def together(costs: Sequence[Event], spent: Sequence[Event], delta: float) -> list[Event]:
-    """What lessons about different clients cost anyone: the dearest of them."""
+    """The cost of lessons on disjoint clients: that of the most expensive one."""
     different = list(dict.fromkeys(costs))
     if len(different) == 1:
         return different

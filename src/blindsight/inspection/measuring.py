@@ -1,9 +1,9 @@
-"""One round that measures everything: every client sends a bounded vector for each part, and all are released at once.
+"""One round that measures everything: every client sends a bounded vector for each part, and all are released together.
 
-A part (moments, cues, votes) turns one client's examples and its masks, one row for each arm, into a vector with an L2
-bound. Parts are noised on their own, part i at noise multiplier z / sqrt(share_i) with shares of the precision that add
-up to 1, so that together they cost exactly one Gaussian release at z. That release is written into the ledger before
-any noise is drawn.
+A part (moments, cues, votes) maps one client's examples and its masks, one row for each arm, to a vector with an L2
+bound. Each part gets its own noise, part i at noise multiplier z / sqrt(share_i) with shares of the precision that add
+up to 1, so that together they cost exactly one Gaussian release at z. That release is recorded in the ledger before any
+noise is drawn.
 """
 
 import dataclasses
@@ -35,11 +35,11 @@ __all__ = ["Measured", "Measurement", "Part", "Priced", "client_update", "measur
 
 
 class Priced(Protocol):
-    """Whatever takes a share of the precision."""
+    """Anything that takes a share of the precision."""
 
     @property
     def name(self) -> str:
-        """What it is called in the update and in reports."""
+        """Its name in the update and in reports."""
         ...
 
     @property
@@ -49,7 +49,7 @@ class Priced(Protocol):
 
 
 class Part(Priced, Protocol):
-    """One thing to measure; hashable, because the round is compiled once for each combination of parts."""
+    """One part of a measurement; hashable, because the round is compiled once for each combination of parts."""
 
     @property
     def bound(self) -> float:
@@ -81,7 +81,7 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """Everything that one round released, and what it promises."""
+    """Everything that one round released, and its guarantee."""
 
     parts: Mapping[str, Measured]
     arms: tuple[str, ...]
@@ -94,12 +94,12 @@ class Measurement:
 
     @property
     def releases(self) -> tuple[dict[str, Any], ...]:
-        """What was released, part by part."""
+        """The releases, part by part."""
         return tuple(part.to_dict(name) for name, part in self.parts.items())
 
 
 def witness(ledger: Ledger, population: Payers) -> str:
-    """The ledger's last entry about these clients: a ledger without it is not the one that was paid into."""
+    """The hash of the ledger's last entry for these clients: a ledger without it is not the one that was paid into."""
     return ledger.entries(names_of(population)[-1])[-1].hash
 
 
@@ -113,7 +113,7 @@ def noise_for(
 ) -> dict[str, GaussianMechanism]:
     """The mechanism of each part with the least noise at which all of them together are (epsilon, delta)-DP.
 
-    `shares` says how the precision is divided (equally if left out): a part with a quarter of it has twice the noise
+    `shares` says how the precision is divided (equally by default): a part with a quarter of it has twice the noise
     that it would have alone.
     """
     weights = _shares(parts, shares)
@@ -122,8 +122,8 @@ def noise_for(
         return {part.name: gaussian(noise * weights[part.name] ** -0.5, sampler=sampler) for part in parts}
 
     def event(noise: float) -> Event:
-        made = mechanisms(noise)
-        return joint(*(made[part.name].event_for(part.coordinates) for part in parts))
+        chosen = mechanisms(noise)
+        return joint(*(chosen[part.name].event_for(part.coordinates) for part in parts))
 
     return mechanisms(solve_noise(event, epsilon=epsilon, delta=delta))
 
@@ -143,18 +143,18 @@ def measure(
     run: str = "",
     note: str = "",
 ) -> Measurement:
-    """Measure all parts on everyone in one round.
+    """Measure all parts on all clients in one round.
 
-    `clients` is the number of clients of the backend, which is public: the whole population, or with
-    `forming="eligible"` the clients of the arms (`Arms.eligible`). `population` is their name in the ledger, or
-    the names of all populations that they come from.
+    `clients` is the public number of clients of the backend: the whole population, or with `forming="eligible"` the
+    clients of the arms (`Arms.eligible`). `population` is their name in the ledger, or the names of all populations
+    that they come from.
 
-    **Guarantee**: what is released costs `Measurement.event`, which was recorded before any noise was drawn; a budget
-    that does not allow it refuses the round, and nothing is released.
+    **Guarantee**: the release costs `Measurement.event`, which is recorded before any noise is drawn. A budget that
+    does not allow it refuses the round, and nothing is released.
     """
     bounds = {part.name: float(part.bound) for part in parts}
     if set(bounds) != set(mechanisms) or len(bounds) < len(parts):
-        raise InvalidInput(f"parts need different names and a mechanism each, got {sorted(bounds)} and {[*mechanisms]}")
+        raise InvalidInput(f"parts need distinct names and a mechanism each, got {sorted(bounds)} and {[*mechanisms]}")
     participation = full(clients)
     expected = {part.name: mechanisms[part.name].event_for(part.coordinates) for part in parts}
     event = participation.event(marked(joint(*expected.values()), key))
@@ -170,8 +170,8 @@ def measure(
     totals = cohort.sum(client_update(arms, tuple(parts)), jnp.zeros(()), l2_bound=bounds, grid=grid)
     for part in parts:
         if mechanisms[part.name].event(totals[part.name]) != expected[part.name]:
-            found = trees.size(totals[part.name].value)
-            raise PrivacyError(f"{part.name} has {found} coordinates, but {part.coordinates} were to be paid for")
+            size = trees.size(totals[part.name].value)
+            raise PrivacyError(f"{part.name} has {size} coordinates, but {part.coordinates} were to be paid for")
     noise_key = key.derive("noise")
     entry = ledger.record(
         event,
@@ -194,7 +194,7 @@ def measure(
 
 @functools.lru_cache(maxsize=32)
 def client_update(arms: Arms, parts: tuple[Part, ...]) -> ClientUpdate:
-    """The client's half: all its examples in one batch, its masks, and what each part makes of them."""
+    """The client half: all its examples in one batch, its masks, and the vector of each part."""
 
     def update(broadcast: Any, examples: Examples, key: jax.Array) -> dict[str, jax.Array]:
         del broadcast
@@ -210,8 +210,8 @@ def _shares(parts: Sequence[Priced], shares: Mapping[str, float] | None) -> dict
     names = [part.name for part in parts]
     given = dict(shares or dict.fromkeys(names, 1.0))
     if not names or set(given) != set(names) or len(set(names)) < len(names):
-        raise InvalidInput(f"every part has a name of its own and one share of the precision, got {given} for {names}")
+        raise InvalidInput(f"every part needs its own name and one share of the precision, got {given} for {names}")
     if not all(0 < share < math.inf for share in given.values()):
-        raise InvalidInput(f"shares of the precision are positive, got {given}")
+        raise InvalidInput(f"shares of the precision must be positive, got {given}")
     whole = math.fsum(given.values())
     return {name: share / whole for name, share in given.items()}

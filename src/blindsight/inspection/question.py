@@ -1,8 +1,8 @@
 """`Question`: what is asked of every client, as data.
 
-A question is complete and valid before anybody is asked: it says which task, what the fields hold, what it may cost,
-and by digest which public things (model, reference, vocabulary) belong to it. It goes to JSON and back unchanged, so a
-run folder stores it and a site can read it before it answers. `Public` holds the things themselves.
+A question is complete and valid before any client is asked. It states the task, the schema of the fields and the cost,
+and names its public inputs (model, reference, vocabulary) by digest. It goes to JSON and back unchanged, so a run
+folder stores it and a site can read it before answering. `Public` holds the public inputs themselves.
 """
 
 import dataclasses
@@ -27,8 +27,8 @@ __all__ = ["Plan", "Public", "Question", "check_reference", "complete", "identit
 class Question:
     """The part that all tasks share.
 
-    `clients` is how many are asked, which is public. `model` and `reference` identify the primary model and the public
-    data by name and digest; empty without one. `suspects` are the faults to vote on, all that fit if empty.
+    `clients` is the number of clients, which is public. `model` and `reference` identify the primary model and the
+    public data by name and digest; empty without one. `suspects` are the faults to vote on, by default all that fit.
     """
 
     schema: Schema
@@ -41,10 +41,10 @@ class Question:
 
     task: ClassVar[str] = ""
     free: ClassVar[str] = ""
-    """A field that changes only what is made of a release: a run may go on with another."""
+    """A field that only changes the post-processing of releases: a run may resume with another value."""
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
-    """How fields that are neither numbers, words nor lists of these are read from JSON."""
+    """Readers of fields that JSON does not hold as numbers, strings or lists of these."""
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon < math.inf:
@@ -54,21 +54,21 @@ class Question:
                 f"delta must lie between 0 and 1, got {self.delta:g}: a common choice is population^-1.1"
             )
         if not self.clients >= 1:
-            raise InvalidInput(f"a question is asked of one client or more, got {self.clients}")
+            raise InvalidInput(f"a question needs at least one client, got {self.clients}")
         for name in self.schema.inputs:
             if name not in self.schema.fields:
                 raise InvalidInput(
-                    f"there is no field {name!r} to look at: choose one of {', '.join(self.schema.fields)}"
+                    f"there is no field {name!r}: choose the inputs from {', '.join(self.schema.fields)}"
                 )
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The fields that are looked at."""
+        """The input fields."""
         return self.schema.inputs
 
     @property
     def label(self) -> str | None:
-        """The field that holds the true class, where clients have one."""
+        """The field that holds the true class, if clients have one."""
         return self.schema.label if self.schema.label in self.schema.fields else None
 
     @property
@@ -94,19 +94,19 @@ class Question:
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         """The question that `to_dict` was called on."""
         if value.get("task") != cls.task:
-            raise InvalidInput(f"this is a question about {value.get('task')!r}, not about {cls.task!r}")
+            raise InvalidInput(f"this question has the task {value.get('task')!r}, not {cls.task!r}")
         readers: dict[str, Callable[[Any], Any]] = {"schema": Schema.from_dict, **cls.readers}
         given = {name: item for name, item in value.items() if name != "task"}
         try:
             return cls(**{name: readers.get(name, _tuples)(item) for name, item in given.items()})
         except TypeError as error:
-            raise InvalidInput(f"this is not the JSON of a question, or it is damaged: {error}") from error
+            raise InvalidInput(f"not the JSON of a question, or damaged: {error}") from error
 
     @property
     def digest(self) -> str:
-        """The same for equal questions only."""
-        words = json.dumps(self.to_dict(), sort_keys=True, allow_nan=False)
-        return hashlib.blake2b(words.encode(), digest_size=16).hexdigest()
+        """Equal for equal questions only."""
+        text = json.dumps(self.to_dict(), sort_keys=True, allow_nan=False)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _plain(value: Any) -> Any:
@@ -127,7 +127,7 @@ def _tuples(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Public:
-    """What anyone may know beside the question: what it names by digest, and what has been released so far.
+    """The public inputs of a question, and what has been released so far.
 
     `seed` is the run's own public randomness; `released` has the measurement of every round by its name.
     """
@@ -139,7 +139,7 @@ class Public:
     released: Mapping[str, Measurement] = dataclasses.field(default_factory=dict[str, Measurement])
 
     def after(self, name: str, measured: Measurement) -> "Public":
-        """The same after one more round."""
+        """The public state after one more round."""
         return dataclasses.replace(self, released={**self.released, name: measured})
 
 
@@ -156,8 +156,8 @@ def complete(
 ) -> Schema:
     """The schema of a question: the fields that it reads, as the population declares them, with the given ranges.
 
-    `inputs` are looked at where the schema names none; `also` are fields that the question needs beside inputs and
-    label. No other field is in it: its classes may have been read off clients' data, and are none of the asker's.
+    `inputs` are the default inputs; `also` are fields that the question needs besides inputs and label. No other field
+    is included: its classes may have been derived from clients' data, which must stay private.
     """
     given = schema or Schema()
     chosen, declared = given.inputs or inputs, Schema.of(clients).fields
@@ -165,7 +165,7 @@ def complete(
         if name not in clients.fields:
             raise InvalidInput(f"{clients.name} has no field {name!r}: choose one of {', '.join(clients.fields)}")
         if name not in declared:
-            raise InvalidInput(f"images, single numbers and text are looked at, but {name!r} holds vectors")
+            raise InvalidInput(f"inputs are images, single numbers or text, but {name!r} holds vectors")
     fields = {name: declared[name] for name in dict.fromkeys((*chosen, given.label, *also)) if name in declared}
     for name, (low, high) in given.ranges.items():
         if name in fields and fields[name].kind in ("number", "whole"):
@@ -174,7 +174,7 @@ def complete(
 
 
 def identity_of(what: Population | Primary | None) -> str:
-    """A public thing by its name and digest."""
+    """A public input by its name and digest."""
     if what is None:
         return ""
     digest = what.fingerprint if isinstance(what, Population) else what.digest or "no digest"
@@ -182,7 +182,7 @@ def identity_of(what: Population | Primary | None) -> str:
 
 
 def check_reference(clients: Population, reference: Population | None) -> None:
-    """Refuse the clients as their own reference, which is read without noise."""
+    """Refuse the clients as their own reference, because a reference is read without noise."""
     if reference is not None and (reference is clients or reference.fingerprint == clients.fingerprint):
         raise PrivacyError(
             f"the reference is the protected population itself and would be read without noise: name public data to "

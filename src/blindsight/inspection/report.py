@@ -2,7 +2,7 @@
 
 The library returns it, the command line prints it, a notebook shows it, `save` writes it as one HTML file that opens
 offline, `save_json` as JSON, `save_samples` as Parquet. Everything in it was released under the guarantee or computed
-from such releases; values read off data without noise (`simulation_only`) are refused.
+from such releases; values computed from data without noise (`simulation_only`) are refused.
 """
 
 import dataclasses
@@ -27,8 +27,8 @@ from blindsight.inspection.bias.section import Bias
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
 from blindsight.inspection.sections import Section
 from blindsight.inspection.sections.evidence import Findings, Votes
-from blindsight.inspection.sections.kinds import ALWAYS, KINDS, Parts, assemble
 from blindsight.inspection.sections.privacy import Releases
+from blindsight.inspection.sections.registry import ALWAYS, SECTIONS, Parts, assemble
 from blindsight.inspection.sections.remarks import NextSteps, Notes
 from blindsight.inspection.sections.samples import Samples
 from blindsight.inspection.unknowns.section import Unknowns
@@ -43,18 +43,18 @@ __all__ = ["ArmView", "Report"]
 FORMAT = 1
 _COLOURS = {"fault": "red", "difference": "yellow", "nothing": "green"}
 
-_Kind = TypeVar("_Kind", bound=Section)
+_Section = TypeVar("_Section", bound=Section)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
 class Report:
-    """The answer of an inspection, and what it cost.
+    """The answer of an inspection, and its privacy cost.
 
-    **Guarantee**: `guarantee` covers all of it, for every number and image is a release or computed from releases.
-    `population` holds what is public of the clients: `name`, `clients`, `classes`. `ledger` is what the ledger said of
-    them over all runs when the report was made, for `guarantee` covers this run alone. `answer` is the answer where
-    something else than differences was asked for. `arms`, `findings`, `diagnoses`, `releases`, `notes`, `unknowns` and
-    `bias` make a section each, or replace the one in `sections`.
+    **Guarantee**: `guarantee` covers the whole report: every number and image is a release or computed from releases.
+    `population` holds public facts on the clients: `name`, `clients`, `classes`. `ledger` quotes the ledger's total
+    over all runs when the report was created; `guarantee` covers this run alone. `answer` is set by tasks that ask for
+    something other than differences. `arms`, `findings`, `diagnoses`, `releases`, `notes`, `unknowns` and `bias` make
+    one section each, or replace the one in `sections`.
     """
 
     title: str
@@ -87,7 +87,7 @@ class Report:
         fields |= {"guarantee": guarantee, "ledger": spent, "answer": answer, "created": created or now}
         simulation_only.refuse({**fields, "sections": stored, **parts}, "the report")
         fields |= {"sections": assemble(stored, {**parts}), "population": as_json.plain(population)}
-        simulation_only.refuse(fields["sections"], "the report")  # what came from iterators is known only now
+        simulation_only.refuse(fields["sections"], "the report")  # iterators are consumed only now
         for name, value in fields.items():
             object.__setattr__(self, name, value)
 
@@ -98,7 +98,7 @@ class Report:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Everything that was tested or measured."""
+        """All tests and measurements."""
         return self._section(Findings).findings
 
     @property
@@ -113,40 +113,40 @@ class Report:
 
     @property
     def named(self) -> tuple[Diagnosis, ...]:
-        """The diagnoses that name a fault, the one with most clients first."""
+        """The diagnoses that name a fault, largest share of clients first."""
         return tuple(sorted((one for one in self.diagnoses if one.fault != "none"), key=lambda one: -one.share))
 
     @property
     def releases(self) -> tuple[Mapping[str, Any], ...]:
-        """What each release was, its own epsilon, its noise and its number of coordinates."""
+        """Each release with its own epsilon, noise and number of coordinates."""
         return self._section(Releases).releases
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What else should be known."""
+        """Further notes for the reader."""
         return self._section(Notes).notes
 
     @property
     def unknowns(self) -> Unknowns | None:
-        """Unknown words before and after a change, where these were asked about."""
+        """Unknown words before and after a change, for the task `unknowns`."""
         return next((one for one in self.sections if isinstance(one, Unknowns)), None)
 
     @property
     def bias(self) -> Bias | None:
-        """Clients against public data, where this was asked about."""
+        """Clients compared with public data, for the task `bias`."""
         return next((one for one in self.sections if isinstance(one, Bias)), None)
 
-    def _section(self, kind: type[_Kind]) -> _Kind:
-        return next(one for one in self.sections if isinstance(one, kind))
+    def _section(self, section_type: type[_Section]) -> _Section:
+        return next(one for one in self.sections if isinstance(one, section_type))
 
     @property
     def outcome(self) -> Outcome:
-        """Whether a fault was named, or the arms differ in a way that no candidate explains, or neither."""
+        """Whether a fault was named, or a difference was detected that no candidate explains, or neither."""
         return outcome_of(self)
 
     @property
     def verdict(self) -> str:
-        """The answer in one sentence, and the clearest finding in another where both were asked for."""
+        """The answer in one sentence, followed by the clearest finding if there is one."""
         parts = [self.answer, "" if self.answer and self.outcome == "nothing" else verdict_of(self)]
         return " ".join(filter(None, parts))
 
@@ -157,7 +157,7 @@ class Report:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The names of the classes, where the population says them."""
+        """The names of the classes, if the population lists them."""
         classes = self.population.get("classes") or ()
         if isinstance(classes, Mapping):
             classes = classes.get("label") or next(iter(classes.values()), ())
@@ -169,7 +169,7 @@ class Report:
 
     @property
     def coverage(self) -> tuple[str, ...]:
-        """What the guarantee covers, and what the ledger says of all runs together: a sentence each."""
+        """Sentences on what the guarantee covers and on the ledger's total over all runs."""
         own = f"The guarantee covers only this run ({counted(self.guarantee.releases, 'release')})."
         return (*((own,) if self.guarantee.is_private else ()), *map(str, self.ledger))
 
@@ -195,15 +195,15 @@ class Report:
         """The report that `to_dict` was called on."""
         try:
             if value["format"] != FORMAT:
-                raise InvalidInput("the report was written by a newer Blindsight: update to read it")
-            written = [kind for kind in KINDS if kind in ALWAYS or value.get(kind.key) is not None]
+                raise InvalidInput("this report was written by a newer version of Blindsight: update to read it")
+            written = [one for one in SECTIONS if one in ALWAYS or value.get(one.key) is not None]
             return cls(
                 title=value["title"],
                 task=value["task"],
                 question=value["question"],
                 guarantee=Guarantee.from_dict(value["guarantee"]),
                 population=dict(value["population"]),
-                sections=[kind.from_dict(value[kind.key]) for kind in written],
+                sections=[one.from_dict(value[one.key]) for one in written],
                 ledger=map(SpentSoFar.from_dict, value.get("ledger", ())),
                 answer=value.get("answer", ""),
                 created=value["created"],
@@ -211,7 +211,7 @@ class Report:
         except InvalidInput:
             raise
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise InvalidInput(f"this is not the JSON of a report, or it is damaged: {error!r}") from error
+            raise InvalidInput(f"not the JSON of a report, or damaged: {error!r}") from error
 
     @property
     def _shown(self) -> tuple[Section, ...]:
@@ -281,7 +281,7 @@ class Report:
 
 
 def _in_short(population: Mapping[str, Any], classes: int) -> str:
-    """Whom the report is about, in a few words; all of them are public."""
+    """The population in a few words, all of them public."""
     name, clients = population.get("name"), population.get("clients")
     parts = [str(name)] if name else []
     parts += [counted(clients, "client") if isinstance(clients, int) else f"{clients} clients"] if clients else []

@@ -1,8 +1,8 @@
 """`Session`: where a question is asked, and `Inquiry`: the server half of one question, the same for all tasks.
 
-An inquiry plans, pays, measures, discovers, trains, promises and saves. Every release is in the ledger before its noise
-is drawn, and in the run folder as soon as it is made: a question that a crash or a spent budget has stopped goes on
-from there, and nothing is paid for twice. Noise is passed on as mechanisms, never as epsilons.
+An inquiry plans, pays, measures, discovers, trains, certifies and saves. Every release is in the ledger before its
+noise is drawn, and in the run folder as soon as it exists. A question stopped by a crash or a spent budget resumes from
+there, and nothing is paid for twice. Noise is passed on as mechanisms, never as epsilons.
 """
 
 import dataclasses
@@ -40,22 +40,23 @@ from blindsight.samples.views import ArmView
 __all__ = ["Inquiry", "Session", "Words"]
 
 Words = tuple[tuple[str, float], ...]
-"""Discovered words, each with the noisy number of clients who use it."""
+"""Discovered words, each with the noisy number of clients that use it."""
 
 _LISTED = 20  # discovered words that are kept
 
 
 def _quiet(doing: str, done: int, total: int) -> None:
-    """No progress is shown."""
+    """Shows no progress."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Session:
-    """Where questions are asked: who pays in which ledger, which folder keeps the run, and who answers.
+    """Where questions are asked: ledger, run folder, population name, key, backend and progress.
 
-    `out` is the run's folder (else a new one under `runs`); the same question asked there again goes on. `population`
-    is the clients' name in the ledger, else the data's own. `key` makes noise reproducible, and the guarantee says so.
-    `backend` answers for the clients. `progress` is called with what is being done, how much of it, and of how much.
+    `out` is the run's folder (by default a new one under `runs`); the same question asked there again resumes.
+    `population` is the clients' name in the ledger, by default the data's own. `key` makes noise reproducible, and the
+    guarantee says so. `backend` answers for the clients. `progress` is called with the current step, how much of it is
+    done, and the total.
     A `dry_run` checks every option and says what the answer would cost; it asks no client and leaves no trace.
     """
 
@@ -77,9 +78,9 @@ class Session:
         plan: Callable[[Public], Plan] | None = None,
         payers: Payers | None = None,
     ) -> Report:
-        """The report of a question, asked of `clients` as `conduct` says, or read again where that has been done.
+        """The report of a question, asked of `clients` by `conduct`; a finished or interrupted run resumes.
 
-        **Guarantee**: everything in the report, and in the run folder less what is marked `simulation_only`, is
+        **Guarantee**: everything in the report and in the run folder, except values marked `simulation_only`, is
         (epsilon, delta)-DP for each client. A model that was trained on the same clients adds its own cost.
         """
         ledger, paying = self.ledger or Ledger(), payers or known_as(clients, self.population)
@@ -145,7 +146,7 @@ def _save(report: Report, run: Run) -> None:
 
 @dataclasses.dataclass
 class Inquiry:
-    """One question while it is being answered: what has been released so far, and at what cost."""
+    """One question while it is being answered: its releases so far, and their cost."""
 
     question: Question
     clients: Population
@@ -162,7 +163,7 @@ class Inquiry:
 
     @property
     def name(self) -> str:
-        """The clients' name in the ledger, in words."""
+        """The clients' name in the ledger, as text."""
         return " and ".join(names_of(self.payers))
 
     @functools.cached_property
@@ -178,14 +179,14 @@ class Inquiry:
 
     @functools.cached_property
     def root(self) -> Key:
-        """What all noise of this question descends from; a reproducible key is bound to all that moves a release."""
+        """The root key of all noise here; a reproducible key is bound to everything that affects a release."""
         public = self.public.reference
         facts = [self.clients.fingerprint, *(view.fingerprint for view in self._views.values())]
         facts.append("" if public is None else public.fingerprint)
         return (self.key or keys.root()).bound_to(lambda: [self.question.to_dict(), *facts])
 
     def measure(self, one: Round) -> Measurement:
-        """A round, measured now, or as this run measured it before."""
+        """The measurement of a round: taken now, or read from this run's folder."""
         folder = self.run.path / "rounds" / one.name
         if (path := checkpoints.newest(folder)) is None:
             population = self.observed(one)
@@ -213,7 +214,7 @@ class Inquiry:
             folder.mkdir(parents=True, exist_ok=True)
             path = checkpoints.write(folder, 1, {name: part.sums for name, part in measured.parts.items()}, facts)
         kept = checkpoints.load(path, {part.name: np.zeros(part.coordinates) for part in one.parts})
-        self.ledger.verify(kept.facts["ledger"]).raise_if_broken()  # what is read again was paid for there
+        self.ledger.verify(kept.facts["ledger"]).raise_if_broken()  # it must have been paid for here
         parts = {
             name: Measured(np.array(sums), **kept.facts["parts"][name])
             for name, sums in ((part.name, kept.tree[part.name]) for part in one.parts)
@@ -230,10 +231,10 @@ class Inquiry:
         return measuring.witness(self.ledger, self.payers)
 
     def discover(self, name: str, words: Population, mechanism: GaussianMechanism, *, payers: Payers) -> Words:
-        """Words that many clients use, found letter by letter: discovered now, or as this run did before."""
+        """Words that many clients use, discovered letter by letter: now, or read from this run's folder."""
         file = f"{name.replace(' ', '-')}.json"
         if not (self.run.path / file).exists():
-            found = discover_words(
+            discovered = discover_words(
                 words,
                 mechanism=mechanism,
                 delta=self.question.delta,
@@ -243,9 +244,11 @@ class Inquiry:
                 run=self.run_id,
                 backend=self.backend,
             )
-            release = {"what": name, "epsilon": found.guarantee.epsilon, "noise_std": found.noise_std}
-            listed = [[word, float(count)] for word, count in zip(found.words, found.counts, strict=True)][:_LISTED]
-            facts = {"words": listed, "event": to_json(found.event), "release": release, "ledger": self._witness()}
+            release = {"what": name, "epsilon": discovered.guarantee.epsilon, "noise_std": discovered.noise_std}
+            pairs = zip(discovered.words, discovered.counts, strict=True)
+            listed = [[word, float(count)] for word, count in pairs][:_LISTED]
+            facts = {"words": listed, "event": to_json(discovered.event), "release": release}
+            facts["ledger"] = self._witness()
             self.run.write(file, facts)
         kept = self.run.read(file)
         self.ledger.verify(kept["ledger"]).raise_if_broken()
@@ -254,9 +257,9 @@ class Inquiry:
         return tuple((word, count) for word, count in kept["words"])
 
     def train(self, planned: Sequence[Lesson], doing: str, *, split: Split | None = None) -> list[Any]:
-        """The models of all lessons, trained within what the question may still cost; a stopped run goes on.
+        """The models of all lessons, trained within the remaining cost of the question; a stopped run resumes.
 
-        With a `split`, lessons are about arms that share no client, and cost together what the dearest of them does.
+        With a `split`, lessons are on arms that share no client, and together cost as much as the most expensive one.
         """
         key = self.root.derive("training")
         costs, models = lessons.train(self, planned, key, functools.partial(self.progress, doing), split)
@@ -268,11 +271,11 @@ class Inquiry:
         return models
 
     def promise(self, participation: str, assumptions: tuple[str, ...] = ()) -> Guarantee:
-        """What everything that was released promises, with the cost of a model that learnt from the same clients."""
+        """The guarantee for everything released, including the cost of a model trained on the same clients."""
         whole = self.spent[0] if len(self.spent) == 1 else Composed(tuple(self.spent))
-        said = certify(whole, delta=self.question.delta, participation=participation, assumptions=assumptions)
-        return with_model(said, self.public.model, names_of(self.payers)[-1])
+        guarantee = certify(whole, delta=self.question.delta, participation=participation, assumptions=assumptions)
+        return with_model(guarantee, self.public.model, names_of(self.payers)[-1])
 
     def so_far(self) -> tuple[SpentSoFar, ...]:
-        """What the ledger says of the clients over all runs."""
+        """What the ledger records for these clients over all runs."""
         return spent_so_far(self.ledger, self.payers, self.question.delta)

@@ -1,4 +1,4 @@
-"""Values read off data without noise are marked `simulation_only`; no report with a guarantee may hold one."""
+"""Values computed from data without noise are marked `simulation_only`; no report with a guarantee may hold one."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ def refuse(value: Any, where: str) -> None:
         marked = not isinstance(value, np.ndarray) and bool(getattr(value, MARK, False))
     if marked:
         raise PrivacyError(
-            f"{where} is marked {MARK}: it was read off data without noise, and no guarantee covers it. Leave it out"
+            f"{where} is marked {MARK}: it was computed without noise, and no guarantee covers it. Leave it out"
         )
     if dataclasses.is_dataclass(value):
         parts = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]

@@ -1,6 +1,6 @@
-"""The tasks: which type of question each has, for questions that come as JSON.
+"""The tasks: the question type of each, to read questions from JSON.
 
-A new task is a question, its rounds, and a function that conducts them, in a folder of its own, and one line here.
+A new task is a question, its rounds, and a function that conducts them, in a folder of its own, and one entry here.
 """
 
 from collections.abc import Mapping
@@ -16,14 +16,14 @@ from blindsight.inspection.unknowns.question import Unknowns
 __all__ = ["TASKS", "question_from"]
 
 TASKS: dict[str, type[Question]] = {
-    one.task: one for one in (Sanity, Mistakes, Unknowns, Slices, Labelling, Bias, Contrast)
+    question.task: question for question in (Sanity, Mistakes, Unknowns, Slices, Labelling, Bias, Contrast)
 }
 """Every task by its name."""
 
 
 def question_from(value: Mapping[str, Any]) -> Question:
-    """The question that `to_dict` was called on, of whatever task."""
+    """The question that `to_dict` was called on, of any task."""
     task = value.get("task")
     if task not in TASKS:
-        raise InvalidInput(f"a question is about one of {', '.join(TASKS)}, got {task!r}")
+        raise InvalidInput(f"the task of a question is one of {', '.join(TASKS)}, got {task!r}")
     return TASKS[task].from_dict(value)

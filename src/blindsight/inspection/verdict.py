@@ -12,7 +12,7 @@ __all__ = ["Outcome", "heading", "outcome_of", "verdict_of"]
 
 Outcome = Literal["fault", "difference", "nothing"]
 
-FEW = 0.1  # of an arm's clients: so few votes may be for a fault that only resembles the cause
+FEW = 0.1  # share of an arm's clients below which votes may be for a fault that only resembles the cause
 HEADINGS = {"fault": "Fault identified", "difference": "Difference detected", "nothing": "No fault identified"}
 UNDETECTED = "A fault on fewer than {} of clients could go undetected."
 UNDETECTED_BY_TASK = {"bias": "A difference in share of less than {} could go undetected."}
@@ -42,7 +42,7 @@ def verdict_of(report: Facts) -> str:
 
 
 def heading(report: Facts) -> str:
-    """The kind of answer in a few words, to stand above the verdict."""
+    """The type of answer in a few words, shown above the verdict."""
     if report.answer and report.outcome == "nothing":
         return "Answer"
     unexplained = "; no candidate fault explains it" if report.outcome == "difference" and report.diagnoses else ""

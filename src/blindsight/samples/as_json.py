@@ -1,4 +1,4 @@
-"""Arrays, pictures and numbers as JSON and back, with nothing lost: pictures as PNG, numbers to their last bit."""
+"""Arrays, images and numbers as JSON and back, without loss: images as PNG, numbers to their last bit."""
 
 import base64
 import binascii
@@ -17,7 +17,7 @@ TEXT = np.dtypes.StringDType()
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON knows it: numpy scalars become numbers, tuples lists, what is not finite its name."""
+    """`value` in JSON types: numpy scalars become numbers, tuples lists, and non-finite numbers their names."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):
@@ -28,7 +28,7 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    raise InvalidInput(f"a report holds text, numbers, lists and mappings, not {type(value).__name__}")
+    raise InvalidInput(f"a report can hold text, numbers, lists and mappings, not {type(value).__name__}")
 
 
 def array_to(array: np.ndarray | None) -> dict[str, Any] | None:
@@ -40,7 +40,7 @@ def array_to(array: np.ndarray | None) -> dict[str, Any] | None:
 
 
 def array_from(value: Mapping[str, Any] | None) -> np.ndarray | None:
-    """The array that `array_to` was given; text of any kind comes back as numpy's variable-width strings."""
+    """The array that `array_to` was given; text comes back as numpy's variable-width strings."""
     if value is None:
         return None
     dtype = TEXT if value["dtype"] == "text" else np.dtype(value["dtype"])
@@ -49,7 +49,7 @@ def array_from(value: Mapping[str, Any] | None) -> np.ndarray | None:
 
 
 def pictures_to(stack: np.ndarray | None) -> dict[str, Any] | None:
-    """A stack of pictures of bytes, each a PNG in base64."""
+    """A stack of byte images, each as PNG in base64."""
     if stack is None:
         return None
     return {
@@ -65,10 +65,10 @@ def pictures_from(value: Mapping[str, Any] | None) -> np.ndarray | None:
     try:
         images = [gallery.from_png(base64.b64decode(data, validate=True)) for data in value["png"]]
     except binascii.Error as error:
-        raise InvalidInput("a picture in the report is not base64: it was edited by hand or damaged") from error
+        raise InvalidInput("an image in the report is not valid base64: the file was edited or damaged") from error
     return np.array(images, dtype=np.uint8).reshape(value["shape"])
 
 
 def finite_or_not(value: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """The fields of `value`, with the numbers that JSON has no sign for turned back from their names."""
+    """The fields of `value`, with non-finite numbers converted back from their names."""
     return {name: float(item) if name in names and isinstance(item, str) else item for name, item in value.items()}

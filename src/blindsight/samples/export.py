@@ -1,6 +1,6 @@
-"""Synthetic samples as Parquet that `datasets` reads, beside a card that says under which guarantee they were made.
+"""Synthetic samples as Parquet for `datasets`, with a card that states their guarantee.
 
-`synthetic_set.read_set` reads them again.
+`synthetic_set.read_set` reads them back.
 """
 
 import datetime
@@ -33,12 +33,12 @@ def save_set(
     classes: Sequence[str] = (),
     question: str = "",
     extra: Mapping[str, Any] | None = None,
-    about: Mapping[str, Any] | None = None,
+    facts: Mapping[str, Any] | None = None,
     created: str | None = None,
 ) -> Path:
-    """Write `samples.parquet` and `README.md` into `folder`; the folder.
+    """Write `samples.parquet` and `README.md` into `folder`; return the folder.
 
-    One row per sample: `sample_id`, `latent` (equal numbers of two arms belong beside each other), `population` (the
+    One row per sample: `sample_id`, `latent` (equal numbers in two arms are a pair), `population` (the
     arm), `class`, `source` (always "synthetic"), then columns of `extra`, then `image` or the columns of the rows.
 
     Args:
@@ -49,7 +49,7 @@ def save_set(
         classes: Names of the classes.
         question: Question that the samples answer.
         extra: Further columns, one value per sample.
-        about: Facts for the file's metadata, beside the guarantee.
+        facts: Facts for the file's metadata, beside the guarantee.
         created: Time of creation; now by default.
     """
     import pyarrow as pa
@@ -57,13 +57,13 @@ def save_set(
 
     shown = [arm for arm in arms if arm.samples is not None or arm.rows is not None]
     if not shown:
-        raise InvalidInput("the report has no samples to save: inspect with a generator to have some")
+        raise InvalidInput("the report has no samples to save: sample images, or numbers with public ranges")
     table = pa.concat_tables([_table(arm, extra or {}) for arm in shown], promote_options="default")
     ours = {"source": gallery.WORD, "title": title, "guarantee": guarantee.to_dict(), "classes": list(classes)}
     ours |= {"fields": [name for name in table.column_names if name not in OURS and name not in (extra or {})]}
     metadata = {
         "huggingface": {"info": {"features": _features(shown, table, classes)}},
-        "blindsight": {**ours, **(about or {})},
+        "blindsight": {**ours, **(facts or {})},
     }
     table = table.replace_schema_metadata({name: json.dumps(value) for name, value in metadata.items()})
     when = created or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -96,31 +96,31 @@ def _table(arm: ArmView, extra: Mapping[str, Any]) -> "pa.Table":
         columns["image"] = pa.array(pictures, pa.struct({"bytes": pa.binary(), "path": pa.string()}))
     for name, values in (arm.rows or {}).items():
         field = name
-        while field in columns:  # a column of the data may have one of our names
+        while field in columns:  # a data column may have one of these names
             field += "_"
         columns[field] = pa.array(values.tolist(), pa.string()) if values.dtype.kind == "T" else pa.array(values)
     return pa.table(columns)
 
 
 def _features(arms: Sequence[ArmView], table: "pa.Table", classes: Sequence[str]) -> dict[str, Any]:
-    """What `datasets` should take each column for."""
+    """The feature types for `datasets`."""
     import pyarrow as pa
 
     features: dict[str, Any] = {}
     for field in table.schema:
-        kind = "float64" if field.type == pa.float64() else "float32" if field.type == pa.float32() else str(field.type)
-        features[field.name] = {"dtype": kind, "_type": "Value"}
+        name = "float64" if field.type == pa.float64() else "float32" if field.type == pa.float32() else str(field.type)
+        features[field.name] = {"dtype": name, "_type": "Value"}
     if any(arm.samples is not None for arm in arms):
         features["image"] = {"_type": "Image"}
     labels = [arm.labels for arm in arms if arm.labels is not None]
-    known = labels and all(int(label.min()) >= 0 and int(label.max()) < len(classes) for label in labels)
-    if known and len(set(classes)) == len(classes):
+    fits = labels and all(int(label.min()) >= 0 and int(label.max()) < len(classes) for label in labels)
+    if fits and len(set(classes)) == len(classes):
         features["class"] = {"names": list(classes), "_type": "ClassLabel"}
     return features
 
 
 def _card(table: "pa.Table", arms: Sequence[str], title: str, promise: Guarantee, question: str, created: str) -> str:
-    """The dataset card: what this is, and what protects whom."""
+    """The dataset card: what the set is, and its guarantee."""
     line = " ".join(title.split())
     front = [
         "---",
@@ -129,7 +129,7 @@ def _card(table: "pa.Table", arms: Sequence[str], title: str, promise: Guarantee
         "configs:\n- config_name: default\n  data_files: samples.parquet",
         "---",
     ]
-    kept = " They keep this guarantee whatever is done with them." if promise.is_private else ""
+    kept = " This guarantee holds whatever is done with them." if promise.is_private else ""
     facts = {
         "epsilon": round_up(promise.epsilon),
         "delta": f"{promise.delta:.3g}",
@@ -139,7 +139,7 @@ def _card(table: "pa.Table", arms: Sequence[str], title: str, promise: Guarantee
         "accountant": promise.accountant,
         "participation": promise.participation,
         "arms": ", ".join(arms),
-        "made": created,
+        "created": created,
     }
     assumptions = [f"- {_escaped(assumption)}" for assumption in promise.assumptions]
     return "\n".join(
@@ -156,9 +156,9 @@ def _card(table: "pa.Table", arms: Sequence[str], title: str, promise: Guarantee
             _escaped(promise.explain().partition(" This holds if: ")[0]),
             "",
             *(["It holds if:", "", *assumptions, ""] if assumptions else []),
-            *([f"Question asked: {_escaped(question)}", ""] if question else []),
+            *([f"Question: {_escaped(question)}", ""] if question else []),
             f"Columns: {_escaped(', '.join(table.column_names))}. Samples of two arms with the same "
-            "`latent` were drawn alike and belong beside each other.",
+            "`latent` are a pair: they were drawn from the same latent.",
             "",
         ]
     )

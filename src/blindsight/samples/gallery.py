@@ -1,7 +1,7 @@
-"""Pictures of synthetic samples for people: grids, means, signed differences, histograms, as arrays and as PNG.
+"""Images of synthetic samples for people: grids, means, signed differences, histograms, as arrays and as PNG.
 
 Samples come in stacks (n, height, width[, channels]) of bytes. All arms of a report are drawn from the same latents in
-the same class order, so sample i of one arm belongs beside sample i of every other.
+the same class order, so sample i of one arm is paired with sample i of every other.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 WORD = "synthetic"
-STRIP = 18  # height of the strip with the word, in pixels of the enlarged picture
+STRIP = 18  # height of the strip with the word, in pixels of the enlarged image
 BLUE, WHITE, RED = np.array([[33, 102, 172], [247, 247, 247], [178, 24, 43]], np.float64)
 
 
@@ -43,21 +43,21 @@ def as_bytes(image: np.ndarray) -> np.ndarray:
 
 
 def luminance(stack: np.ndarray) -> np.ndarray:
-    """Brightness in [0, 1] of a stack (n, height, width[, channels]); transparency does not count."""
+    """Brightness in [0, 1] of a stack (n, height, width[, channels]), ignoring transparency."""
     values = stack / np.float64(255) if stack.dtype == np.uint8 else stack.astype(np.float64)
     return values[..., :3].mean(axis=-1) if values.ndim == 4 else values
 
 
 def png(image: np.ndarray) -> bytes:
-    """The picture as PNG, every byte kept; a comment inside says that it is synthetic."""
+    """The image as lossless PNG; a comment inside says that it is synthetic."""
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo
 
-    about = PngInfo()
-    about.add_text("Source", WORD)
+    comment = PngInfo()
+    comment.add_text("Source", WORD)
     buffer = io.BytesIO()
     picture = Image.fromarray(image[..., 0] if image.shape[2:] == (1,) else image)
-    picture.save(buffer, format="PNG", pnginfo=about)
+    picture.save(buffer, format="PNG", pnginfo=comment)
     return buffer.getvalue()
 
 
@@ -69,13 +69,13 @@ def from_png(data: bytes) -> np.ndarray:
         with Image.open(io.BytesIO(data), formats=["PNG"]) as picture:
             return np.asarray(picture)
     except OSError as error:
-        raise InvalidInput("a picture in the report is not a PNG: it was edited by hand or damaged") from error
+        raise InvalidInput("an image in the report is not a valid PNG: the file was edited or damaged") from error
 
 
 def stamped(image: np.ndarray, *, width: int = 112) -> np.ndarray:
-    """The picture brought to about `width` by a whole factor, above a strip that says "synthetic".
+    """The image scaled by an integer factor to roughly `width`, above a strip that says "synthetic".
 
-    The word is part of the picture, so that it stays where the picture is copied to.
+    The word is part of the image, so copies keep it.
     """
     picture = as_bytes(image)
     picture = picture[..., 0] if picture.shape[2:] == (1,) else picture
@@ -91,7 +91,7 @@ def stamped(image: np.ndarray, *, width: int = 112) -> np.ndarray:
 
 
 def _reduced(picture: np.ndarray, factor: int) -> np.ndarray:
-    """The means of blocks of `factor` by `factor` pixels; what is left at the edges is cut off."""
+    """The means of blocks of `factor` by `factor` pixels; the remainder at the edges is cut off."""
     height, width = picture.shape[0] // factor, picture.shape[1] // factor
     if height == 0:
         return picture
@@ -111,7 +111,7 @@ def _strip(width: int) -> np.ndarray:
 
 
 def grid(samples: np.ndarray, *, columns: int = 10, width: int = 112) -> np.ndarray:
-    """One sheet of all samples, row by row, each with its strip; empty places are white."""
+    """One sheet of all samples, row by row, each with its strip; empty cells are white."""
     tiles = [np.pad(stamped(image, width=width), _margin(image), constant_values=255) for image in samples]
     if not tiles:
         raise InvalidInput("a grid needs at least one sample")

@@ -1,4 +1,4 @@
-"""A synthetic set as it lies on disk: `samples.parquet` and its card, read again with its guarantee."""
+"""A synthetic set on disk: `samples.parquet` and its card, read back with its guarantee."""
 
 import dataclasses
 import functools
@@ -17,13 +17,13 @@ from blindsight.samples import gallery
 __all__ = ["Sample", "SyntheticSet", "find_set", "read_set"]
 
 FILE = "samples.parquet"
-LABELS = "labels.jsonl"  # beside it: what people have said about the samples
-BY_GENERATOR = "the generator"  # who proposed labels where no model did: it was asked for that class
+LABELS = "labels.jsonl"  # beside it: people's labels
+BY_GENERATOR = "the generator"  # the proposer without a model: the class it was conditioned on
 
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One synthetic example: a picture (PNG) or a row, the class it was asked for, and the label proposed for it."""
+    """One synthetic example: an image (PNG) or a row, the class it was generated for, and the proposed label."""
 
     sample_id: str
     picture: bytes | None
@@ -35,10 +35,10 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SyntheticSet:
-    """Synthetic samples, and the guarantee that covers them and whatever is made of them.
+    """Synthetic samples, and the guarantee that covers them and everything computed from them.
 
-    `identity` tells one set from any other; `proposer` is who proposed labels (the generator, by the class it was asked
-    for, where nobody else did), `names` what the numbers in a column of the rows stand for.
+    `identity` is unique to a set. `proposer` is the source of proposed labels: a model, or the generator, which
+    proposes the class it was conditioned on. `names` maps numbers in a column of the rows to names.
     """
 
     folder: Path
@@ -63,21 +63,23 @@ class SyntheticSet:
         rows = [sample.row or {} for sample in self.samples]
         return {field: np.array([row[field] for row in rows]) for field in rows[0]}
 
-    def said(self, row: Mapping[str, Any]) -> dict[str, str]:
-        """A row in words: names for numbers where they are known."""
+    def in_words(self, row: Mapping[str, Any]) -> dict[str, str]:
+        """A row as text, with names instead of numbers where the set lists them."""
         return {field: _cell(value, self.names.get(field, ())) for field, value in row.items()}
 
 
 def find_set(folder: str | Path) -> Path:
-    """Where the set lies in `folder`, which is its own folder or that of the run that made it."""
+    """The folder of the set: `folder` itself, or `samples` in the folder of a run."""
     for place in (Path(folder), Path(folder) / "samples"):
         if (place / FILE).is_file():
             return place
     if not Path(folder).is_dir():
         raise InvalidInput(
-            f"there is no folder {folder}: make one with blindsight inspect labelling DATA --out {folder}"
+            f"there is no folder {folder}: create one with blindsight inspect labelling DATA --out {folder}"
         )
-    raise InvalidInput(f"{folder} is not a synthetic set: it has no {FILE}; blindsight inspect labelling makes one")
+    raise InvalidInput(
+        f"{folder} is not a synthetic set: it has no {FILE}. Create one with blindsight inspect labelling"
+    )
 
 
 def read_set(folder: str | Path) -> SyntheticSet:
@@ -89,31 +91,33 @@ def read_set(folder: str | Path) -> SyntheticSet:
     path = place / FILE
     try:
         table = pq.read_table(path)
-        about = json.loads((table.schema.metadata or {})[b"blindsight"])
-        guarantee = Guarantee.from_dict(about["guarantee"])
+        facts = json.loads((table.schema.metadata or {})[b"blindsight"])
+        guarantee = Guarantee.from_dict(facts["guarantee"])
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         raise InvalidInput(
-            f"{path} is not a synthetic set of Blindsight's, for it does not say under which guarantee it was made: "
-            f"make one with blindsight inspect labelling"
+            f"{path} is not a synthetic set of Blindsight: it states no guarantee. Create one with blindsight inspect "
+            f"labelling"
         ) from error
     sources = table.column("source").unique().to_pylist() if "source" in table.column_names else []
     if sources != [gallery.WORD]:
-        raise InvalidInput(f"{path} holds samples that are not marked synthetic: label only what a generator made")
-    classes = tuple(about.get("classes") or ())
+        raise InvalidInput(
+            f"{path} holds samples that are not marked synthetic: only synthetic samples can be labelled"
+        )
+    classes = tuple(facts.get("classes") or ())
     return SyntheticSet(
         folder=place,
-        title=str(about.get("title", "")),
+        title=str(facts.get("title", "")),
         guarantee=guarantee,
         classes=classes,
         identity=hashlib.sha256(path.read_bytes()).hexdigest()[:32],
-        samples=_samples(table, classes, about),
-        proposer=str(about.get("proposer") or BY_GENERATOR),
-        names={field: tuple(names) for field, names in about.get("names", {}).items()},
+        samples=_samples(table, classes, facts),
+        proposer=str(facts.get("proposer") or BY_GENERATOR),
+        names={field: tuple(names) for field, names in facts.get("names", {}).items()},
     )
 
 
-def _samples(table: Any, classes: tuple[str, ...], about: Mapping[str, Any]) -> tuple[Sample, ...]:
-    fields = [field for field in about.get("fields", ()) if field != "image"]
+def _samples(table: Any, classes: tuple[str, ...], facts: Mapping[str, Any]) -> tuple[Sample, ...]:
+    fields = [field for field in facts.get("fields", ()) if field != "image"]
 
     def name(number: int | None) -> str | None:
         return None if number is None else classes[number] if 0 <= number < len(classes) else str(number)
@@ -134,6 +138,6 @@ def _samples(table: Any, classes: tuple[str, ...], about: Mapping[str, Any]) -> 
 def _cell(value: Any, names: tuple[str, ...]) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
         return names[value]
-    if value is None or value != value:  # NaN: the generator made none
+    if value is None or value != value:  # NaN: a missing value
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

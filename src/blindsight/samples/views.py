@@ -14,9 +14,9 @@ __all__ = ["ArmView"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ArmView:
-    """What is shown of one arm.
+    """The samples of one arm and its share of clients.
 
-    `share` is the released share of clients in it. `samples` are synthetic pictures (n, height, width[, channels]) of
+    `share` is the released share of clients in it. `samples` are synthetic images (n, height, width[, channels]) of
     bytes with their `labels`, or `rows` synthetic rows or texts, column by column; sample i of every arm has the same
     latent and class. `mean`, in [0, 1], is the mean over classes of the samples' mean images unless it is given.
     """
@@ -31,37 +31,37 @@ class ArmView:
     rows: Mapping[str, np.ndarray] | None = None
 
     def __post_init__(self) -> None:
-        who = f"the arm {self.name!r}"
+        arm = f"the arm {self.name!r}"
         for name in ("samples", "labels", "mean"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, np.asarray(value))
         if self.samples is not None:
-            self._check_samples(who, self.samples)
+            self._check_samples(arm, self.samples)
         if self.labels is not None and self.labels.dtype.kind not in "iu":
-            raise InvalidInput(f"labels of {who} are whole numbers, got {self.labels.dtype}")
+            raise InvalidInput(f"labels of {arm} are whole numbers, got {self.labels.dtype}")
         if self.rows is not None:
             object.__setattr__(self, "rows", {str(name): _column(name, values) for name, values in self.rows.items()})
         lengths = {len(column) for column in (self.rows or {}).values()}
         counts = lengths | ({len(self.samples)} if self.samples is not None else set())
         counts |= {len(self.labels)} if self.labels is not None else set()
         if len(counts) > 1:
-            raise InvalidInput(f"{who} has columns, labels or samples of different lengths: {sorted(counts)}")
+            raise InvalidInput(f"{arm} has columns, labels or samples of different lengths: {sorted(counts)}")
         if self.mean is None and self.samples is not None:
             object.__setattr__(self, "mean", gallery.class_mean(self.samples, self.labels))
         if self.mean is not None and not (np.all(self.mean >= 0) and np.all(self.mean <= 1)):
-            raise InvalidInput(f"the mean image of {who} must lie in [0, 1]: divide bytes by 255")
+            raise InvalidInput(f"the mean image of {arm} must lie in [0, 1]: divide bytes by 255")
 
     @staticmethod
-    def _check_samples(who: str, samples: np.ndarray) -> None:
+    def _check_samples(arm: str, samples: np.ndarray) -> None:
         fits = samples.ndim == 3 or (samples.ndim == 4 and samples.shape[3] in (1, 3, 4))
         if samples.dtype != np.uint8 or not fits or samples.size == 0:
             raise InvalidInput(
-                f"samples of {who} are uint8 of shape (n, height, width) or (n, height, width, 1, 3 or 4), "
+                f"samples of {arm} are uint8 of shape (n, height, width) or (n, height, width, 1, 3 or 4), "
                 f"got {samples.dtype} {samples.shape}"
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; pictures as PNG in base64."""
+        """Plain values for JSON; images as PNG in base64."""
         return {
             "name": self.name,
             "share": self.share,

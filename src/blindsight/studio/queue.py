@@ -95,7 +95,7 @@ class Queue:
         return {
             "id": sample.sample_id,
             "picture": None if sample.picture is None else _stamped(sample.picture),
-            "row": None if sample.row is None else made.said(sample.row),
+            "row": None if sample.row is None else made.in_words(sample.row),
             "proposed": sample.proposed,
             "score": sample.score,
             "proposer": made.proposer,

@@ -1,7 +1,7 @@
-"""What clients are compared by: everything that follows from the question and public data, before any client is asked.
+"""How clients are compared: everything that follows from the question and public data, before any client is asked.
 
-The reference is divided, once: models are trained on one half of its clients and compared with the other. Clients then
-derive the same fields from their own examples (`Comparison.observe`), each on its own.
+The reference is split once: models are trained on one half of its clients and compared with the other. Each client then
+derives the same fields from its own examples (`Comparison.observe`).
 """
 
 import dataclasses
@@ -28,19 +28,19 @@ from blindsight.selection import observe as observe_primary
 __all__ = ["Comparison", "compare_with", "confirming_half", "learning_half"]
 
 LEAST = 40
-"""So many public clients are needed: half of them to learn from, and half to compare with."""
+"""The minimum number of public clients: half to learn from and half to compare with."""
 
 _SURE = "sure"
-_UNSURE = 0.1  # of public examples count as those that a model is unsure of
-_TAKEN = ("class", "habit", "kind", "likelihood", "model")  # words with a meaning of their own in a report
-_MOST_CLASSES = 100  # of a field whose classes nobody has listed: more are rather names, dates or texts
+_UNSURE = 0.1  # share of public examples that count as unsure
+_TAKEN = ("class", "group", "style", "likelihood", "model")  # subjects with a fixed meaning in a report
+_MOST_CLASSES = 100  # of a field without a list of classes: more are rather names, dates or texts
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Comparison:
-    """The reference with all derived fields, what examples are divided by, and the limits of styles.
+    """The reference with all derived fields, the divisions of examples, and the limits of styles.
 
-    `names` are the classes that fields are numbered by, `least` the confidence from which the model counts as sure.
+    `names` are the classes that number each field, `least` the confidence from which the model counts as sure.
     """
 
     question: Bias
@@ -60,46 +60,46 @@ class Comparison:
         if self.likely is not None:
             looked = self.likely.observe(looked)
         elif self.model is not None:
-            looked = _with_sure(_judged(self.question, self.model, looked, is_public=False), self.least or 0.0)
+            looked = _with_sure(_predicted_by(self.question, self.model, looked, is_public=False), self.least or 0.0)
         return with_halves(_with_cues(self.question, looked), self.seed, coins)
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """What is looked at."""
+        """The fields that are compared."""
         return ("text",) if self.likely is not None else self.question.inputs
 
     @functools.cached_property
     def learning(self) -> Population:
-        """Public clients that models are trained on."""
+        """The public clients that models are trained on."""
         return learning_half(self.reference)
 
     @functools.cached_property
     def confirming(self) -> Population:
-        """Public clients that no model has seen: what models say is compared with these."""
+        """The held-out public clients: model outputs are compared with these."""
         return confirming_half(self.reference)
 
     @property
     def image(self) -> str | None:
-        """The field of images, if that is what is looked at."""
+        """The image field, if images are compared."""
         return self.fields[0] if len(self.reference.fields[self.fields[0]][1]) >= 2 else None
 
     @property
     def label(self) -> str | None:
-        """The field of the classes, given or predicted."""
-        known = (self.question.schema.label, "predicted")
-        return next((field for field in known if field in self.reference.fields and self._clients_have(field)), None)
+        """The field that holds classes, given or predicted."""
+        labels = (self.question.schema.label, "predicted")
+        return next((field for field in labels if field in self.reference.fields and self._clients_have(field)), None)
 
     def _clients_have(self, field: str) -> bool:
         return field in self.question.schema.fields or (field == "predicted" and self.model is not None)
 
 
 def learning_half(reference: Population) -> Population:
-    """Half of the public clients, always the same: train models that examples are scored by on these."""
+    """Half of the public clients, always the same one: train models that score examples on this half."""
     return _half(reference, 0)
 
 
 def confirming_half(reference: Population) -> Population:
-    """The other half, which nothing is learnt from."""
+    """The other half, held out from training."""
     return _half(reference, 1)
 
 
@@ -113,12 +113,12 @@ def compare_with(question: Bias, public: Public) -> Comparison:
     """Everything that follows from the question and public data."""
     reference = public.reference
     if reference is None:
-        raise InvalidInput("bias compares clients with public data: name a reference, such as the training data")
+        raise InvalidInput("bias compares clients with public data: pass a reference, such as the training data")
     _check(question, reference)
     names = _names(question, reference)
     divisions = list[Division]()
     if question.by:
-        divisions.append(Division(question.by, names[question.by], _about(question.by)))
+        divisions.append(Division(question.by, names[question.by], _subject(question.by)))
     label = question.schema.label
     if label in names:
         divisions.append(Division(label, names[label], "class"))
@@ -133,7 +133,7 @@ def compare_with(question: Bias, public: Public) -> Comparison:
         looked = likely.observe(looked)
         divisions.append(Division(LIKELY, ("unlikely", "usual"), "likelihood", is_learnt=True))
     elif public.model is not None:
-        looked = _judged(question, public.model, looked, is_public=True)
+        looked = _predicted_by(question, public.model, looked, is_public=True)
         usual = confirming_half(with_halves(looked, b"public")).columns["confidence"]
         least = float(np.quantile(usual, _UNSURE))
         looked = _with_sure(looked, least)
@@ -156,35 +156,35 @@ def compare_with(question: Bias, public: Public) -> Comparison:
     )
 
 
-def _about(field: str) -> str:
+def _subject(field: str) -> str:
     return f"field {field}" if field in _TAKEN else field
 
 
 def _check(question: Bias, reference: Population) -> None:
-    """Refuse what cannot be compared."""
+    """Refuse data that cannot be compared."""
     ours = question.schema.population()
     for field in question.inputs:
         if field not in reference.fields:
-            raise InvalidInput(
-                f"there is no {field!r} in {reference.name}, which has {', '.join(reference.fields)}: name another"
-            )
+            raise InvalidInput(f"{reference.name} has no field {field!r}: choose one of {', '.join(reference.fields)}")
         (dtype, shape), (theirs, other) = ours.fields[field], reference.fields[field]
         if shape != other or dtype.kind != theirs.kind:
             raise InvalidInput(
-                f"{field} of the clients is {_spell(dtype, shape)} and that of {reference.name} is "
-                f"{_spell(theirs, other)}: bring both into one form"
+                f"{field} is {_spell(dtype, shape)} on clients and {_spell(theirs, other)} in {reference.name}: "
+                f"convert both to one type and shape"
             )
     if question.by and not (question.by in question.schema.fields and question.by in reference.fields):
-        raise InvalidInput(f"clients and {reference.name} are divided by a field of both, which {question.by!r} is not")
+        raise InvalidInput(
+            f"{question.by!r} is not a field of both the clients and {reference.name}: divide by another"
+        )
     there = int(np.sum(reference.sizes > 0))
     if there < LEAST:
         raise InvalidInput(
-            f"{reference.name} has {there:,} clients with examples and {LEAST} are needed, because how much clients "
-            f"differ is part of every interval: name the column holding the client id, or more public data"
+            f"{reference.name} has {there:,} clients with examples, and {LEAST} are needed: intervals use the variance "
+            f"between clients. Name the column holding the client id, or add public data"
         )
     language = question.language
     if not _is_text(question) and (language.discover or language.training):
-        raise InvalidInput("words are discovered and language models trained on text: name one text as the input")
+        raise InvalidInput("discovering words and training language models need one text field as the input")
 
 
 def _spell(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
@@ -192,10 +192,10 @@ def _spell(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
 
 
 def _names(question: Bias, reference: Population) -> dict[str, tuple[str, ...]]:
-    """The classes that fields are numbered by: those that the question names, or those of the reference.
+    """The classes that number each field: those in the question, or those of the reference.
 
-    The clients' own list is not read: a loader may have read it off their data, where one example of one client makes a
-    class, whose name would be in the report and whose place would move the numbers of all others.
+    The clients' own list is not read. A loader may have derived it from their data, so that one example of one client
+    could add a class: its name would appear in the report, and its position would renumber all others.
     """
     schema = question.schema
     wanted: dict[str, Sequence[str]] = {
@@ -213,14 +213,14 @@ def _names(question: Bias, reference: Population) -> dict[str, tuple[str, ...]]:
         names[field] = tuple(given) or _numbered(reference, field)[1]
         if len(names[field]) > _MOST_CLASSES and not given and field not in reference.classes:
             raise InvalidInput(
-                f"{field!r} has {len(names[field]):,} different values in {reference.name}: name those to compare, or "
-                f"another field"
+                f"{field!r} has {len(names[field]):,} different values in {reference.name}: list the ones to compare, "
+                f"or choose another field"
             )
     return names
 
 
 def _aligned(question: Bias, one: Population, names: dict[str, tuple[str, ...]]) -> Population:
-    """The population with fields of classes numbered as `names` says, and texts cut into sentences."""
+    """The population with class fields numbered as in `names`, and texts split into sentences."""
     for field, whole in names.items():
         is_coded = field == question.by and bool(question.values) and one.fields[field][0] == TEXT
         one = coded(one, field, question.values) if is_coded else _in_classes(one, field, whole)
@@ -232,33 +232,33 @@ def _aligned(question: Bias, one: Population, names: dict[str, tuple[str, ...]])
 
 
 def _is_text(question: Bias) -> bool:
-    """Whether one text is compared, sentence by sentence."""
+    """Whether one text field is compared, sentence by sentence."""
     return len(question.inputs) == 1 and question.schema.fields[question.inputs[0]].kind == "text"
 
 
 def _in_classes(one: Population, field: str, whole: tuple[str, ...]) -> Population:
-    codes, known = _numbered(one, field)
+    codes, classes = _numbered(one, field)
     places = {name: place for place, name in enumerate(whole)}
-    place = np.array([places.get(name, -1) for name in known] + [-1], np.int32)
-    codes = np.where((codes >= 0) & (codes < len(known)), codes, len(known))
+    place = np.array([places.get(name, -1) for name in classes] + [-1], np.int32)
+    codes = np.where((codes >= 0) & (codes < len(classes)), codes, len(classes))
     changed = one.replace({**one.columns, field: place[codes]})
     changed.classes[field] = whole
     return changed
 
 
 def _numbered(one: Population, field: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """What `field` holds as numbers of classes, and their names: texts and whole numbers are their own names."""
+    """The values of `field` as class numbers, and the class names: texts and whole numbers are their own names."""
     if field in one.classes:
         return one.columns[field].astype(np.int64), one.classes[field]
     dtype, shape = one.fields[field]
     if shape or dtype.kind not in "biuT":
         raise InvalidInput(
-            f"{field} is {_spell(dtype, shape)} in {one.name}, and classes are texts or whole numbers: name another"
+            f"{field} is {_spell(dtype, shape)} in {one.name}, but classes are texts or whole numbers: choose another"
         )
     return as_classes(one.columns[field], one.name)
 
 
-def _judged(question: Bias, model: Primary, one: Population, *, is_public: bool) -> Population:
+def _predicted_by(question: Bias, model: Primary, one: Population, *, is_public: bool) -> Population:
     return observe_primary(one, model, inputs=question.inputs, label="", is_public=is_public)
 
 
@@ -267,7 +267,7 @@ def _with_sure(one: Population, least: float) -> Population:
 
 
 def _predicted(question: Bias, model: Primary, reference: Population) -> tuple[str, ...]:
-    """The names of the classes that the model predicts: the reference's, or numbers where nobody has names."""
+    """The names of the classes that the model predicts: those of the reference, or numbers."""
     label = question.schema.label
     if classes := reference.classes.get(label, ()):
         return classes
@@ -278,19 +278,20 @@ def _predicted(question: Bias, model: Primary, reference: Population) -> tuple[s
 
 
 def _with_cues(question: Bias, one: Population) -> Population:
-    """The population with cues of its inputs, and of texts the surprise of a model beside them."""
+    """The population with the cues of its inputs; for text, the surprise of the language model is one more cue."""
     is_text = SURPRISE in one.fields
-    found = cues.observe(one, ("text",) if is_text else question.inputs, question.ranges)
+    observed = cues.observe(one, ("text",) if is_text else question.inputs, question.ranges)
     if is_text:
-        values = np.concatenate([found.columns[cues.FIELD], cues.in_steps(found.columns[SURPRISE][:, None])], axis=1)
-        names = (*found.classes[cues.FIELD], SURPRISE)
-        found = found.replace({**found.columns, cues.FIELD: values})
-        found.classes[cues.FIELD] = names
-    return look(found)
+        surprise = cues.in_steps(observed.columns[SURPRISE][:, None])
+        names = (*observed.classes[cues.FIELD], SURPRISE)
+        values = np.concatenate([observed.columns[cues.FIELD], surprise], axis=1)
+        observed = observed.replace({**observed.columns, cues.FIELD: values})
+        observed.classes[cues.FIELD] = names
+    return look(observed)
 
 
 def _limits(public: Population) -> tuple[Limits, ...]:
-    """Limits of every cue among public clients; none if hardly any of them has enough examples."""
+    """The limits of every cue among public clients; none if too few of them have enough examples."""
     means, unseen = client_means(public, cues.FIELD), client_means(confirming_half(public), cues.FIELD)
     if len(unseen) < LEAST // 2:
         return ()

@@ -1,20 +1,20 @@
-"""What the released sums say about serving and training: differences with intervals, and tests that are honest.
+"""Findings about serving and training from released sums: differences with intervals, and calibrated tests.
 
-Nothing differs: private clients and public ones are draws from the same crowd. That is what is tested, and three things
-make a difference that is none: the noise of the release, the draw of the private clients, the draw of the public ones.
+The null hypothesis: private and public clients are samples of the same distribution. Three sources of error remain
+under it: the noise of the release, the sampling of the private clients, and the sampling of the public ones.
 
-**Shares.** The difference of two means over clients has the variance sigma^2 (1 + 4 mean^2) / K^2 of noise and
-s^2 (1/K + 1/M) of the draws of K private and M public clients. Under the null both sides have one spread s; the larger
-of the two that were seen is taken. A class that public data lack by chance has no spread there, and one that few
-public clients happen to have has little among private ones: either alone would call luck a finding. The deviate is
-compared with Student's t of the smaller side.
+**Shares.** The difference of two means over clients has the variance sigma^2 (1 + 4 mean^2) / K^2 from noise and
+s^2 (1/K + 1/M) from sampling K private and M public clients. Under the null both sides have one standard deviation s;
+the larger of the two estimates is used. A class that public data lack by chance has no variance there, and one that few
+public clients happen to have has little among private ones: either estimate alone would produce false positives. The
+statistic is compared with Student's t of the smaller side.
 
-**Habits.** The limit that `beyond` = k of M public clients lie past is itself drawn: the true share past it follows
-Beta(k, M + 1 - k), whatever the cue; ties, and clients who count for less, only lower it. A p-value is the chance,
-averaged over that distribution, that private clients and noise make as large a share as was seen. It is one-sided: what
-is asked is what serving has and training lacks.
+**Styles.** The limit that `beyond` = k of M public clients lie past is itself a sample: the true share past it follows
+Beta(k, M + 1 - k), whatever the cue; ties, and clients that count for less, only lower it. The p-value is the
+probability, averaged over that distribution, that private clients and noise produce at least the observed share. The
+test is one-sided: the question is what serving has and training lacks.
 
-All p-values of all rounds are corrected together after Holm.
+All p-values of all rounds are corrected together (Holm).
 """
 
 import dataclasses
@@ -26,27 +26,27 @@ from typing import Any
 import numpy as np
 from scipy import optimize, stats
 
-from blindsight.inspection.bias.measures import Division, Habits, ReadShares
+from blindsight.inspection.bias.measures import Division, ReadShares, Styles
 from blindsight.inspection.bias.section import Compared, Verdict
 from blindsight.inspection.contrast.findings import ALPHA, POWER, Finding, holm
 from blindsight.inspection.measuring import Measured
 from blindsight.inspection.unknowns.section import Rate
 from blindsight.wording import percent
 
-__all__ = ["Tested", "compare_habits", "compare_shares", "conclude", "habit_p_value"]
+__all__ = ["Tested", "compare_shares", "compare_styles", "conclude", "style_p_value"]
 
 SERVING, TRAINING = "serving", "training"
-REGION = "region of pictures"  # and not "region", which is a field of many tables
+REGION = "region of images"  # not "region", which is a field of many tables
 _WIDE = float(stats.norm.isf(0.025))
-_TOO_FEW = "Too few clients have examples for {} to be compared at this epsilon."
-_LEVELS = np.logspace(-12, 0, 481)  # of a distribution over limits, finest in the tail
+_TOO_FEW = "Too few clients have examples to compare {} at this epsilon."
+_LEVELS = np.logspace(-12, 0, 481)  # of the distribution over limits, finest in the tail
 
 
 @dataclasses.dataclass(frozen=True)
 class Tested:
-    """One thing looked for, before all of them are corrected together; `smallest` needs to know how many there are."""
+    """One comparison before the correction for multiple tests."""
 
-    about: str
+    subject: str
     name: str
     serving: Rate
     training: Rate
@@ -55,8 +55,8 @@ class Tested:
     p_value: float
     epsilon: float
     is_measurable: bool
-    null: float  # the deviation of the effect where nothing differs
-    limit: tuple[int, int, float, float] | None = None  # of habits: beyond, clients, counted, noise
+    null: float  # standard deviation of the effect under the null hypothesis
+    limit: tuple[int, int, float, float] | None = None  # styles only: beyond, clients, counted, noise
 
 
 def compare_shares(
@@ -74,7 +74,7 @@ def compare_shares(
     raw = 2 * stats.t.sf(np.abs(effects) / errors, freedom)
     return [
         Tested(
-            about=division.about,
+            subject=division.subject,
             name=name,
             serving=_rate(serving.mean[j], own[j]) if is_measurable else Rate(0.0, 0.0, 1.0),
             training=_rate(training.mean[j], public[j]),
@@ -90,11 +90,11 @@ def compare_shares(
     ]
 
 
-def compare_habits(measured: Measured, part: Habits, about: str) -> list[Tested]:
-    """A test for either side of every cue."""
+def compare_styles(measured: Measured, part: Styles, subject: str) -> list[Tested]:
+    """A test for each tail of every cue."""
     (counted, tails), noise = part.read(measured), measured.noise_std
     count, is_measurable = max(counted, 1.0), counted >= max(10 * noise, 2)
-    found = list[Tested]()
+    tested = list[Tested]()
     for j, limit in enumerate(part.limits):
         usual = stats.beta(limit.beyond, limit.clients + 1 - limit.beyond)
         for tail, word in zip(tails, ("little", "much"), strict=True):
@@ -103,42 +103,45 @@ def compare_habits(measured: Measured, part: Habits, about: str) -> list[Tested]
             own = math.sqrt((noise / count) ** 2 * (1 + 4 * near**2) + near * (1 - near) / count)
             null = math.hypot(math.sqrt((noise / count) ** 2 + usual.mean() / count), usual.std())
             given = (limit.beyond, limit.clients, counted, noise)
-            found.append(
+            tested.append(
                 Tested(
-                    about=about,
+                    subject=subject,
                     name=f"{word} {limit.name}",
                     serving=_rate(share, own) if is_measurable else Rate(0.0, 0.0, 1.0),
                     training=Rate(float(usual.mean()), *map(float, usual.interval(0.95))),
                     effect=share - float(usual.mean()),
                     error=math.hypot(own, float(usual.std())),
-                    p_value=habit_p_value(float(tail[j]), *given) if is_measurable else 1.0,
+                    p_value=style_p_value(float(tail[j]), *given) if is_measurable else 1.0,
                     epsilon=measured.epsilon,
                     is_measurable=is_measurable,
                     null=null,
                     limit=given,
                 )
             )
-    return found
+    return tested
 
 
-def habit_p_value(seen: float, beyond: int, clients: int, counted: float, noise_std: float) -> float:
-    """The chance of so many (noisy) of `counted` private clients past a limit that `beyond` of `clients` lie past."""
+def style_p_value(seen: float, beyond: int, clients: int, counted: float, noise_std: float) -> float:
+    """The probability that at least `seen` (noisy) of `counted` private clients lie past a limit.
+
+    Of the public `clients`, `beyond` lie past it.
+    """
     weight = np.diff(_LEVELS)
     share = _shares_past(beyond, clients)
     deviation = np.sqrt(counted * share * (1 - share) + noise_std**2 * (1 + 4 * share**2))
-    # a step of half a client: counts are whole, and clients who are not there cannot be past anything
+    # continuity correction of half a client: counts are whole numbers
     chance = stats.norm.sf((seen - 0.5 - counted * share) / np.maximum(deviation, 1e-9))
     return float(np.sum(weight * chance) + _LEVELS[0])
 
 
 @functools.lru_cache(maxsize=64)
 def _shares_past(beyond: int, clients: int) -> np.ndarray:
-    """The share of everyone past a drawn limit, at each of the levels."""
+    """The true share past a sampled limit, at each of the levels."""
     return stats.beta.isf(np.sqrt(_LEVELS[1:] * _LEVELS[:-1]), beyond, clients + 1 - beyond)
 
 
 def conclude(tested: Sequence[Tested]) -> tuple[list[Finding], list[Compared]]:
-    """A finding and a line of the table for each, corrected together, the most significant first."""
+    """A finding and a table row for each comparison, corrected together, most significant first."""
     p_values = holm([one.p_value for one in tested])
     effects = np.array([one.effect / one.error for one in tested])
     order = np.lexsort((-np.abs(effects), p_values))
@@ -149,17 +152,17 @@ def conclude(tested: Sequence[Tested]) -> tuple[list[Finding], list[Compared]]:
         smallest = _smallest(one, len(tested)) if one.is_measurable else 1.0
         ends = [one.effect, one.effect - _WIDE * one.error, one.effect + _WIDE * one.error]
         effect, low, high = (float(np.clip(end, -1, 1)) for end in ends) if one.is_measurable else (0.0, -1.0, 1.0)
-        line = Compared(one.about, one.name, one.serving, one.training, verdict)
+        line = Compared(one.subject, one.name, one.serving, one.training, verdict)
         findings.append(
             Finding(
                 kind="share",
-                name=f"{one.about}: {one.name}",
+                name=f"{one.subject}: {one.name}",
                 statement=_words(line, low, high) if one.is_measurable else _TOO_FEW.format(one.name),
                 effect=effect,
                 low=low,
                 high=high,
                 p_value=p_value,
-                verdict="not found" if verdict == "alike" else "found",
+                verdict="not detected" if verdict == "alike" else "detected",
                 epsilon=one.epsilon,
                 smallest=smallest if smallest < 1 else None,
                 arms=(SERVING, TRAINING),
@@ -170,14 +173,14 @@ def conclude(tested: Sequence[Tested]) -> tuple[list[Finding], list[Compared]]:
 
 
 def _smallest(one: Tested, looks: int) -> float:
-    """By how much more serving would have to have of it to be found with a probability of 90 %."""
+    """The smallest difference in share that the test detects with 90 % power."""
     power = float(stats.norm.isf(1 - POWER))
     if one.limit is None:
         return (float(stats.norm.isf(ALPHA / 2 / looks)) + power) * one.null
     beyond, clients, counted, noise = one.limit
 
     def off(seen: float) -> float:
-        return math.log(habit_p_value(seen, beyond, clients, counted, noise)) - math.log(ALPHA / looks)
+        return math.log(style_p_value(seen, beyond, clients, counted, noise)) - math.log(ALPHA / looks)
 
     if off(counted) > 0:
         return 1.0
@@ -192,25 +195,24 @@ def _smallest(one: Tested, looks: int) -> float:
 def _words(line: Compared, low: float, high: float) -> str:
     points = f"95 %: {in_points(low)} to {in_points(high)} points"
     both = f"{percent(line.serving.value)} in serving, {percent(line.training.value)} in training ({points})"
-    if line.about == "habit":
+    if line.subject == "style":
         amount, cue = line.name.split(" ", 1)
         if line.verdict == "alike":
-            return f"About as many clients have {line.name} as public ones do: {both}."
+            return f"No difference detected in the share of clients with {line.name}: {both}."
         way = "more" if amount == "much" else "less"
-        return f"Clients with {way} {cue} than nearly all of training: {both}."
-    if line.about == REGION:
-        found = "more" if line.verdict == "more" else "fewer" if line.verdict == "less" else "about as many"
-        return f"Of pictures that the discriminator finds {line.name} there are {found}: {both}."
-    what = _SUBJECTS.get((line.about, line.name), f"{line.about} {line.name}")
+        return f"Clients with {way} {cue} than nearly all training clients: {both}."
+    plural = _SUBJECTS.get((line.subject, line.name))
+    what = plural or f"{line.subject} {line.name}"
     if line.verdict == "alike":
-        return f"No difference was found in the share of {what}: {both}."
-    verb = "are" if (line.about, line.name) in _SUBJECTS else "is"
-    return f"{what[0].upper()}{what[1:]} {verb} {line.verdict} in serving than in training: {both}."
+        return f"No difference detected in the share of {what}: {both}."
+    verb = "are" if plural else "is"
+    return f"{what[0].upper()}{what[1:]} {verb} {line.verdict} frequent in serving than in training: {both}."
 
 
 _SUBJECTS = {
     ("likelihood", "unlikely"): "sentences that a model of public text finds unlikely",
     ("model", "unsure"): "examples that the model is unsure of",
+    (REGION, "denser in serving"): "images in the region that is denser in serving",
 }
 
 
@@ -219,5 +221,5 @@ def _rate(value: float, error: float) -> Rate:
 
 
 def in_points(value: float) -> str:
-    """A difference of shares, with its sign."""
+    """A signed difference of shares in percentage points."""
     return f"{100 * value:+.1f}"

@@ -1,16 +1,16 @@
-"""Where pictures of serving are denser than pictures of training: a discriminator that never sees a client.
+"""Where images of serving are denser than images of training: a discriminator that never sees a client.
 
-**How it is learnt, for free.** A generator is fitted to the released moments of one half of the clients, and another to
-the moments of public pictures with noise of the same size, so that both have the same artefacts and what is left
-between them is what differs. A small network learns to tell their samples apart by low frequencies alone, which is all
-that generators know; its calibrated logit is the logarithm of the ratio of densities. The synthetic pictures with the
-largest ratio are what serving has and training lacks, and fall into a few kinds.
+**Training it costs no privacy.** One generator is fitted to the released moments of half of the clients, another to the
+moments of public images with noise of the same size. Both then have the same artefacts, and what still differs between
+them differs in the data. A small network learns to tell their samples apart by low frequencies alone, because the
+generators model nothing else. Its calibrated logit is the log density ratio. The synthetic images with the largest
+ratio show what serving has and training lacks; k-means divides them into a few groups.
 
-**Why that is no finding yet.** A ratio between two generators is full of luck: of noise, of the clients that were
-drawn, of what a generator cannot do. A p-value computed on samples would take all of it for data. So the network, the
-threshold and the kinds are fixed, and the *other* half of the clients reports which share of its own real pictures is
-of each kind. That is compared with public pictures which had no part in the learning. Whatever the network has learnt,
-and be it nonsense, that comparison is of real pictures with real ones, under noise that is known.
+**That alone is not a finding.** A density ratio between two generators also reflects noise, the sampling of clients and
+the limits of the generators. A p-value computed on samples would mistake all of this for data. So the network, the
+threshold and the groups are fixed first, and then the *other* half of the clients reports what share of its own real
+images falls into each group. That share is compared with public images that took no part in the training. Whatever the
+network has learnt, the comparison is of real images with real images, under known noise.
 """
 
 import dataclasses
@@ -35,24 +35,24 @@ from blindsight.models.classifiers import MLP
 from blindsight.models.primary import fit
 from blindsight.participation import full
 
-__all__ = ["KINDS", "Discriminator", "FirstArm", "learn", "like_released", "public_moments"]
+__all__ = ["GROUPS", "Discriminator", "FirstArm", "learn", "like_released", "public_moments"]
 
-KINDS = 4
-"""Of what is denser in serving: how many are told apart."""
+GROUPS = 4
+"""Number of groups among the images that are denser in serving."""
 
 TOP = 0.1
-"""The part of public pictures that are denser in serving than all others: where serving has more, it has more there."""
+"""The share of public images beyond the threshold on the density ratio."""
 
-_SYNTHETIC, _MOST = 4000, 1200  # samples of either side, and of a class at most
-_SPREAD = 0.75  # of latents on both sides: nearer to what is typical, where noise has made fewer pictures
+_SYNTHETIC, _MOST = 4000, 1200  # samples of each side, and at most this many of a class
+_SPREAD = 0.75  # of latents on both sides: closer to typical images, where noise distorts fewer samples
 _BATCH = 4096
-_SHOWN = 12  # samples of each kind
+_SHOWN = 12  # samples of each group
 _LEARNING: dict[str, Any] = {"epochs": 12, "batch_size": 250, "learning_rate": 3e-3}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FirstArm:
-    """Moments of the first arm alone: those who confirm add nothing to what is learnt."""
+    """Moments of the first arm alone: the confirming half adds nothing to the training."""
 
     part: MomentsPart
 
@@ -78,48 +78,48 @@ class FirstArm:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Discriminator:
-    """What was learnt: the logarithm of the ratio of densities, a threshold, and kinds beyond it.
+    """A trained discriminator: log density ratio, a threshold on it, and the groups beyond the threshold.
 
-    `samples` are synthetic pictures of serving with their `log_ratios`; `kind` is the kind of each, `KINDS` for those
-    that are as in training. `codes` are their low frequencies and `labels` their classes.
+    `samples` are synthetic images of serving with their `log_ratios`. `group` holds the group of each sample, `GROUPS`
+    for samples below the threshold. `codes` are their low frequencies and `labels` their classes.
     """
 
     network: Any
     spectrum: Spectrum
-    heat: float  # calibrates the logits
+    inverse_temperature: float  # multiplies logits to calibrate them
     threshold: float
     centres: np.ndarray
     codes: np.ndarray
     samples: np.ndarray
     labels: np.ndarray
     log_ratios: np.ndarray
-    kind: np.ndarray
+    group: np.ndarray
 
     def score(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The kind of each picture, and its probability of being of serving, were both equally many."""
-        logits, codes = _judged(self.network, self.spectrum, images)
+        """The group of each image, and its probability of coming from serving if both sides were equally frequent."""
+        logits, codes = _scored(self.network, self.spectrum, images)
         apart = np.square(codes[:, None] - self.centres[None]).sum(axis=2)
-        kinds = np.where(logits > self.threshold, apart.argmin(axis=1), KINDS).astype(np.int32)
-        return kinds, 1 / (1 + np.exp(-np.clip(self.heat * logits, -30, 30)))
+        groups = np.where(logits > self.threshold, apart.argmin(axis=1), GROUPS).astype(np.int32)
+        return groups, 1 / (1 + np.exp(-np.clip(self.inverse_temperature * logits, -30, 30)))
 
-    def shown(self, kind: int) -> np.ndarray:
-        """The most typical samples of a kind, of these the ones with the largest ratio first.
+    def shown(self, group: int) -> np.ndarray:
+        """The most typical samples of a group, largest density ratio first.
 
-        The largest ratios of all are where both generators know nothing, and show that.
+        The largest ratios overall occur where both generators have no support, and show only artefacts.
         """
-        own = np.flatnonzero(self.kind == kind)
-        apart = np.square(self.codes[own] - self.centres[kind]).sum(axis=1)
+        own = np.flatnonzero(self.group == group)
+        apart = np.square(self.codes[own] - self.centres[group]).sum(axis=1)
         typical = own[np.argsort(apart, kind="stable")[:_SHOWN]]
         return self.samples[typical[np.argsort(-self.log_ratios[typical], kind="stable")]]
 
-    def ratio(self, kind: int) -> float:
-        """The median ratio of densities among samples of a kind; 1 if there are none."""
-        chosen = self.log_ratios[self.kind == kind]
+    def ratio(self, group: int) -> float:
+        """The median density ratio of a group's samples; 1 if there are none."""
+        chosen = self.log_ratios[self.group == group]
         return float(np.exp(np.median(chosen))) if len(chosen) else 1.0
 
-    def describe(self, kind: int, classes: tuple[str, ...]) -> str:
-        """What samples of a kind mostly are, where there are classes."""
-        chosen = self.labels[self.kind == kind]
+    def describe(self, group: int, classes: tuple[str, ...]) -> str:
+        """The majority class of a group's samples, if there are classes and one has a majority."""
+        chosen = self.labels[self.group == group]
         if not len(chosen) or len(classes) < 2:
             return ""
         counts = np.bincount(chosen, minlength=len(classes))
@@ -136,27 +136,27 @@ def learn(
     key: Key,
     progress: Callable[[int, int], None],
 ) -> Discriminator:
-    """What tells serving, known by its `released` moments, from public pictures with the `usual` ones.
+    """A discriminator of serving, given its `released` moments, from public images, given the `usual` moments.
 
-    The threshold is set on `confirming`, public pictures that nothing was learnt from. Post-processing: it reads no
-    client.
+    The threshold is set on `confirming`, public images held out from training. This is post-processing: it reads no
+    client data.
     """
     spectrum: Any = part.features.encoding
     sides = [_drawn(one, steps, key.derive("side", number), progress) for number, one in enumerate((released, usual))]
     codes = [np.asarray(_encoded(spectrum, images)) for images, _ in sides]
-    network, heat = _trained(codes[0], codes[1], key)
-    public, _ = _judged(network, spectrum, confirming.columns[spectrum.field])
+    network, scale = _trained(codes[0], codes[1], key)
+    public, _ = _scored(network, spectrum, confirming.columns[spectrum.field])
     threshold = float(np.quantile(public, 1 - TOP))
     (images, labels), logits = sides[0], _logits(network, codes[0])
     beyond = logits > threshold
     centres = _centres(codes[0][beyond])
     nearest = np.square(codes[0][:, None] - centres[None]).sum(axis=2).argmin(axis=1)
-    kind = np.where(beyond, nearest, KINDS)
-    return Discriminator(network, spectrum, heat, threshold, centres, codes[0], images, labels, heat * logits, kind)
+    group = np.where(beyond, nearest, GROUPS)
+    return Discriminator(network, spectrum, scale, threshold, centres, codes[0], images, labels, scale * logits, group)
 
 
 def public_moments(part: MomentsPart, public: Population, released: Moments, key: Key) -> Moments:
-    """Moments of public pictures as they would have been released."""
+    """Moments of public images as they would have been released."""
 
     def client_update(broadcast: Any, examples: Any, key: jax.Array) -> jax.Array:
         del broadcast
@@ -170,9 +170,9 @@ def public_moments(part: MomentsPart, public: Population, released: Moments, key
 
 
 def like_released(sums: np.ndarray, released: Moments, key: Key) -> Moments:
-    """Sums over public clients, brought to the size of the released ones and given noise like theirs.
+    """Sums over public clients, scaled to the released ones, with noise of the same size.
 
-    The noise protects nobody: it makes both generators equally bad.
+    The noise protects nobody here: it gives both generators the same quality.
     """
     sums = sums.reshape(released.sums.shape)
     scale = max(released.sums[..., 0].sum(), released.noise_std) / max(sums[..., 0].sum(), 1e-9)
@@ -180,69 +180,69 @@ def like_released(sums: np.ndarray, released: Moments, key: Key) -> Moments:
     return dataclasses.replace(released, sums=scale * sums + released.noise_std * noise, guarantee=None)
 
 
-def _drawn(known: Moments, steps: int, key: Key, progress: Callable[[int, int], None]) -> tuple[np.ndarray, np.ndarray]:
-    """Synthetic pictures and their classes, as many of each class as there are."""
-    generator = moments.fit(known, key=key, steps=steps, progress=progress)
-    share = np.where(known.is_seen[0], known.counts[0], 0.0)
+def _drawn(side: Moments, steps: int, key: Key, progress: Callable[[int, int], None]) -> tuple[np.ndarray, np.ndarray]:
+    """Synthetic images and their classes, in the class proportions of this side."""
+    generator = moments.fit(side, key=key, steps=steps, progress=progress)
+    share = np.where(side.is_seen[0], side.counts[0], 0.0)
     share = share / share.sum() if share.sum() > 0 else np.full(len(share), 1 / len(share))
     wanted = np.minimum(np.ceil(share * _SYNTHETIC).astype(int), _MOST)
-    made, labels = generators.draw(generator, int(wanted.max()), key=key.derive("samples"), spread=_SPREAD)
-    (images,) = made[0].values()
+    samples, labels = generators.draw(generator, int(wanted.max()), key=key.derive("samples"), spread=_SPREAD)
+    (images,) = samples[0].values()
     chosen = np.tile(np.arange(wanted.max()), len(share)) < wanted[labels]
     return images[chosen], labels[chosen]
 
 
 def _trained(serving: np.ndarray, training: np.ndarray, key: Key) -> tuple[Any, float]:
-    """The network on three quarters of the samples, and the heat that calibrates it on the others."""
+    """The network, trained on three quarters of the samples, and the inverse temperature calibrated on the rest."""
     codes = np.concatenate([serving, training])
     side = np.repeat([1, 0], [len(serving), len(training)]).astype(np.int32)
-    held = np.arange(len(side)) % 4 == 0
+    held_out = np.arange(len(side)) % 4 == 0
     network = MLP((codes.shape[1],), 2, hidden=(64,), key=key.derive("network").jax())
-    network = fit(network, _wide(codes[~held]), side[~held], key=key.derive("order").jax(), **_LEARNING)
-    logits, truth = _logits(network, codes[held]), side[held]
+    network = fit(network, _wide(codes[~held_out]), side[~held_out], key=key.derive("order").jax(), **_LEARNING)
+    logits, truth = _logits(network, codes[held_out]), side[held_out]
 
-    def loss(heat: float) -> float:
-        return float(np.mean(np.logaddexp(0, heat * logits) - truth * heat * logits))
+    def loss(inverse_temperature: float) -> float:
+        return float(np.mean(np.logaddexp(0, inverse_temperature * logits) - truth * inverse_temperature * logits))
 
-    found: Any = optimize.minimize_scalar(loss, bounds=(0.0, 2.0), method="bounded")
-    return network, float(found.x)
+    calibration: Any = optimize.minimize_scalar(loss, bounds=(0.0, 2.0), method="bounded")
+    return network, float(calibration.x)
 
 
 def _centres(codes: np.ndarray) -> np.ndarray:
-    """The middles of kinds; with hardly any samples beyond the threshold, one kind that stands for all."""
-    if len(codes) < 5 * KINDS:
+    """The cluster centres of the groups; a single group if hardly any samples lie beyond the threshold."""
+    if len(codes) < 5 * GROUPS:
         middle = codes.mean(axis=0) if len(codes) else np.zeros(codes.shape[1])
-        return np.concatenate([middle[None], np.full((KINDS - 1, codes.shape[1]), 1e6)])
-    grouping: Any = KMeans(KINDS, random_state=0)
+        return np.concatenate([middle[None], np.full((GROUPS - 1, codes.shape[1]), 1e6)])
+    grouping: Any = KMeans(GROUPS, random_state=0)
     return grouping.fit(codes).cluster_centers_
 
 
 def _logits(network: Any, codes: np.ndarray) -> np.ndarray:
-    if not len(codes):  # nobody has a picture, which is no reason to fail and tell it
+    if not len(codes):  # no client has an image; failing here would reveal that
         return np.zeros(0)
     scores = np.asarray(_apply(network, jnp.asarray(_wide(codes))))
     return (scores[:, 1] - scores[:, 0]).astype(np.float64)
 
 
 def _wide(codes: np.ndarray) -> np.ndarray:
-    """Codes, whose length is about 1, with numbers of about 1."""
+    """Codes of length around 1, scaled so that each coordinate is around 1."""
     return codes * np.float32(np.sqrt(codes.shape[1]))
 
 
-def _judged(network: Any, spectrum: Spectrum, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _scored(network: Any, spectrum: Spectrum, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     codes = np.asarray(_encoded(spectrum, images))
     return _logits(network, codes), codes
 
 
 def _encoded(spectrum: Spectrum, images: np.ndarray) -> np.ndarray:
-    """The low frequencies of pictures, batch by batch in one shape, which is compiled once."""
-    found = np.empty((len(images), spectrum.size), np.float32)
+    """The low frequencies of images, in batches of one shape so that the code compiles once."""
+    codes = np.empty((len(images), spectrum.size), np.float32)
     for start in range(0, len(images), _BATCH):
-        some = images[start : start + _BATCH]
-        filled = np.zeros((_BATCH, *images.shape[1:]), images.dtype)
-        filled[: len(some)] = some
-        found[start : start + len(some)] = np.asarray(_codes(spectrum, jnp.asarray(filled)))[: len(some)]
-    return found
+        batch = images[start : start + _BATCH]
+        padded = np.zeros((_BATCH, *images.shape[1:]), images.dtype)
+        padded[: len(batch)] = batch
+        codes[start : start + len(batch)] = np.asarray(_codes(spectrum, jnp.asarray(padded)))[: len(batch)]
+    return codes
 
 
 @eqx.filter_jit

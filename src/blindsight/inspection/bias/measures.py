@@ -1,13 +1,13 @@
-"""What clients send about themselves so that they can be compared with public data, each part with its bound.
+"""What clients send so that they can be compared with public data; every part has a bound.
 
-`Shares`: how a client's examples divide into named categories (classes, slices, kinds), and the squares of these
-shares, so that how much clients differ is released too and not guessed. A division p has |p| <= 1 and |p^2| <= 1; the
-squares and the 1 that counts the client go at half their size, for they need not be known as well.
+`Shares`: the shares of a client's examples in named categories (classes, slices, groups), and the squares of these
+shares, so that the variance between clients is estimated from the release. A division p has |p| <= 1 and |p^2| <= 1.
+The squares and the client count are sent at half their size, because they need less precision.
 
-`Habits`: whether a client's mean in a cue lies beyond nearly all public clients, below or above. A hand that slants
-further than 95 % of public hands do is one, however rare it is among its neighbours; a mean over all clients would
-hardly move. Everybody is looked at by equally many examples: a mean over few wanders further than one over many.
-Whoever is beyond more than four limits counts for less in each.
+`Styles`: whether a client's mean in a cue lies beyond nearly all public clients, below or above. Handwriting with more
+slant than 95 % of public writers is an example: even if it is rare, it shows here, while the mean over all clients
+hardly moves. Every client's mean is over the same number of examples, because a mean over few examples varies more. A
+client beyond more than four limits counts for less in each.
 """
 
 import dataclasses
@@ -23,39 +23,39 @@ from blindsight.data.population import Population
 from blindsight.inspection.measuring import Measured
 from blindsight.keys import lots
 
-__all__ = ["ARMS", "HALF", "LOOKED", "Division", "Habits", "Limits", "ReadShares", "Shares", "client_means"]
+__all__ = ["ARMS", "HALF", "LOOKED", "Division", "Limits", "ReadShares", "Shares", "Styles", "client_means"]
 __all__ += ["client_shares", "coins", "halves", "look", "same_clients", "with_halves"]
 
 HALF, LOOKED, LOOKS = "half", "looked", 10
-"""Which half of the clients one is in; which of its examples habits are read off; and how many these are."""
+"""Field with a client's half, field that marks the examples used for styles, and how many examples these are."""
 
 ARMS = ("learning", "confirming")
-"""The halves: what is learnt from the first is confirmed on the second, which had no say in it."""
+"""The halves: what is learnt from the first is confirmed on the second, which is held out."""
 
-_HALF = 0.5  # the size of what need not be known as well
-_MOST = 4  # habits that a client counts in full for
-_TAIL = 0.05  # of public clients lie beyond each limit of a habit
-_SLACK = 1.64  # deviations of its own noise are added to a variance, which is then too small once in twenty times
-_ROUNDING = 1e-5  # a mean in 32 bits may be off so far; nobody is beyond a limit by that
+_HALF = 0.5  # scale of coordinates that need less precision
+_MOST = 4  # styles that a client counts in full for
+_TAIL = 0.05  # share of public clients beyond each limit of a style
+_SLACK = 1.64  # standard deviations added to a noisy variance, which is then too small in 5 % of cases
+_ROUNDING = 1e-5  # rounding error of a mean in 32 bits, which must not put a client beyond a limit
 
 
 @dataclasses.dataclass(frozen=True)
 class Division:
-    """Examples divided into named categories by a field of their numbers; others belong nowhere.
+    """Examples divided into named categories by a field of category numbers; other numbers count nowhere.
 
-    `about` says what is divided, and `is_learnt` whether a model that was trained on public data says the category:
-    it is then compared with public clients that the model has not seen.
+    `subject` says what the categories are. `is_learnt` says that a model trained on public data assigns the category:
+    clients are then compared with public clients held out from that training.
     """
 
     field: str
     names: tuple[str, ...]
-    about: str
+    subject: str
     is_learnt: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class ReadShares:
-    """The mean over clients of their shares, and how much clients differ; without noise where they are public."""
+    """The mean share over clients and the standard deviation between clients; without noise for public clients."""
 
     mean: np.ndarray
     spread: np.ndarray
@@ -64,18 +64,18 @@ class ReadShares:
 
     @property
     def is_measurable(self) -> bool:
-        """Whether there are enough clients beside the noise for ratios to mean anything."""
+        """Whether there are enough clients, relative to the noise, for ratios to be meaningful."""
         return self.counted >= max(5 * self.noise_std / _HALF, 2)
 
     @property
     def noise_error(self) -> np.ndarray:
-        """The deviation of each mean that is due to noise: of the sum, and of the count it is divided by."""
+        """The standard deviation of each mean due to noise, in the sum and in the count it is divided by."""
         return self.noise_std * np.sqrt(1 + (self.mean / _HALF) ** 2) / max(self.counted, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Shares:
-    """The part that holds shares; only clients of the `arms` with these numbers have some."""
+    """The part that holds shares; only clients in these `arms`, given by number, contribute."""
 
     divisions: tuple[Division, ...]
     arms: tuple[int, ...] = (0, 1)
@@ -83,12 +83,12 @@ class Shares:
 
     @property
     def coordinates(self) -> int:
-        """A share and its square for every category, and a half that counts the client."""
+        """A share and its square for every category, and the client count."""
         return 2 * sum(len(one.names) for one in self.divisions) + 1
 
     @property
     def bound(self) -> float:
-        """What no client's vector exceeds."""
+        """The L2 norm that no client's vector exceeds."""
         return math.sqrt(len(self.divisions) * (1 + _HALF**2) + _HALF**2)
 
     def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
@@ -101,7 +101,7 @@ class Shares:
         return jnp.where(count > 0, vector, jnp.zeros_like(vector))
 
     def read(self, measured: Measured) -> list[ReadShares]:
-        """What the noisy sums say about every division."""
+        """The estimates of every division from the noisy sums."""
         sums = np.asarray(measured.sums, np.float64)
         counted, noise = float(sums[-1]) / _HALF, measured.noise_std
         count = max(counted, 1.0)
@@ -121,21 +121,21 @@ def _counts(batch: Batch, division: Division, weight: jax.Array) -> jax.Array:
 
 
 def client_shares(population: Population, divisions: Sequence[Division]) -> list[ReadShares]:
-    """The same of public clients, without noise."""
+    """The shares of public clients, without noise."""
     owner = np.repeat(np.arange(population.size), population.sizes)
     there = population.sizes > 0
-    found = list[ReadShares]()
+    estimates = list[ReadShares]()
     for one in divisions:
         codes, count = population.columns[one.field].astype(np.int64), len(one.names)
         is_in = (codes >= 0) & (codes < count)
         cells = np.bincount(owner[is_in] * count + codes[is_in], minlength=population.size * count)
         shares = cells.reshape(-1, count)[there] / population.sizes[there, None]
-        found.append(ReadShares(shares.mean(axis=0), shares.std(axis=0, ddof=1), float(len(shares))))
-    return found
+        estimates.append(ReadShares(shares.mean(axis=0), shares.std(axis=0, ddof=1), float(len(shares))))
+    return estimates
 
 
 def look(population: Population) -> Population:
-    """The population with the field `looked`: 1 for ten examples of each client, evenly spread, if it has ten."""
+    """The population with the field `looked`: 1 for ten evenly spaced examples of each client that has ten."""
     enough = population.sizes >= LOOKS
     steps = np.arange(LOOKS)[None] * population.sizes[enough, None] // LOOKS
     looked = np.zeros(population.n_examples, np.uint8)
@@ -145,7 +145,7 @@ def look(population: Population) -> Population:
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Where public clients' means in a cue lie: all but `beyond` of the `clients` above `low`, as many below `high`."""
+    """The limits of public means in a cue: all but `beyond` of `clients` lie above `low`, and as many below `high`."""
 
     name: str
     low: float
@@ -155,7 +155,7 @@ class Limits:
 
     @classmethod
     def of(cls, name: str, means: np.ndarray) -> "Limits":
-        """The limits of these public means, one for each client."""
+        """The limits of these public means, one mean per client."""
         beyond = max(1, int(_TAIL * len(means)))
         ordered = np.sort(means.astype(np.float64))
         return cls(
@@ -164,26 +164,26 @@ class Limits:
 
 
 @dataclasses.dataclass(frozen=True)
-class Habits:
-    """The part that holds habits, read off the `cues` in a field, one column for each of the `limits`."""
+class Styles:
+    """The part that holds styles: the cues in `field` against `limits`, one per column."""
 
     field: str
     limits: tuple[Limits, ...]
     arms: tuple[int, ...] = (0, 1)
-    name: str = "habits"
+    name: str = "styles"
 
     @property
     def coordinates(self) -> int:
-        """Below and above in every cue, and a half that counts the client."""
+        """Below and above in every cue, and the client count."""
         return 2 * len(self.limits) + 1
 
     @property
     def bound(self) -> float:
-        """What no client's vector exceeds: nobody is both below and above, or counts for more than four habits."""
+        """The L2 norm that no client's vector exceeds: four styles, and never both below and above."""
         return math.sqrt(min(len(self.limits), _MOST) + _HALF**2)
 
     def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
-        """Which limits the client's means lie beyond; zeros if it has too few examples in these arms."""
+        """The limits that the client's means lie beyond; zeros if it has too few examples in these arms."""
         del key
         weight = jnp.sum(masks[jnp.asarray(self.arms)], axis=0) * batch[LOOKED].astype(jnp.float32)
         count = jnp.sum(weight)
@@ -196,28 +196,28 @@ class Habits:
         return jnp.where(count > 0, vector, jnp.zeros_like(vector))
 
     def read(self, measured: Measured) -> tuple[float, np.ndarray]:
-        """The noisy number of clients with enough examples, and of those below and above in each cue, (2, cues)."""
+        """The noisy number of clients with enough examples, and of clients below and above in each cue, (2, cues)."""
         sums = np.asarray(measured.sums, np.float64)
         return float(sums[-1]) / _HALF, sums[:-1].reshape(2, -1)
 
 
 def client_means(population: Population, field: str) -> np.ndarray:
-    """The means of clients with enough examples in each column of a field, (clients, cues): of public data only."""
+    """The means of clients with enough examples in each column of a field, (clients, cues). Public data only."""
     looked = population.columns[LOOKED].astype(bool)
     values = population.columns[field][looked].astype(np.float64)
     return np.nan_to_num(values).reshape(-1, LOOKS, values.shape[1]).mean(axis=1)
 
 
 def halves(ids: np.ndarray, seed: bytes) -> np.ndarray:
-    """0 or 1 for each client, as many of each, by lot: the same for the same seed, and whatever their data are."""
+    """0 or 1 for each client, equally many of each, drawn at random from the seed alone and not from the data."""
     random = np.random.default_rng(np.frombuffer(seed[:32].ljust(32, b"\0"), np.uint32))
     return (random.permutation(len(ids)) < len(ids) // 2).astype(np.uint8)
 
 
 def coins(ids: np.ndarray, seed: bytes) -> np.ndarray:
-    """0 or 1 for each client by a coin of its own, which hangs on its id and not on its place among the others.
+    """0 or 1 for each client by its own coin, which depends only on its id, not on order or on other clients.
 
-    The seed is public, so that one client more or less, wherever it stands, may turn nobody else's.
+    The seed is public, so adding or removing a client must not change anybody else's coin.
     """
     return (lots(ids.tolist(), seed) < 0.5).astype(np.uint8)
 
@@ -225,12 +225,12 @@ def coins(ids: np.ndarray, seed: bytes) -> np.ndarray:
 def with_halves(
     population: Population, seed: bytes, draw: Callable[[np.ndarray, bytes], np.ndarray] = halves
 ) -> Population:
-    """The population with the field `half`; that of protected clients has to be drawn by `coins`."""
+    """The population with the field `half`; draw it by `coins` for protected clients."""
     return population.replace({**population.columns, HALF: np.repeat(draw(population.ids, seed), population.sizes)})
 
 
 def same_clients(population: Population, is_in: np.ndarray) -> Population:
-    """The same clients with these examples alone: who has none is still there, and adds nothing."""
+    """The same clients with these examples only; a client with none of them stays and adds nothing."""
     owner = np.repeat(np.arange(population.size), population.sizes)
     sizes = np.bincount(owner[is_in], minlength=population.size)
     columns = {field: column[is_in] for field, column in population.columns.items()}

@@ -14,10 +14,10 @@ __all__ = ["Bias", "Language"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Language:
-    """How texts are compared: in which `case`, with how large a public vocabulary, and what is asked for beyond counts.
+    """How texts are compared: `case`, size of the public vocabulary, and optional outputs beyond counts.
 
-    `discover` lists words of unlikely sentences that many clients use; `training` trains a second model on unlikely
-    sentences, which then generates some. Each costs its part of the epsilon.
+    `discover` lists words that many clients use in unlikely sentences. `training` trains a second model on unlikely
+    sentences and shows what it generates. Each takes its share of the epsilon.
     """
 
     case: Case = "lower"
@@ -29,7 +29,7 @@ class Language:
         if self.case not in ("lower", "keep"):
             raise InvalidInput(f"case is lower or keep, got {self.case!r}")
         if self.vocabulary_size < 1:
-            raise InvalidInput(f"a vocabulary has one word at least, got {self.vocabulary_size}")
+            raise InvalidInput(f"a vocabulary needs at least one word, got {self.vocabulary_size}")
 
 
 def _language(value: Mapping[str, Any]) -> Language:
@@ -42,8 +42,8 @@ def _language(value: Mapping[str, Any]) -> Language:
 class Bias(Question):
     """What do clients have that the reference lacks: classes, slices, styles, groups of images, sentences?
 
-    `by` names a public field to divide by, with its `values` if it is a text; `classes` are those to compare, the
-    reference's own if empty. `steps` refine generators of images.
+    `by` names a public field to divide by, with its `values` if it is text. `classes` lists the classes to compare, by
+    default those of the reference. `steps` is the number of refinement steps of image generators.
     """
 
     by: str = ""
@@ -58,11 +58,11 @@ class Bias(Question):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.reference:
-            raise InvalidInput("bias compares clients with public data: name a reference, such as the training data")
+            raise InvalidInput("bias compares clients with public data: pass a reference, such as the training data")
 
     @property
     def title(self) -> str:
         return "What do the training data lack?"
 
     def sentence(self, name: str) -> str:
-        return f"What does {name} have that {self.reference.rpartition(' [')[0]}, which is public, lacks?"
+        return f"What does {name} have that the public data {self.reference.rpartition(' [')[0]} lack?"

@@ -1,8 +1,8 @@
-"""The rounds of a comparison with public data: what is asked of clients, and what the answers say.
+"""The rounds of a comparison with public data: what clients are asked, and how the answers are read.
 
-The first measures shares by class and slice, styles, and of images the moments of one half of the clients. What a
-discriminator learns from these (`images`) the second confirms on the other half. What is computed between the two
-follows from the first and from public numbers alone: it comes out the same again.
+The first round measures shares by class and slice, styles, and for images the moments of one half of the clients. A
+discriminator learns from these (`images`), and the second round confirms it on the other half. Everything computed
+between the rounds follows from the first release and public numbers, so a resumed run computes the same.
 """
 
 import dataclasses
@@ -22,8 +22,8 @@ from blindsight.inspection.answering import Round
 from blindsight.inspection.bias import findings, images, measures
 from blindsight.inspection.bias.comparison import Comparison
 from blindsight.inspection.bias.findings import Tested
-from blindsight.inspection.bias.images import KINDS, Discriminator, FirstArm
-from blindsight.inspection.bias.measures import ARMS, HALF, Division, Habits, Limits, ReadShares, Shares
+from blindsight.inspection.bias.images import GROUPS, Discriminator, FirstArm
+from blindsight.inspection.bias.measures import ARMS, HALF, Division, Limits, ReadShares, Shares, Styles
 from blindsight.inspection.contrast import cues
 from blindsight.inspection.measuring import Measured, Measurement, Part, Priced
 from blindsight.inspection.question import Plan
@@ -34,7 +34,7 @@ from blindsight.selection import Arms, where
 __all__ = [
     "SHARES",
     "first_round",
-    "kinds_of",
+    "groups_of",
     "learn",
     "mechanisms",
     "plan",
@@ -43,16 +43,16 @@ __all__ = [
     "second_round",
 ]
 
-SHARES = {"shares": 0.15, "habits": 0.25, "moments": 0.35, "kinds": 0.15, "ratios": 0.1, "words": 0.5}
-"""How the precision is divided, among those that are asked for."""
+SHARES = {"shares": 0.15, "styles": 0.25, "moments": 0.35, "groups": 0.15, "ratios": 0.1, "words": 0.5}
+"""How the precision is divided among the requested parts."""
 
 _HALVES = Arms({name: where(HALF, number, by_client=True) for number, name in enumerate(ARMS)})
-_KIND, _RATIO, _ENOUGH = "kind", "ratio", 5000
+_GROUP, _RATIO, _ENOUGH = "group", "ratio", 5000
 
 
 @dataclasses.dataclass(frozen=True)
 class _Priced:
-    """Something that takes a share of the precision and is asked for later."""
+    """A later release that takes a share of the precision."""
 
     name: str
     coordinates: int
@@ -73,7 +73,7 @@ def _later(compared: Comparison) -> list[Priced]:
     """What is asked for after the first round."""
     later: list[Priced] = []
     if compared.image:
-        later = [_Priced("kinds", Shares((kinds_of(()),)).coordinates), _Priced("ratios", 3)]
+        later = [_Priced("groups", Shares((groups_of(()),)).coordinates), _Priced("ratios", 3)]
     if compared.question.language.discover:
         later.append(_Priced("words", WORD_CELLS))
     return later
@@ -88,16 +88,16 @@ def _noise(compared: Comparison, parts: Sequence[Priced]) -> dict[str, GaussianM
 
 
 def first_round(compared: Comparison) -> Round:
-    """Shares, styles, and of images the moments of one half of the clients."""
+    """Shares, styles, and for images the moments of one half of the clients."""
     shares = Shares(compared.divisions) if compared.divisions else None
-    habits = Habits(cues.FIELD, compared.limits) if compared.limits else None
-    parts: list[Part] = [part for part in (shares, habits) if part is not None]
+    styles = Styles(cues.FIELD, compared.limits) if compared.limits else None
+    parts: list[Part] = [part for part in (shares, styles) if part is not None]
     if compared.image:
         parts.append(FirstArm(_moments(compared, compared.image, parts)))
     if not parts:
         raise InvalidInput(
-            f"nothing can be compared: name classes, a field to divide by, or public data whose clients have "
-            f"{measures.LOOKS} examples each"
+            f"nothing to compare: name classes, a field to divide by, or public data with {measures.LOOKS} examples "
+            f"per client"
         )
     return _round(compared, "first", parts, mechanisms(compared, parts))
 
@@ -122,10 +122,10 @@ def _round(
 
 
 def _moments(compared: Comparison, field: str, others: Sequence[Priced]) -> MomentsPart:
-    """Moments of images, by class where there are classes; public numbers decide how many frequencies."""
+    """Moments of images, by class if there are classes; public numbers decide how many frequencies."""
     shape = compared.reference.fields[field][1]
     classes = compared.classes or ("all",)
-    noise = _noise(compared, [*others, *(_Priced(name, 1) for name in ("moments", "kinds", "ratios"))])
+    noise = _noise(compared, [*others, *(_Priced(name, 1) for name in ("moments", "groups", "ratios"))])
     frequencies = moments.frequencies_for(
         noise["moments"].noise_multiplier,
         clients=compared.question.clients / 2,
@@ -138,13 +138,13 @@ def _moments(compared: Comparison, field: str, others: Sequence[Priced]) -> Mome
 
 
 def read_first(compared: Comparison, one: Round, measured: Measurement) -> list[Tested]:
-    """What the first round says, still to be corrected together."""
+    """The comparisons of the first round, before correction."""
     tested = list[Tested]()
     for part in one.parts:
         if isinstance(part, Shares):
             tested += _shares_tested(compared, part, measured["shares"])
-        elif isinstance(part, Habits):
-            tested += findings.compare_habits(measured["habits"], part, "habit")
+        elif isinstance(part, Styles):
+            tested += findings.compare_styles(measured["styles"], part, "style")
     return tested
 
 
@@ -154,7 +154,7 @@ def _shares_tested(compared: Comparison, part: Shares, measured: Measured) -> li
     tested = list[Tested]()
     for place, (division, serving) in enumerate(zip(part.divisions, part.read(measured), strict=True)):
         training = unseen[place] if division.is_learnt else whole[place]
-        # of two that make up everything one says it all
+        # with two categories, the first determines the second
         names = division.names[:1] if len(division.names) == 2 and division.is_learnt else division.names
         tested += findings.compare_shares(serving, training, division, names, measured.epsilon)
     return tested
@@ -163,7 +163,7 @@ def _shares_tested(compared: Comparison, part: Shares, measured: Measured) -> li
 def learn(
     compared: Comparison, one: Round, measured: Measurement, key: Key, progress: Callable[[int, int], None]
 ) -> Discriminator:
-    """What tells the first half of the clients from public images: computed from a release, it costs nothing."""
+    """A discriminator of the first half of the clients from public images; it is computed from a release."""
     part = one.by_name["moments"].part
     released = part.read(measured["moments"].sums, measured["moments"].noise_std)
     usual = images.public_moments(part, compared.learning, released, key.derive("usual"))
@@ -179,12 +179,12 @@ def learn(
 
 
 def second_round(compared: Comparison, learnt: Discriminator) -> Round:
-    """What the discriminator says of the images of the other half of the clients."""
-    division = kinds_of([learnt.describe(kind, compared.classes) for kind in range(KINDS)])
+    """The discriminator's output on the images of the other half of the clients."""
+    division = groups_of([learnt.describe(group, compared.classes) for group in range(GROUPS)])
     limits = _ratio_limits(compared, learnt)
-    parts: list[Part] = [Shares((division,), (1,), "kinds")]
+    parts: list[Part] = [Shares((division,), (1,), "groups")]
     if limits:
-        parts.append(Habits(_RATIO, limits, (1,), "ratios"))
+        parts.append(Styles(_RATIO, limits, (1,), "ratios"))
     noise = mechanisms(compared, first_round(compared).parts)
     return _round(compared, "second", parts, noise, functools.partial(_scored, str(compared.image), learnt))
 
@@ -196,31 +196,31 @@ def _ratio_limits(compared: Comparison, learnt: Discriminator) -> tuple[Limits, 
 
 
 def read_second(compared: Comparison, learnt: Discriminator, one: Round, measured: Measurement) -> list[Tested]:
-    """What the second round says, still to be corrected with the first."""
+    """The comparisons of the second round, before correction together with the first."""
     training = _scored(str(compared.image), learnt, compared.confirming)
-    tested = _kinds_tested(one.by_name["kinds"], measured["kinds"], training)
+    tested = _groups_tested(one.by_name["groups"], measured["groups"], training)
     if "ratios" in one.by_name:
-        both = findings.compare_habits(measured["ratios"], one.by_name["ratios"], "habit")
-        tested += both[1:]  # resembling serving less than public clients do is nothing that they lack
+        both = findings.compare_styles(measured["ratios"], one.by_name["ratios"], "style")
+        tested += both[1:]  # one-sided: less resemblance to serving is nothing that training lacks
     return tested
 
 
 def _scored(field: str, learnt: Discriminator, population: Population) -> Population:
-    """The population after every client has asked the discriminator about its own images."""
-    kinds, ratios = learnt.score(population.columns[field])
+    """The population after every client has applied the discriminator to its own images."""
+    groups, ratios = learnt.score(population.columns[field])
     columns = {name: column for name, column in population.columns.items() if name in (HALF, measures.LOOKED)}
-    return population.replace({**columns, _KIND: kinds, _RATIO: cues.in_steps(ratios.astype(np.float32)[:, None])})
+    return population.replace({**columns, _GROUP: groups, _RATIO: cues.in_steps(ratios.astype(np.float32)[:, None])})
 
 
-def kinds_of(described: Sequence[str]) -> Division:
-    """Groups of images by number, with what they mostly are."""
-    words = [*described, *[""] * (KINDS - len(described))]
-    names = [f"{kind + 1}, {word}" if word else f"{kind + 1}" for kind, word in enumerate(words)]
-    return Division(_KIND, (*names, "as in training"), "kind", is_learnt=True)
+def groups_of(described: Sequence[str]) -> Division:
+    """Groups of images by number, with their majority class."""
+    words = [*described, *[""] * (GROUPS - len(described))]
+    names = [f"{group + 1}, {word}" if word else f"{group + 1}" for group, word in enumerate(words)]
+    return Division(_GROUP, (*names, "as in training"), "group", is_learnt=True)
 
 
-def _kinds_tested(part: Shares, measured: Measured, training: Population) -> list[Tested]:
-    """Every group, and all of them together: what is left is as in training."""
+def _groups_tested(part: Shares, measured: Measured, training: Population) -> list[Tested]:
+    """Every group, and all of them together: the last category is "as in training"."""
     (division,) = part.divisions
     (serving,), (usual,) = part.read(measured), measures.client_shares(training, part.divisions)
     tested = findings.compare_shares(serving, usual, division, division.names[:-1], measured.epsilon)
@@ -228,5 +228,5 @@ def _kinds_tested(part: Shares, measured: Measured, training: Population) -> lis
     def rest(one: ReadShares) -> ReadShares:
         return ReadShares(1 - one.mean[-1:], one.spread[-1:], one.counted, one.noise_std)
 
-    whole = Division(_KIND, ("denser in serving",), findings.REGION)
+    whole = Division(_GROUP, ("denser in serving",), findings.REGION)
     return [*tested, *findings.compare_shares(rest(serving), rest(usual), whole, whole.names, measured.epsilon)]

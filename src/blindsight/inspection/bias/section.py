@@ -18,7 +18,7 @@ from blindsight.pages.filters import arm
 from blindsight.samples import as_json, gallery
 from blindsight.wording import percent
 
-__all__ = ["Bias", "Compared", "Kind", "Verdict", "Word"]
+__all__ = ["Bias", "Compared", "Group", "Verdict", "Word"]
 
 Verdict = Literal["more", "less", "alike"]
 """Whether its share is larger in serving than in training, or smaller, or no difference was detected."""
@@ -27,18 +27,19 @@ TRAINING, SERVING = 0, 1  # places of the two sides among the arms
 QUIET = 12  # lines of one table without a difference, before the rest is folded
 LISTED = 10  # words and phrases on the terminal
 RESULTS = {"more": "confirmed by clients", "less": "less frequent in serving", "alike": "not confirmed by clients"}
+_OLD_SUBJECTS = {"habit": "style", "kind": "group", "region of pictures": "region of images"}  # as older reports say
 TITLES = {
     "class": "Classes",
-    "habit": "Per-client means: clients beyond nearly all training clients",
-    "region of pictures": "Regions of images",
+    "style": "Styles: clients whose mean lies beyond nearly all training clients",
+    "region of images": "Regions of images",
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """One share on both sides with 95 % intervals; `about` says of what: class, habit, kind, likelihood ..."""
+    """One share on both sides with 95 % intervals; `subject` is class, style, group, likelihood, model or a field."""
 
-    about: str
+    subject: str
     name: str
     serving: Rate
     training: Rate
@@ -46,7 +47,7 @@ class Compared:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Kind:
+class Group:
     """A group of similar synthetic images that is over-represented in serving; its share is in `compared`.
 
     `ratio` is the typical density ratio of serving to training by the discriminator; `samples` are bytes.
@@ -72,14 +73,14 @@ class Word(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bias:
-    """Serving against training, for which the public data `reference` of `clients` clients stand."""
+    """Serving compared with training; `reference` names the public data, `clients` is their number of clients."""
 
     key: ClassVar[str] = "bias"
     template: ClassVar[str] = "sections/bias.html"
     reference: str
     clients: int
     compared: tuple[Compared, ...]
-    kinds: tuple[Kind, ...] = ()
+    groups: tuple[Group, ...] = ()
     words: tuple[Word, ...] | None = None
     phrases: tuple[str, ...] | None = None
 
@@ -89,7 +90,7 @@ class Bias:
             "reference": self.reference,
             "clients": self.clients,
             "compared": [dataclasses.asdict(one) for one in self.compared],
-            "kinds": [kind.to_dict() for kind in self.kinds],
+            "groups": [group.to_dict() for group in self.groups],
             "words": None if self.words is None else [list(word) for word in self.words],
             "phrases": None if self.phrases is None else list(self.phrases),
         }
@@ -102,8 +103,9 @@ class Bias:
             reference=value["reference"],
             clients=value["clients"],
             compared=tuple(map(_compared, value["compared"])),
-            kinds=tuple(
-                Kind(_compared(kind["compared"]), kind["ratio"], _pictures(kind["samples"])) for kind in value["kinds"]
+            groups=tuple(
+                Group(_compared(group["compared"]), group["ratio"], _pictures(group["samples"]))
+                for group in (value["groups"] if "groups" in value else value["kinds"])  # older reports say kinds
             ),
             words=None if words is None else tuple(Word(*word) for word in words),
             phrases=None if phrases is None else tuple(phrases),
@@ -111,8 +113,8 @@ class Bias:
 
     def lines(self, report: Facts, console: Console) -> Iterator[RenderableType]:
         """Groups of images, words of unlikely sentences, and phrases of the second model."""
-        for kind in self.kinds:
-            one = kind.compared
+        for group in self.groups:
+            one = group.compared
             shares = f"{percent(one.serving.value)} of serving, {percent(one.training.value)} of training"
             yield f"Group {escape(one.name)}: {shares}, {RESULTS[one.verdict]}"
         if self.words is not None:
@@ -125,22 +127,22 @@ class Bias:
         """Groups of images, words and phrases, and shares on both sides with what differs first."""
         by_subject: dict[str, list[Compared]] = {}
         for one in self.compared:
-            if one.about != "kind":
-                by_subject.setdefault(one.about, []).append(one)
+            if one.subject != "group":
+                by_subject.setdefault(one.subject, []).append(one)
         return {
-            "groups": [_group(kind) for kind in self.kinds],
+            "groups": [_group(group) for group in self.groups],
             "words": None if self.words is None else BarTable([_word(word) for word in self.words], least=1.0),
             "phrases": self.phrases,
             "reference": self.reference,
             "clients": self.clients,
-            "compared": [_panel(about, lines) for about, lines in by_subject.items()],
+            "compared": [_panel(subject, lines) for subject, lines in by_subject.items()],
         }
 
 
-def _group(kind: Kind) -> dict[str, object]:
-    samples = [gallery.png(gallery.stamped(image)) for image in kind.samples]
-    name, result = kind.compared.name, RESULTS[kind.compared.verdict]
-    return {"name": name, "result": result, "table": _table([kind.compared]), "samples": samples}
+def _group(group: Group) -> dict[str, object]:
+    samples = [gallery.png(gallery.stamped(image)) for image in group.samples]
+    name, result = group.compared.name, RESULTS[group.compared.verdict]
+    return {"name": name, "result": result, "table": _table([group.compared]), "samples": samples}
 
 
 def _word(word: Word) -> Row:
@@ -148,10 +150,10 @@ def _word(word: Word) -> Row:
     return Row(word.word, [Bar(word.clients, arm(SERVING), f"{word.clients:,.0f}", note=note)])
 
 
-def _panel(about: str, lines: Sequence[Compared]) -> dict[str, object]:
+def _panel(subject: str, lines: Sequence[Compared]) -> dict[str, object]:
     ordered = sorted(lines, key=lambda one: one.verdict == "alike")
     first = max(QUIET, sum(one.verdict != "alike" for one in ordered))
-    return {"title": TITLES.get(about, about), "first": _table(ordered[:first]), "rest": _table(ordered[first:])}
+    return {"title": TITLES.get(subject, subject), "first": _table(ordered[:first]), "rest": _table(ordered[first:])}
 
 
 def _table(lines: Sequence[Compared]) -> BarTable:
@@ -164,10 +166,11 @@ def _table(lines: Sequence[Compared]) -> BarTable:
 
 
 def _pictures(value: Any) -> np.ndarray:
-    found = as_json.pictures_from(value)
-    return np.zeros((0, 1, 1), np.uint8) if found is None else found
+    images = as_json.pictures_from(value)
+    return np.zeros((0, 1, 1), np.uint8) if images is None else images
 
 
 def _compared(value: Mapping[str, Any]) -> Compared:
     sides = {side: Rate(*value[side]) for side in ("serving", "training")}
-    return Compared(value["about"], value["name"], verdict=value["verdict"], **sides)
+    subject = value["subject"] if "subject" in value else _OLD_SUBJECTS.get(value["about"], value["about"])
+    return Compared(subject, value["name"], verdict=value["verdict"], **sides)

@@ -1,9 +1,10 @@
-"""`bias` (T6): what does the population that a model serves have that its public training data lack?
+"""`bias` (T6): what do clients have that the public training data lack?
 
-One round over all clients measures shares by class and slice, styles, and of images the moments of one half of the
-clients (`measures`). What a discriminator learns from these (`images`) a second round confirms on the other half. Of
-texts, a model of public text says which sentences are unlikely (`text`). Everything is compared with public data whose
-own draw counts too (`findings`). All rounds together are (epsilon, delta)-DP for each client.
+One round over all clients measures shares by class and slice, styles, and for images the moments of one half of the
+clients (`measures`). A discriminator learns from these (`images`), and a second round confirms it on the other half.
+For text, a model of public text decides which sentences are unlikely (`text`). Everything is compared with public data,
+and the tests include the sampling error of both sides (`findings`). All rounds together are (epsilon, delta)-DP for
+each client.
 """
 
 import functools
@@ -17,10 +18,10 @@ from blindsight.inspection.answering import Round
 from blindsight.inspection.bias import findings, rounds
 from blindsight.inspection.bias import text as unlikely_text
 from blindsight.inspection.bias.comparison import Comparison, compare_with
-from blindsight.inspection.bias.images import KINDS, Discriminator
+from blindsight.inspection.bias.images import GROUPS, Discriminator
 from blindsight.inspection.bias.question import Bias
 from blindsight.inspection.bias.section import Bias as Section
-from blindsight.inspection.bias.section import Compared, Kind, Word
+from blindsight.inspection.bias.section import Compared, Group, Word
 from blindsight.inspection.bias.text import Filter
 from blindsight.inspection.question import check_reference
 from blindsight.inspection.report import Report
@@ -32,22 +33,22 @@ from blindsight.selection import FORMINGS
 __all__ = ["find_bias"]
 
 NOTES = (
-    "Tests are on released sums, whose noise is known, never on samples. They count the draw of the private clients "
-    "and that of the public ones, and are corrected together (Holm).",
-    "A style is a mean over ten of a client's examples; clients with fewer have none.",
+    "Tests use the released sums, whose noise is known, never synthetic samples. They include the sampling error of "
+    "private and public clients, and are corrected together (Holm).",
+    "A style is a mean over ten of a client's examples; clients with fewer than ten are left out.",
 )
 LEARNT = (
-    "What a model says is compared with the half of the public clients that it was not trained on. A model of your own "
-    "must not have been trained on the reference, or it will be surer of it than of anything else."
+    "Model outputs on clients are compared with the half of the public clients that the model was not trained on. A "
+    "model of your own must not have been trained on the reference: it would be more confident there than elsewhere."
 )
 CONFIRMED = (
-    "Samples are synthetic, from a generator that knows half of the clients by what was released. Groups are fixed "
-    "before the other half of the clients reports which share of its own images falls into each: shares are of these.",
+    "Samples are synthetic: the generator is fitted to a release about half of the clients. Groups are fixed before "
+    "the other half reports what share of its own images falls into each; shares are those of the other half.",
 )
 
 
 def find_bias(question: Bias, inquiry: Inquiry) -> Report:
-    """Ask both rounds, discover and train if asked to, and read what was released."""
+    """Ask both rounds, discover words and train a model if requested, and read the releases."""
     check_reference(inquiry.clients, inquiry.public.reference)
     inquiry.progress("looking at every client's examples", 0, 4)
     compared = compare_with(question, inquiry.public)
@@ -58,7 +59,7 @@ def find_bias(question: Bias, inquiry: Inquiry) -> Report:
     learnt = None
     if compared.image:
         inquiry.progress("learning what serving has more of", 2, 4)
-        key = Key(inquiry.public.seed, is_reproducible=True)  # of what is computed from releases and public data
+        key = Key(inquiry.public.seed, is_reproducible=True)  # post-processing of releases and public data
         doing = functools.partial(inquiry.progress, "fitting generators")
         learnt = rounds.learn(compared, first, measured, key, doing)
         second = rounds.second_round(compared, learnt)
@@ -83,7 +84,7 @@ def find_bias(question: Bias, inquiry: Inquiry) -> Report:
             compared.reference.name,
             compared.reference.size,
             tuple(lines),
-            _kinds(learnt, lines, compared.classes),
+            _groups(learnt, lines, compared.classes),
             words,
             phrases,
         ),
@@ -101,12 +102,12 @@ def _participation(question: Bias) -> str:
 
 def _filter(compared: Comparison) -> Filter:
     if compared.likely is None:
-        raise InvalidInput("words are discovered and language models trained on text: name one text as the input")
+        raise InvalidInput("discovering words and training language models need one text field as the input")
     return compared.likely
 
 
 def _discovered(compared: Comparison, inquiry: Inquiry, first: Round) -> tuple[Word, ...]:
-    """Words of unlikely sentences that many clients use and public ones do not."""
+    """Words that many clients, but few public ones, use in unlikely sentences."""
     inquiry.progress("discovering words", 2, 4)
     case, unlikely = _filter(compared).case, unlikely_text.unlikely
     common, shares = unlikely_text.expected_words(unlikely(compared.confirming), case)
@@ -117,7 +118,7 @@ def _discovered(compared: Comparison, inquiry: Inquiry, first: Round) -> tuple[W
 
 
 def _generated(compared: Comparison, inquiry: Inquiry, first: Round, words: tuple[Word, ...] | None) -> tuple[str, ...]:
-    """What a second model says that was trained on unlikely sentences; it knows discovered words."""
+    """Phrases of a second model trained on unlikely sentences; its vocabulary includes the discovered words."""
     training = compared.question.language.training
     if training is None:
         raise AssertionError("a model is trained where training is asked for")
@@ -128,38 +129,38 @@ def _generated(compared: Comparison, inquiry: Inquiry, first: Round, words: tupl
     return model.phrases(trained)
 
 
-def _kinds(learnt: Discriminator | None, lines: Sequence[Compared], classes: tuple[str, ...]) -> tuple[Kind, ...]:
-    """The groups of images as they are shown, those with the largest difference first."""
+def _groups(learnt: Discriminator | None, lines: Sequence[Compared], classes: tuple[str, ...]) -> tuple[Group, ...]:
+    """The groups of images to show, largest difference first."""
     if learnt is None:
         return ()
-    by_name = {one.name: one for one in lines if one.about == "kind"}
-    names = rounds.kinds_of([learnt.describe(kind, classes) for kind in range(KINDS)]).names[:-1]
-    kinds = [Kind(by_name[name], learnt.ratio(kind), learnt.shown(kind)) for kind, name in enumerate(names)]
+    by_name = {one.name: one for one in lines if one.subject == "group"}
+    names = rounds.groups_of([learnt.describe(group, classes) for group in range(GROUPS)]).names[:-1]
+    groups = [Group(by_name[name], learnt.ratio(group), learnt.shown(group)) for group, name in enumerate(names)]
     return tuple(
         sorted(
-            (kind for kind in kinds if len(kind.samples)),
-            key=lambda kind: kind.compared.training.value - kind.compared.serving.value,
+            (group for group in groups if len(group.samples)),
+            key=lambda group: group.compared.training.value - group.compared.serving.value,
         )
     )
 
 
 def _views(learnt: Discriminator | None) -> tuple[ArmView, ...]:
-    """Samples of both sides, equally many; without images the two are only named."""
+    """Samples of both sides, equally many; only names if there are no images."""
     if learnt is None:
         return (ArmView("training"), ArmView("serving"))
-    more = np.concatenate([learnt.shown(kind) for kind in range(KINDS)])
-    usual = np.flatnonzero(learnt.kind == KINDS)
+    more = np.concatenate([learnt.shown(group) for group in range(GROUPS)])
+    usual = np.flatnonzero(learnt.group == GROUPS)
     usual = usual[np.argsort(np.abs(learnt.log_ratios[usual]), kind="stable")]
     count = min(len(more), len(usual))
     if not count:
         return (ArmView("training"), ArmView("serving"))
     return (
         ArmView("as in training", samples=learnt.samples[usual[:count]]),
-        ArmView("more in serving", samples=more[:count]),
+        ArmView("more frequent in serving", samples=more[:count]),
     )
 
 
 def _notes(compared: Comparison, learnt: Discriminator | None) -> tuple[str, ...]:
     is_learnt = any(one.is_learnt for one in compared.divisions)
-    styles = () if compared.limits else ("Too few public clients have ten examples for styles to be compared.",)
+    styles = () if compared.limits else ("Styles were not compared: too few public clients have ten examples.",)
     return (*NOTES, *styles, *((LEARNT,) if is_learnt else ()), *(CONFIRMED if learnt is not None else ()))

@@ -1,9 +1,9 @@
-"""Sentences that a model of public text finds unlikely: how many clients write, what words they use, what they say.
+"""Sentences that a model of public text finds unlikely: how frequent they are, and what words and phrases they contain.
 
-The likelihood filter of Augenstein et al. 2020 (T6): a language model is trained on public text, which costs nothing;
-every client keeps those of its sentences that the model finds less likely than all but a tenth of *other* public text,
-and a second model is trained on these, with DP-FedAvg. It starts as a model of public text, so that what clients pay
-for is what differs.
+The likelihood filter of Augenstein et al. 2020 (T6). A language model is trained on public text, which costs nothing.
+Every client keeps those of its sentences that the model finds less likely than 90 % of *held-out* public text, and a
+second model is trained on these with DP-FedAvg. It starts from a model of public text, so that clients pay only for
+what differs.
 """
 
 import collections
@@ -34,18 +34,18 @@ __all__ = ["LIKELY", "SURPRISE", "Filter", "SecondModel", "expected_words", "lea
 
 LIKELY, SURPRISE = "likely", "surprise"
 UNLIKELY = 0.1
-"""The part of public sentences that count as unlikely."""
+"""The share of public sentences that count as unlikely."""
 
 _LENGTH, _ORDER = 30, 3
-_NATS = 12.0  # a token of so little probability is as surprising as can be
-_COMMON = 0.05  # of public clients: words that so many use in unlikely sentences are no news
+_NATS = 12.0  # surprise per token that maps to 1
+_COMMON = 0.05  # share of public clients from which a word in unlikely sentences counts as common
 _PRETRAINING = 300  # steps on public text
 _PHRASES, _PHRASE = 12, 12
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Filter:
-    """A model of public text, and the log-probability of a token below which a sentence is unlikely."""
+    """A model of public text, and the mean log-probability per token below which a sentence is unlikely."""
 
     model: NGram
     vocabulary: Vocabulary
@@ -53,7 +53,7 @@ class Filter:
     case: Case
 
     def observe(self, sentences: Population) -> Population:
-        """The sentences with what each client finds out: `likely`, 0 or 1, and `surprise`, between 0 and 1."""
+        """The sentences with two derived fields: `likely`, 0 or 1, and `surprise`, between 0 and 1."""
         each = _log_probabilities(self.model, self.vocabulary, sentences, self.case)
         likely = (each >= self.threshold).astype(np.int32)
         surprise = np.clip(-each / _NATS, 0, 1).astype(np.float32)
@@ -63,8 +63,7 @@ class Filter:
 def learn(learning: Population, confirming: Population, *, size: int, case: Case) -> Filter:
     """The filter: model and vocabulary from one half of public text, the threshold from the other.
 
-    A model that had read them would find sentences likelier than any others', so that nothing is compared with the
-    half that was learnt from.
+    A model finds its own training sentences likelier than others, so the learning half is never compared with clients.
     """
     vocabulary = Vocabulary.most_frequent(learning, size, case=case)
     model = fit_ngram(_tokens(vocabulary, learning, case), vocabulary.size, order=_ORDER)
@@ -79,8 +78,8 @@ def _tokens(vocabulary: Vocabulary, sentences: Population, case: Case) -> np.nda
 def _log_probabilities(model: NGram, vocabulary: Vocabulary, sentences: Population, case: Case) -> np.ndarray:
     """The mean log-probability of the tokens of each sentence.
 
-    A model knows how likely an unknown word is and not which: it is one of as many as are known, or text full of words
-    that public text lacks would be likely.
+    The model gives a probability to the unknown token, not to a specific word. That probability is divided by the size
+    of the vocabulary; otherwise text full of unknown words would count as likely.
     """
     rows = _tokens(vocabulary, sentences, case)
     unknown = (rows[:, 1:] == text.UNKNOWN).sum(axis=1)
@@ -89,12 +88,12 @@ def _log_probabilities(model: NGram, vocabulary: Vocabulary, sentences: Populati
 
 
 def unlikely(sentences: Population) -> Population:
-    """The same clients with their unlikely sentences alone."""
+    """The same clients with their unlikely sentences only."""
     return same_clients(sentences, sentences.columns[LIKELY] == 0)
 
 
 def expected_words(public: Population, case: Case) -> tuple[Vocabulary | None, dict[str, float]]:
-    """Words that many public clients use in unlikely sentences, and the share of clients that uses each word."""
+    """Words that many public clients use in unlikely sentences, and for each word the share of clients that use it."""
     users = collections.Counter[str]()
     texts = public.columns["text"].tolist()
     for start, end in zip(public.offsets[:-1], public.offsets[1:], strict=True):
@@ -106,7 +105,7 @@ def expected_words(public: Population, case: Case) -> tuple[Vocabulary | None, d
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SecondModel:
-    """A language model for sentences that the first one finds unlikely; it knows `discovered` words too."""
+    """A language model for sentences that the first one finds unlikely; its vocabulary includes `discovered` words."""
 
     first: Filter
     public: Population
@@ -115,13 +114,13 @@ class SecondModel:
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
-        """The public vocabulary, and after it the discovered words."""
-        known = self.first.vocabulary
-        return Vocabulary((*known.words, *(word for word in self.discovered if word not in known)))
+        """The public vocabulary followed by the discovered words."""
+        public = self.first.vocabulary
+        return Vocabulary((*public.words, *(word for word in self.discovered if word not in public)))
 
     @functools.cached_property
     def start(self) -> LanguageModel:
-        """What training begins with: a model of public text."""
+        """The starting point of training: a model of public text."""
         tokens = self._tokens(self.public).columns["tokens"]
         return _pretrained(self.training.model("words", self.vocabulary), tokens)
 
@@ -130,8 +129,8 @@ class SecondModel:
 
     def lesson(self, sentences: Population, payers: Payers) -> Lesson:
         """Training on clients' unlikely sentences."""
-        found = self._tokens(sentences)
-        clients = found.replace({"tokens": found.columns["tokens"]})
+        rows = self._tokens(sentences)
+        clients = rows.replace({"tokens": rows.columns["tokens"]})
         return Lesson(
             name="model of unlikely sentences",
             folder="model",
@@ -144,13 +143,13 @@ class SecondModel:
         )
 
     def phrases(self, model: LanguageModel) -> tuple[str, ...]:
-        """Sentences that the trained model generates, first those that it finds likelier than the public one does."""
+        """Sentences generated by the trained model, first those that it finds likelier than the public model does."""
         rows = generation.sample(model, 10 * _PHRASES, key=jax.random.key(0), length=self.training.length)
         own, other = (np.asarray(generation.log_probability(one, rows), np.float64) for one in (model, self.start))
         rows = np.asarray(rows)
         order = np.argsort((other - own) / (rows[:, 1:] != text.PAD).sum(axis=1), kind="stable")
-        said = dict.fromkeys(" ".join(self.vocabulary.decode(rows[j])[:_PHRASE]) for j in order)
-        return tuple(one for one in said if one)[:_PHRASES]
+        phrases = dict.fromkeys(" ".join(self.vocabulary.decode(rows[j])[:_PHRASE]) for j in order)
+        return tuple(phrase for phrase in phrases if phrase)[:_PHRASES]
 
 
 def _pretrained(model: LanguageModel, tokens: np.ndarray) -> LanguageModel:

@@ -1,3 +1,3 @@
-"""Arms of clients, measured, compared, diagnosed and shown: `sanity`, `mistakes`, `slices`."""
+"""Arms of clients, measured, compared, diagnosed and illustrated: `sanity`, `mistakes`, `slices`."""
 
 __all__: list[str] = []

@@ -1,12 +1,12 @@
-"""Cues: named statistics of single examples, all between 0 and 1, in which faults show.
+"""Cues: named statistics of single examples, all between 0 and 1, that respond to faults.
 
-They are computed on whole columns (on the client, each on its own rows) and kept as the field `cues`. A client sends
-for each arm the mean of its examples' cues, centred at the public constant 1/2, its square, and a 1 that counts it:
+Each client computes them on its own rows, whole columns at a time, as the field `cues`. For each arm a client sends the
+mean of its examples' cues, centred at the public constant 1/2, its square, and a 1 that counts the client:
 
     [m_1 - 1/2, ..., m_d - 1/2, (m_1 - 1/2)^2, ..., (m_d - 1/2)^2, 1]
 
-Whatever the examples, |m - 1/2| <= 1/2, so the block is never longer than sqrt(d (1/4 + 1/16) + 1). The squares are
-there so that how much clients differ from each other is known from the release too, and not guessed.
+Whatever the examples, |m - 1/2| <= 1/2, so the L2 norm of the block is at most sqrt(d (1/4 + 1/16) + 1). The squares
+give an estimate of the variance between clients from the release itself.
 """
 
 import dataclasses
@@ -33,10 +33,10 @@ _MOST_CLASSES = 16
 
 @dataclasses.dataclass(frozen=True)
 class ArmCues:
-    """The cues of one arm as a release tells them: mean over clients and the two reasons why it may be off.
+    """The released cues of one arm: the mean over clients and both sources of its error.
 
-    `counted` is the noisy number of clients; `noise_std` the standard deviation of the DP noise in every sum;
-    `spread` the standard deviation of clients around the mean, never below what the release supports.
+    `counted` is the noisy number of clients, `noise_std` the standard deviation of the DP noise in every sum, and
+    `spread` the standard deviation between clients, estimated conservatively.
     """
 
     arm: str
@@ -48,24 +48,24 @@ class ArmCues:
 
     @property
     def is_measurable(self) -> bool:
-        """Whether the arm is large enough beside the noise for ratios to mean anything."""
+        """Whether the arm is large enough, relative to the noise, for ratios to be meaningful."""
         return self.counted >= 5 * self.noise_std and self.counted >= 2
 
     def share(self, clients: int) -> tuple[float, float, float]:
-        """The share of `clients`, whose number is public, that are in the arm, and its 95 % interval."""
+        """The share of `clients` (a public number) that are in the arm, and its 95 % interval."""
         ends = (self.counted, self.counted - 1.96 * self.noise_std, self.counted + 1.96 * self.noise_std)
         middle, low, high = (min(max(end / clients, 0.0), 1.0) for end in ends)
         return middle, low, high
 
     @property
     def noise_error(self) -> np.ndarray:
-        """The standard deviation of each mean that is due to noise: of the sum, and of the count it is divided by."""
+        """The standard deviation of each mean due to noise, in the sum and in the count it is divided by."""
         count = max(self.counted, 1.0)
         return self.noise_std * np.sqrt(1 + (self.mean - 0.5) ** 2) / count
 
     @property
     def sampling_error(self) -> np.ndarray:
-        """The standard deviation of each mean over draws of the clients."""
+        """The standard deviation of each mean due to the sampling of clients."""
         return self.spread / math.sqrt(max(self.counted, 1.0))
 
 
@@ -90,12 +90,12 @@ class Cues:
 
     @property
     def bound(self) -> float:
-        """The longest that a client's part can be; one with examples in several arms has a block in each."""
+        """The L2 norm that no client's part exceeds; a client with examples in several arms has a block in each."""
         blocks = 1 if self.disjoint_by_client else len(self.arms)
         return math.sqrt(blocks * (len(self.names) * (1 / 4 + 1 / 16) + 1))
 
     def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
-        """Mean cues over the client's examples in each arm; zeros for arms in which it has none."""
+        """Mean cues over the client's examples in each arm; zeros for arms without examples."""
         del key
         values = jnp.nan_to_num(batch[FIELD].astype(jnp.float32), nan=0.5)  # (examples, cues)
         counts = jnp.sum(masks, axis=1, keepdims=True)
@@ -104,43 +104,42 @@ class Cues:
         return jnp.where(counts > 0, blocks, jnp.zeros_like(blocks)).ravel()
 
     def read(self, measured: Measured) -> dict[str, ArmCues]:
-        """What the noisy sums say about each arm."""
+        """The estimates of each arm from the noisy sums."""
         sums = np.asarray(measured.sums, np.float64).reshape(len(self.arms), self.block)
         return {arm: _read(arm, self.names, row, measured.noise_std) for arm, row in zip(self.arms, sums, strict=True)}
 
     def everyone(self, measured: Measured) -> ArmCues:
-        """All arms together, where they share no client and leave none out: what a sanity check compares with."""
+        """All arms together, if they share no client and leave none out: the comparison of a sanity check."""
         if not self.disjoint_by_client:
-            raise InvalidInput(
-                "clients that are in several arms would count several times: measure everything as one arm"
-            )
+            raise InvalidInput("clients in several arms would count several times: measure everything as one arm")
         sums = np.asarray(measured.sums, np.float64).reshape(len(self.arms), self.block).sum(axis=0)
         return _read("everyone", self.names, sums, measured.noise_std * math.sqrt(len(self.arms)))
 
     def exact(self, population: Population, members: np.ndarray) -> dict[str, ArmCues]:
-        """The same of public data, without noise: what to expect of an arm in which nothing is wrong.
+        """The cues of public data, without noise: what to expect of an arm in which nothing is wrong.
 
-        `members` says whether each example is in each arm, (arms, examples) or (arms, clients).
+        `members` marks the examples of each arm, (arms, examples) or (arms, clients).
         """
         values = population.columns[FIELD].astype(np.float64)
         owner = np.repeat(np.arange(population.size), population.sizes)
-        found: dict[str, ArmCues] = {}
+        by_arm: dict[str, ArmCues] = {}
         for arm, is_in in zip(self.arms, members, strict=True):
             weight = (is_in[owner] if len(is_in) == population.size else is_in).astype(np.float64)
             counts = np.bincount(owner, weight, population.size)
             there = counts > 0
             totals = np.stack([np.bincount(owner, weight * one, population.size) for one in values.T], axis=1)
             means = totals[there] / counts[there, None] if there.any() else np.full((1, values.shape[1]), 0.5)
-            found[arm] = ArmCues(arm, self.names, float(there.sum()), 0.0, means.mean(axis=0), means.std(axis=0))
-        return found
+            by_arm[arm] = ArmCues(arm, self.names, float(there.sum()), 0.0, means.mean(axis=0), means.std(axis=0))
+        return by_arm
 
 
 def _read(arm: str, names: tuple[str, ...], row: np.ndarray, noise_std: float) -> ArmCues:
-    """Means, and how much clients differ.
+    """Means, and the standard deviation between clients.
 
-    The variance between clients is E[(m - 1/2)^2] - E[m - 1/2]^2, read off two noisy sums. Where noise makes it too
-    small, intervals would be too short, so 1.64 deviations of its own noise are added (it is then too small once in
-    twenty times); that costs little, because noise in the variance weighs 1/count against the noise of the mean.
+    The variance between clients is E[(m - 1/2)^2] - E[m - 1/2]^2, computed from two noisy sums. Where noise makes it
+    too small, intervals would be too short, so 1.64 standard deviations of its own noise are added (it is then too
+    small in 5 % of cases). That costs little, because noise in the variance weighs 1/count against the noise of the
+    mean.
     """
     cues, counted = len(names), float(row[-1])
     count = max(counted, 1.0)
@@ -154,7 +153,7 @@ def _read(arm: str, names: tuple[str, ...], row: np.ndarray, noise_std: float) -
 def cues_part(population: Population, arms: tuple[str, ...], *, disjoint_by_client: bool) -> Cues:
     """The part that measures the cues of `population`, which `observe` has computed."""
     if FIELD not in population.fields:
-        raise InvalidInput(f"{population.name} has no cues yet: use the population that cues.observe returns")
+        raise InvalidInput(f"{population.name} has no cues: pass the population that cues.observe returns")
     return Cues(population.classes[FIELD], tuple(arms), disjoint_by_client)
 
 
@@ -165,16 +164,15 @@ def observe(
 ) -> Population:
     """The population with the field `cues`: one number between 0 and 1 for each example and each cue.
 
-    `inputs` names the fields to look at; all of them but derived ones if left out. Numbers whose public range is known
-    (`ranges`) are looked at within it. The cues' names are the classes of
-    the field `cues`.
+    `inputs` names the fields to read, by default all but derived ones. Numbers with a public range (`ranges`) are
+    measured relative to it. The names of the cues are the classes of the field `cues`.
     """
     columns = dict(population.columns)
     chosen = inputs or tuple(field for field in columns if field not in _DERIVED)
     names, values = list[str](), list[np.ndarray]()
     for field in chosen:
         if field not in columns:
-            raise InvalidInput(f"cues of {field!r} were asked for, but {population.name} has {', '.join(columns)}")
+            raise InvalidInput(f"{population.name} has no field {field!r}: choose one of {', '.join(columns)}")
         for name, value in _cues_of(
             field, columns[field], population.classes.get(field), (ranges or {}).get(field)
         ).items():
@@ -188,7 +186,7 @@ def observe(
 
 
 def in_steps(values: np.ndarray) -> np.ndarray:
-    """Values between 0 and 1 as multiples of 2^-12: sums over 4,096 of them are exact, in whatever order."""
+    """Values between 0 and 1 as multiples of 2^-12: sums over 4,096 of them are exact, in any order."""
     return np.round(values * np.float32(4096)) / np.float32(4096)
 
 
@@ -213,11 +211,11 @@ def _cues_of(
 
 
 def _number_cues(column: np.ndarray, ends: tuple[float, float] | None) -> dict[str, np.ndarray]:
-    """Of single numbers: a change of units moves the magnitude, a filled gap the shares of odd values."""
+    """Cues of single numbers: a change of units moves the magnitude, a filled gap the shares of unusual values."""
     values = column.astype(np.float64)
     missing = ~np.isfinite(values)
     size = np.abs(np.where(missing, 0.0, values))
-    if ends is not None:  # everyone knows where such numbers lie, so that little is much
+    if ends is not None:  # relative to a public range, small shifts become visible
         place = (np.where(missing, sum(ends) / 2, values) - ends[0]) / (ends[1] - ends[0])
         return {
             "missing": missing,
@@ -236,7 +234,7 @@ def _number_cues(column: np.ndarray, ends: tuple[float, float] | None) -> dict[s
 
 
 def _text_cues(column: np.ndarray) -> dict[str, np.ndarray]:
-    """Of texts: length, and shares of their characters."""
+    """Cues of texts: length, and shares of character classes."""
     texts = column.tolist()
     lengths = np.array([len(text) for text in texts], np.float64)
 
@@ -275,14 +273,14 @@ _IMAGE_CUES = (
 
 
 def _image_cues(images: np.ndarray) -> dict[str, np.ndarray]:
-    """Of images, grey or in colours: (examples, height, width[, colours])."""
-    found = np.empty((len(images), len(_IMAGE_CUES)), np.float32)
+    """Cues of images, grey or colour: (examples, height, width[, colours])."""
+    values = np.empty((len(images), len(_IMAGE_CUES)), np.float32)
     for start in range(0, len(images), _BATCH):
-        some = images[start : start + _BATCH]
-        filled = np.zeros((_BATCH, *images.shape[1:]), images.dtype)  # one shape, compiled once
-        filled[: len(some)] = some
-        found[start : start + len(some)] = np.asarray(_of_images(jnp.asarray(filled)))[: len(some)]
-    return dict(zip(_IMAGE_CUES, found.T, strict=True))
+        batch = images[start : start + _BATCH]
+        padded = np.zeros((_BATCH, *images.shape[1:]), images.dtype)  # one shape, compiled once
+        padded[: len(batch)] = batch
+        values[start : start + len(batch)] = np.asarray(_of_images(jnp.asarray(padded)))[: len(batch)]
+    return dict(zip(_IMAGE_CUES, values.T, strict=True))
 
 
 @jax.jit
@@ -330,7 +328,7 @@ def _of_images(images: jax.Array) -> jax.Array:
 
 
 def _stretched(values: jax.Array, by: float) -> jax.Array:
-    """Drawn out around 1/2, where these values crowd: noise is as wide as the range that a cue could use."""
+    """Values stretched around 1/2, where they concentrate: the noise is scaled to the full range of a cue."""
     return jnp.clip(0.5 + by * (values - 0.5), 0, 1)
 
 

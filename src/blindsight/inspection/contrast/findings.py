@@ -1,19 +1,18 @@
-"""What may be said about released numbers: an effect, its interval, a verdict, and what could not have been seen.
+"""Findings from released sums: an effect, its interval, a verdict, and the detection limit.
 
-Every test here is on noisy sums whose noise is known, never on synthetic samples. An estimate is off for two reasons:
-the noise, whose standard deviation is public, and the draw of the clients, whose spread is itself part of the release
-(see `cues`). Both go into the interval.
+Every test here uses noisy sums whose noise is known, never synthetic samples. An estimate has two sources of error: the
+noise, whose standard deviation is public, and the sampling of the clients, whose variance is itself part of the release
+(see `cues`). The interval includes both.
 
 **Difference of cues.** The mean of an arm is 1/2 plus a noisy sum S over a noisy count K. To first order its error has
-the variance sigma^2 (1 + (mean - 1/2)^2) / K^2 from noise and spread^2 / K from clients; with K beyond five deviations
-of its noise, which is asked for, the ratio is as good as normal. Arms that share no client have independent errors. A
-client that is in both may be off in both directions at once, and then the deviations due to clients are added, which
-bounds any correlation. P-values of all cues are corrected after Holm: with nothing wrong anywhere, one finding or more
-turns up at most 5 % of the time.
+the variance sigma^2 (1 + (mean - 1/2)^2) / K^2 from noise and spread^2 / K from clients. K must exceed five standard
+deviations of its noise; the ratio is then close to normal. Arms that share no client have independent errors. If arms
+share clients, the standard deviations due to clients are added, which bounds any correlation. P-values of all cues are
+corrected together (Holm): with nothing wrong anywhere, the probability of one or more findings is at most 5 %.
 
-**Against a reference.** Clients on which a model fails differ from others even where nothing is broken: a hasty hand is
-hard to read. If public data are at hand, pass what the same arms look like there as `expected`: what is tested is then
-the difference beyond the expected one.
+**Against a reference.** Clients on which a model fails differ from others even where nothing is broken: untidy
+handwriting is hard to read. If public data are available, pass the same arms of public data as `expected`: the test is
+then of the difference beyond the expected one.
 """
 
 import dataclasses
@@ -36,28 +35,33 @@ __all__ += ["holm", "share_of_clients", "usual_votes"]
 
 ALPHA, POWER = 0.05, 0.9
 NONE = "none"  # the last label of every ballot
-_BACKGROUND = 0.05  # of an arm's clients: handwriting that is off centre is read better once it is shifted
+_BACKGROUND = 0.05  # share of an arm's clients: off-centre handwriting is read better once it is shifted
 LUCK = 0.003
-"""The share of an arm's clients that may vote for anything, whatever public data say."""
+"""The share of an arm's clients allowed to vote for any candidate by chance, beyond what public data show."""
 
 MAGNITUDE, DECADES = "magnitude", 8
-"""The cue whose differences are ratios, and how many powers of ten it goes through between 0 and 1."""
+"""The cue whose differences are ratios, and the number of powers of ten it covers between 0 and 1."""
 
 _WIDE = float(stats.norm.isf(0.025))  # 95 % intervals
 
-_WHO = {"everyone": "all clients", "mistakes": "clients with mistakes", "correct": "clients with correct examples"}
-"""Arms of the tasks whose names do not stand before the word clients."""
+_CLIENTS_OF = {
+    "everyone": "all clients",
+    "mistakes": "clients with mistakes",
+    "correct": "clients with correct examples",
+}
+"""Arms whose names cannot stand before the word "clients"."""
 
-Verdict = Literal["found", "not found"]
+Verdict = Literal["detected", "not detected"]
+_OLD_VERDICTS = {"found": "detected", "not found": "not detected"}  # as older reports spell them
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing that was looked for: what was seen, how sure that is, and what could not have been seen.
+    """One test: the estimated effect, its uncertainty, and the detection limit.
 
-    `p_value` is corrected for everything that was looked for at once; `epsilon` is that of the release it was read
-    from, alone; `smallest` is the smallest fraction of the first arm's clients that would have been found with a
-    probability of 90 %, had the fault moved them as far as a fault can.
+    `p_value` is corrected for all tests of the report. `epsilon` is that of the underlying release alone. `smallest` is
+    the smallest fraction of the first arm's clients that the test detects with 90 % power, if the fault moves them as
+    far as a fault can.
     """
 
     kind: Literal["cue", "votes", "share", "threshold", "fidelity"]
@@ -81,6 +85,7 @@ class Finding:
         """The finding that `to_dict` was called on."""
         fields = as_json.finite_or_not(value, "effect", "low", "high", "p_value", "epsilon", "smallest")
         fields["arms"] = tuple(value["arms"])
+        fields["verdict"] = _OLD_VERDICTS.get(value["verdict"], value["verdict"])
         return cls(**fields)
 
 
@@ -120,9 +125,9 @@ def compare_cues(
 ) -> list[Finding]:
     """One finding for each cue on the difference first - second, the most significant first.
 
-    `expected` are the same two arms of public data (`Cues.exact`). `shifts` says how far a suspected fault moves a
-    cue, for `smallest`; without it the farthest that any fault could is taken. Of several `looks` at a population
-    (pairs of arms, and votes) each has its part of the 5 %.
+    `expected` are the same two arms of public data (`Cues.exact`). `shifts` says how far a suspected fault moves a cue,
+    for `smallest`; the default is the farthest that any fault could move it. With several `looks` at a population
+    (pairs of arms, and votes), each gets an equal share of the 5 %.
     """
     difference, error = difference_of_cues(first, second, disjoint_by_client, expected)
     is_measurable = first.is_measurable and second.is_measurable
@@ -135,7 +140,7 @@ def compare_cues(
         low, high = (max(low, -1.0), min(high, 1.0)) if is_measurable else (-1.0, 1.0)
         reach = abs((shifts or {}).get(name, 0.0)) or max(second.mean[j], 1 - second.mean[j])
         smallest = needed * error[j] / reach if is_measurable else 1.0
-        is_found = bool(p_values[j] <= ALPHA)
+        is_detected = bool(p_values[j] <= ALPHA)
         finding = Finding(
             kind="cue",
             name=name,
@@ -144,7 +149,7 @@ def compare_cues(
             low=float(low),
             high=float(high),
             p_value=float(p_values[j]),
-            verdict="found" if is_found else "not found",
+            verdict="detected" if is_detected else "not detected",
             epsilon=epsilon,
             smallest=float(smallest) if smallest < 1 else None,
             arms=(first.arm, second.arm),
@@ -158,9 +163,9 @@ def compare_cues(
 def difference_of_cues(
     first: "ArmCues", second: "ArmCues", disjoint_by_client: bool, expected: tuple["ArmCues", "ArmCues"] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The difference of two arms in each cue, less the expected one, and its standard deviation."""
+    """The difference of two arms in each cue, minus the expected one, and its standard deviation."""
     if first.names != second.names:
-        raise InvalidInput("two arms can be compared by the same cues only: measure both in one round")
+        raise InvalidInput("arms can only be compared by the same cues: measure both in one round")
     difference = first.mean - second.mean
     variance = _variance(first, second, disjoint_by_client)
     if expected is not None:
@@ -178,9 +183,9 @@ def diagnose(
 ) -> tuple[Diagnosis, list[Finding]]:
     """The arm's diagnosis, and a finding for each candidate, the most significant first.
 
-    A candidate is named if its share is beyond its `background`, the share of clients that vote for it where nothing is
-    wrong: as measured on public data (`usual_votes`), or 5 % where there are none. Tests are one-sided and
-    Holm-corrected; of several candidates beyond their background the most voted one is named, else "none".
+    A candidate is named if its share exceeds its `background`, the share of clients that vote for it where nothing is
+    wrong: measured on public data (`usual_votes`), or 5 % without public data. Tests are one-sided and Holm-corrected.
+    Of several candidates beyond their background, the one with most votes is named; otherwise "none".
     """
     labels = votes.labels[:-1]
     expected = np.array([max(0.0, (background or {}).get(label, _BACKGROUND)) + LUCK for label in labels])
@@ -194,12 +199,12 @@ def diagnose(
     for j, label in enumerate(labels):
         share, low, high = share_of_clients(votes, label)
         smallest = expected[j] + needed * float(votes.error(expected[j])) if votes.is_measurable else 1.0
-        found: Verdict = "found" if p_values[j] <= ALPHA else "not found"
+        verdict: Verdict = "detected" if p_values[j] <= ALPHA else "not detected"
         words = f"{label} would repair {percent(share)} of {_of(votes.arm)} (95 %: {span(low, high)})"
-        if found == "not found":
+        if verdict == "not detected":
             words = (
                 f"{label} does not explain {_of(votes.arm)}: {percent(share)} voted for it "
-                f"(95 %: {span(low, high)}){_unseen(smallest)}"
+                f"(95 %: {span(low, high)}){_limit(smallest)}"
             )
         findings.append(
             Finding(
@@ -210,7 +215,7 @@ def diagnose(
                 low=low,
                 high=high,
                 p_value=float(p_values[j]),
-                verdict=found,
+                verdict=verdict,
                 epsilon=epsilon,
                 smallest=float(smallest) if smallest < 1 else None,
                 arms=(votes.arm, votes.arm),
@@ -221,9 +226,9 @@ def diagnose(
 
 
 def usual_votes(reference: "ArmVotes") -> dict[str, float]:
-    """The background of each candidate from an arm of public clients: the share that votes for it, and a bit more.
+    """The background of each candidate from an arm of public clients: an upper bound on the share that votes for it.
 
-    Public clients are a sample too: 1.64 deviations are added, so that too little is expected once in twenty times.
+    Public clients are a sample too: 1.64 standard deviations are added, so the bound is too low in 5 % of cases.
     """
     voters = max(reference.voters, 1.0)
     shares = np.clip(reference.shares, 0.0, 1.0)
@@ -234,18 +239,18 @@ def usual_votes(reference: "ArmVotes") -> dict[str, float]:
 def share_of_clients(votes: "ArmVotes", label: str) -> tuple[float, float, float]:
     """The share of an arm's clients that voted for `label`, and its 95 % interval."""
     if label not in votes.labels:
-        raise InvalidInput(f"nobody could vote for {label!r}: the candidates were {', '.join(votes.labels)}")
+        raise InvalidInput(f"{label!r} was not on the ballot: the candidates were {', '.join(votes.labels)}")
     if not votes.is_measurable:
         return 0.0, 0.0, 1.0
     share = float(votes.shares[votes.labels.index(label)])
-    # the error at an estimate of 0 or below is that of the noise alone: take it where one client in the noise would be
+    # at an estimate of 0 or below the error is the noise alone: evaluate it at one standard deviation of the noise
     error = float(votes.error(max(share, votes.noise_std / votes.voters)))
     low, high = share - _WIDE * error, share + _WIDE * error
     return min(max(share, 0.0), 1.0), max(low, 0.0), min(max(high, 0.0), 1.0)
 
 
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """P-values corrected after Holm 1979: of all true nulls together, one falls to 5 % at most 5 % of the time.
+    """P-values corrected after Holm 1979: the probability that any true null falls to 5 % is at most 5 %.
 
     >>> holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
@@ -269,9 +274,9 @@ def _diagnosis(votes: "ArmVotes", winner: int | None) -> Diagnosis:
     fault = NONE if winner is None else votes.labels[winner]
     share, low, high = share_of_clients(votes, fault)
     if not votes.is_measurable:
-        statement = f"There are too few {_of(votes.arm)} for a diagnosis at this epsilon."
+        statement = f"Too few {_of(votes.arm)} for a diagnosis at this epsilon."
     elif winner is None:
-        statement = f"No fault of the library explains {_of(votes.arm)}: {percent(share)} voted for none."
+        statement = f"No candidate fault explains {_of(votes.arm)}: {percent(share)} voted for none."
     else:
         statement = f"{fault}, {percent(share)} of {_of(votes.arm)} (95 %: {span(low, high)})."
     tally = {label: round(float(share), 6) for label, share in zip(votes.labels, votes.shares, strict=True)}
@@ -281,19 +286,19 @@ def _diagnosis(votes: "ArmVotes", winner: int | None) -> Diagnosis:
 def _cue_words(finding: Finding, mean: float, other: float, is_measurable: bool, beyond: bool) -> str:
     (first, second), name = finding.arms, finding.name
     if not is_measurable:
-        return f"An arm has too few clients for its {name} to be compared at this epsilon."
+        return f"Too few clients in an arm to compare {name} at this epsilon."
     interval = f"{finding.effect:+.3f}, 95 %: {finding.low:+.3f} to {finding.high:+.3f}"
     more = " beyond what public data show" if beyond else ""
-    if finding.verdict == "found":
+    if finding.verdict == "detected":
         way = "higher" if finding.effect > 0 else "lower"
-        words = f"{name} is {way} in {first} than in {second}{more}: {mean:.3f} against {other:.3f} ({interval})"
+        words = f"{name} is {way} in {first} than in {second}{more}: {mean:.3f} versus {other:.3f} ({interval})"
         return words + (_ratio(finding) if name.endswith(MAGNITUDE) else "") + "."
-    unseen = _unseen(1.0 if finding.smallest is None else finding.smallest)
-    return f"{name} does not differ between {first} and {second}{more} ({interval}){unseen}."
+    limit = _limit(1.0 if finding.smallest is None else finding.smallest)
+    return f"No difference detected in {name} between {first} and {second}{more} ({interval}){limit}."
 
 
 def _ratio(finding: Finding) -> str:
-    """What a difference of magnitudes means for the numbers: a factor, as a change of units makes it."""
+    """A difference of magnitudes as a factor, such as a change of units causes."""
     times = [10 ** (DECADES * value) for value in (finding.effect, finding.low, finding.high)]
     middle, low, high = (f"{value:.2g}" if value < 100 else f"{value:.0f}" for value in times)
     return f"; typical numbers are {middle} times as large (95 %: {low}-{high})"
@@ -301,10 +306,10 @@ def _ratio(finding: Finding) -> str:
 
 def _of(arm: str) -> str:
     """An arm's clients in a sentence."""
-    return _WHO.get(arm, f"{arm} clients")
+    return _CLIENTS_OF.get(arm, f"{arm} clients")
 
 
-def _unseen(smallest: float) -> str:
+def _limit(smallest: float) -> str:
     if not smallest < 1:
-        return "; not even a fault of all clients would have been seen"
-    return f"; less than {percent(smallest, 2)} of clients could not have been seen"
+        return "; even a fault on all clients is below the detection limit"
+    return f"; detection limit: {percent(smallest, 2)} of clients"

@@ -1,8 +1,8 @@
-"""Samples of arms from generators that are trained on clients, arm by arm, as the papers do it (DP-FedAvg-GAN).
+"""Samples of arms from GANs trained on the clients of each arm (DP-FedAvg-GAN).
 
-Arms that share no client are trained one after the other at the price of one: a client's data enter one generator. With
-`zero_fill` every arm's cohorts are drawn from all clients, and those outside the arm contribute zeros; with `eligible`
-they are drawn from the arm's own clients.
+Arms that share no client cost together as much as one: a client's data enter one generator. With `zero_fill` every
+arm's cohorts are drawn from all clients, and clients outside the arm contribute zeros; with `eligible` they are drawn
+from the arm's own clients.
 """
 
 import dataclasses
@@ -78,19 +78,19 @@ def _lesson(
 
 
 def _split(inquiry: Inquiry, clients: Population, arms: Arms) -> Split:
-    """The split that arms of this run are paid for in parallel under, which no other run has.
+    """The split under which this run's arms are paid for in parallel; no other run shares it.
 
-    Parallel composition needs that a client is in one arm of *this* division. A model that cannot be told from another
-    by a digest may have been exchanged since an earlier arm was trained, so the run keeps a digest of all that decides
-    its arms, and goes on with the same arms only. It is read off the clients' data, and stays in the run's folder.
+    Parallel composition needs every client to be in one arm of *this* division. A model without a digest may have been
+    replaced since an earlier arm was trained. So the run stores a digest of everything that decides its arms, and
+    continues only with the same arms. The digest is computed from clients' data and stays in the run's folder.
     """
     run, model = inquiry.run, inquiry.public.model
     read = {field: clients.columns[field] for field in arms.fields}
     begun = {"arms": arms.exact, "simulation_only": {"members": clients.replace(read).fingerprint}}
     if (run.path / _SPLIT).exists() and run.read(_SPLIT) != begun:
         raise PrivacyError(
-            f"the arms of {run.path} hold other clients than those that training began with, and cannot be paid for in "
-            f"parallel: use the model and the data that it began with, or another folder"
+            f"the arms of {run.path} hold different clients than when training began, and cannot be paid for in "
+            f"parallel: use the original model and data, or another folder"
         )
     run.write(_SPLIT, begun)
     of_model = f"model {model.digest}" if model is not None and model.digest else "a model known to this run alone"

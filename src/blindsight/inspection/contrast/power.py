@@ -1,9 +1,9 @@
-"""What a population could show, before anything is spent on it.
+"""Detection power of a population, before anything is spent on it.
 
-Everything that a round releases is a sum over clients plus noise. So its expectation is known once the mean
-contribution of a healthy client and of one that a fault has hit are known, and those can be measured on public data: a
-`Yardstick`. The expected sums of a population, of which the fault hits a fraction, are then read exactly as real ones
-would be, and the tests of `findings` say how far beyond their thresholds they lie.
+Everything that a round releases is a sum over clients plus noise. Its expectation follows from the mean contribution of
+a healthy client and of a client with the fault. Both can be measured on public data: a `Yardstick`. The expected sums
+of a population with a given fraction of faulty clients are then read exactly like real ones, and the tests of
+`findings` say how far beyond their thresholds they lie.
 
 The yardstick that comes with Blindsight was measured on embedded handwriting with a small convolutional network
 (`experiments/power_study.py`, which also compares predictions with simulated rounds).
@@ -43,7 +43,7 @@ from blindsight.wording import percent
 __all__ = ["HEALTHY", "Prediction", "Yardstick", "client_vectors", "embedded_yardstick", "measure_yardstick", "predict"]
 
 HEALTHY = "healthy"
-_CHUNK = 500  # clients side by side
+_CHUNK = 500  # clients per batch
 
 
 def client_vectors(population: Population, arms: Arms, parts: Sequence[Part]) -> dict[str, np.ndarray]:
@@ -59,22 +59,22 @@ def client_vectors(population: Population, arms: Arms, parts: Sequence[Part]) ->
         masks = fitted.masks(batch)
         return {part.name: part.client_part(batch, masks, key) for part in parts}
 
-    found: list[dict[str, Any]] = []
+    chunks: list[dict[str, Any]] = []
     for start in range(0, population.size, _CHUNK):
         sizes = population.sizes[start : start + _CHUNK, None]
         places = np.arange(longest)[None, :]
         rows = population.offsets[:-1][start : start + _CHUNK, None] + np.minimum(places, np.maximum(sizes - 1, 0))
         rows = np.minimum(rows, population.n_examples - 1)
         fields = {field: population.columns[field][rows] for field in sorted(read)}
-        found.append(jax.tree.map(np.asarray, on_client(fields, (places < sizes).astype(np.float32))))
-    return {part.name: np.concatenate([chunk[part.name] for chunk in found]) for part in parts}
+        chunks.append(jax.tree.map(np.asarray, on_client(fields, (places < sizes).astype(np.float32))))
+    return {part.name: np.concatenate([chunk[part.name] for chunk in chunks]) for part in parts}
 
 
 @dataclasses.dataclass(frozen=True)
 class Yardstick:
     """The mean contribution of a client to each part, healthy and under each fault, measured on public data.
 
-    `clients` is how many public clients there were; `about` says which, and with which primary model.
+    `clients` is the number of public clients; `about` describes them and the primary model.
     """
 
     cues: Cues
@@ -90,14 +90,14 @@ class Yardstick:
 
     @functools.cached_property
     def expected(self) -> tuple[ArmCues, ArmCues]:
-        """The first two arms where nothing is wrong: what findings compare with."""
+        """The first two arms of public data, which findings compare with."""
         sums = np.asarray(self.means[HEALTHY]["cues"], np.float64) * self.clients
         arms = self.cues.read(Measured(sums, 0.0, math.inf))
         return arms[self.cues.arms[0]], arms[self.cues.arms[1]]
 
     @functools.cached_property
     def reference(self) -> ArmCues:
-        """All public clients together: what a sanity check compares everyone with."""
+        """All public clients together: the comparison of a sanity check."""
         sums = np.asarray(self.means[HEALTHY]["cues"], np.float64) * self.clients
         return dataclasses.replace(self.cues.everyone(Measured(sums, 0.0, math.inf)), arm="public reference")
 
@@ -108,18 +108,18 @@ class Yardstick:
         return usual_votes(self.votes.read(Measured(sums, 0.0, math.inf))[self.votes.arms[0]])
 
     def answer(self, fault: str) -> str | None:
-        """The candidate that clients with `fault` vote for if all goes well; None if no candidate is of its kind."""
-        (kind,) = {one.name for one in faults.parse(fault)}
+        """The candidate that clients with `fault` should vote for; None if no candidate is of its type."""
+        (name,) = {one.name for one in faults.parse(fault)}
         shares = np.asarray(self.means[fault]["votes"], np.float64)[: len(self.votes.labels)]
-        fitting = [k for k, label in enumerate(self.votes.labels) if label.partition(":")[0] == kind]
+        fitting = [k for k, label in enumerate(self.votes.labels) if label.partition(":")[0] == name]
         return self.votes.labels[max(fitting, key=lambda k: shares[k])] if fitting else None
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON, a line for each fault."""
-        about = {"about": self.about, "clients": self.clients, "arms": list(self.cues.arms)}
-        about |= {"disjoint_by_client": self.cues.disjoint_by_client, "cues": list(self.cues.names)}
-        about |= {"labels": list(self.votes.labels), "margin": self.votes.margin}
-        lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in about.items()]
+        """Write the yardstick as JSON, one line per fault."""
+        header = {"about": self.about, "clients": self.clients, "arms": list(self.cues.arms)}
+        header |= {"disjoint_by_client": self.cues.disjoint_by_client, "cues": list(self.cues.names)}
+        header |= {"labels": list(self.votes.labels), "margin": self.votes.margin}
+        lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in header.items()]
         means = [
             f"{json.dumps(name)}: {json.dumps({part: np.round(v, 6).tolist() for part, v in parts.items()})}"
             for name, parts in self.means.items()
@@ -130,14 +130,14 @@ class Yardstick:
     @classmethod
     def load(cls, path: Any) -> "Yardstick":
         """The yardstick that `save` wrote."""
-        found = json.loads(path.read_text(encoding="utf-8"))
-        arms, disjoint = tuple(found["arms"]), found["disjoint_by_client"]
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        arms, disjoint = tuple(stored["arms"]), stored["disjoint_by_client"]
         return cls(
-            Cues(tuple(found["cues"]), arms, disjoint),
-            Votes(tuple(found["labels"]), arms, disjoint, found["margin"]),
-            {n: {part: np.asarray(v) for part, v in parts.items()} for n, parts in found["means"].items()},
-            found["clients"],
-            found["about"],
+            Cues(tuple(stored["cues"]), arms, disjoint),
+            Votes(tuple(stored["labels"]), arms, disjoint, stored["margin"]),
+            {n: {part: np.asarray(v) for part, v in parts.items()} for n, parts in stored["means"].items()},
+            stored["clients"],
+            stored["about"],
         )
 
 
@@ -158,10 +158,10 @@ def measure_yardstick(
     hit: int | None = None,
     about: str = "",
 ) -> Yardstick:
-    """A yardstick from public data on which the primary model makes its mistakes: not those it was trained on.
+    """A yardstick from public data on which the primary model makes mistakes: not its training data.
 
-    `arms` are two, of whole clients; who is in neither becomes a third, so that together they are everyone. Faults are
-    planted in the first `hit` clients, all of them if left out.
+    `arms` are two, of whole clients; clients in neither form a third, so that the arms cover everyone. Faults are
+    planted in the first `hit` clients, by default in all.
     """
     if len(arms) != 2 or not arms.disjoint_by_client:
         raise InvalidInput("a yardstick compares two arms of whole clients: use selection.by_accuracy, for example")
@@ -189,12 +189,12 @@ def measure_yardstick(
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """Whether a fault of a fraction of clients would be found and named, and the smallest fraction that would.
+    """The probability of detecting and naming a fault on a fraction of clients, and the smallest detectable fraction.
 
-    Three probabilities: `by_sanity` that the cues of everyone differ from public ones (T1), `by_cues` that those of
-    failing and healthy clients do, beyond what public data show (T4), `by_votes` that the failing name it. `cue` is
-    where the fault shows most, `named` what clients would vote for, None if no candidate undoes the fault. `smallest_*`
-    are fractions found with a probability of 90 %, None if there is none.
+    `by_sanity` is the probability that the cues of everyone differ from public ones (T1), `by_cues` that those of
+    failing and healthy clients differ beyond what public data show (T4), `by_votes` that failing clients name the
+    fault. `cue` is the strongest cue, `named` the candidate that clients would vote for, None if no candidate undoes
+    the fault. `smallest_*` are the fractions detected with 90 % power, None if there is none.
     """
 
     fault: str
@@ -214,7 +214,7 @@ class Prediction:
 
     @property
     def is_visible(self) -> bool:
-        """Whether one of the three finds it with a probability of 90 %."""
+        """Whether one of the three detects it with 90 % power."""
         return max(self.by_sanity, self.by_cues, self.by_votes) >= POWER
 
     def to_dict(self) -> dict[str, Any]:
@@ -222,21 +222,21 @@ class Prediction:
         return dataclasses.asdict(self) | {"is_visible": self.is_visible}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        verdict, colour = ("can", "green") if self.is_visible else ("can hardly", "yellow")
+        verdict, colour = ("suffice", "green") if self.is_visible else ("do not suffice", "yellow")
         yield (
-            f"[bold {colour}]{self.clients:,} clients {verdict} show {escape(self.fault)} on "
+            f"[bold {colour}]{self.clients:,} clients {verdict} to detect {escape(self.fault)} on "
             f"{percent(self.fraction, 3)} of them[/] at epsilon {self.epsilon:g}, delta {self.delta:.3g}."
         )
         table = Table(box=None, pad_edge=False)
-        for heading in ("how", "found in", "9 times in 10 from"):
+        for heading in ("test", "power", "90 % power above"):
             table.add_column(heading)
-        table.add_row("everyone's cues against public ones", _rate(self.by_sanity), _least(self.smallest_by_sanity))
-        table.add_row("failing clients' against healthy ones'", _rate(self.by_cues), _least(self.smallest_by_cues))
+        table.add_row("cues: all clients versus public data", _rate(self.by_sanity), _least(self.smallest_by_sanity))
+        table.add_row("cues: failing versus healthy clients", _rate(self.by_cues), _least(self.smallest_by_cues))
         if self.named is not None:
-            table.add_row("failing clients' votes", _rate(self.by_votes), _least(self.smallest_by_votes))
+            table.add_row("votes of failing clients", _rate(self.by_votes), _least(self.smallest_by_votes))
         yield table
-        voted = "nobody can vote for it: it cannot be undone" if self.named is None else f"voted for as {self.named}"
-        yield f"It shows most in {escape(self.cue)}; {escape(voted)}."
+        vote = "nothing, because it cannot be undone" if self.named is None else self.named
+        yield f"Strongest cue: {escape(self.cue)}. Clients would vote for: {escape(vote)}."
         yield f"[dim]Measured on {escape(self.about)}.[/]"
 
 
@@ -250,23 +250,23 @@ def predict(
     delta: float,
     shares: Mapping[str, float] | None = None,
 ) -> Prediction:
-    """How likely it is that a round at (epsilon, delta) finds `fault` on `fraction` of `clients`, and names it.
+    """The power of a round at (epsilon, delta) to detect and name `fault` on `fraction` of `clients`.
 
     The fault is one of `yardstick.faults`. Cues and votes share the precision equally unless `shares` says otherwise.
     """
     if fault not in yardstick.faults:
-        faults.parse(fault)  # an unknown name is refused as everywhere
-        raise InvalidInput(f"how {fault} shows was not measured: there are {', '.join(yardstick.faults)}")
+        faults.parse(fault)  # an unknown name is refused here
+        raise InvalidInput(f"the yardstick has no measurement of {fault}: choose one of {', '.join(yardstick.faults)}")
     if not 0 < fraction <= 1:
-        raise InvalidInput(f"a fault hits a fraction of clients above 0 and at most 1, got {fraction}")
+        raise InvalidInput(f"the fraction of clients with the fault must be above 0 and at most 1, got {fraction}")
     if not clients >= 2:
-        raise InvalidInput(f"a population has two clients at least, got {clients}")
-    made = noise_for((yardstick.cues, yardstick.votes), epsilon=epsilon, delta=delta, shares=shares, sampler="float")
-    stds = {part.name: made[part.name].noise_multiplier * part.bound for part in (yardstick.cues, yardstick.votes)}
+        raise InvalidInput(f"a population has at least two clients, got {clients}")
+    noise = noise_for((yardstick.cues, yardstick.votes), epsilon=epsilon, delta=delta, shares=shares, sampler="float")
+    stds = {part.name: noise[part.name].noise_multiplier * part.bound for part in (yardstick.cues, yardstick.votes)}
 
     def sanity(share: float) -> np.ndarray:
         sums = _expected(yardstick, fault, share, clients, "cues")
-        std = stds["cues"] / math.sqrt(len(yardstick.cues.arms))  # of a round with one arm, not of all arms added up
+        std = stds["cues"] / math.sqrt(len(yardstick.cues.arms))  # a round with one arm, not the sum of all arms
         seen, true = (yardstick.cues.everyone(Measured(sums, noise, math.inf)) for noise in (std, 0.0))
         return _cue_power((seen, yardstick.reference), (true.spread, yardstick.reference.spread))
 
@@ -304,10 +304,10 @@ def _cue_power(
     spreads: tuple[np.ndarray, np.ndarray],
     expected: tuple[ArmCues, ArmCues] | None = None,
 ) -> np.ndarray:
-    """For each cue, the probability that its difference between two arms is beyond its threshold.
+    """For each cue, the probability that its difference between two arms exceeds its threshold.
 
-    What a finding takes for the error is a little more than the truth, because it cannot know how much clients differ;
-    `spreads` are the truth.
+    A finding overestimates the error slightly, because it must estimate the variance between clients; `spreads` are the
+    true values.
     """
     difference, stated = difference_of_cues(*arms, True, expected)
     first, second = (dataclasses.replace(arm, spread=spread) for arm, spread in zip(arms, spreads, strict=True))
@@ -339,14 +339,14 @@ def _expected(yardstick: Yardstick, fault: str, fraction: float, clients: int, p
 
 
 def _any(powers: np.ndarray) -> float:
-    """The probability that one cue or more is found: their noise is independent."""
+    """The probability that at least one cue is detected: their noise is independent."""
     return float(1 - np.prod(1 - np.clip(powers, 0.0, 1.0)))
 
 
 def _smallest(power: Any) -> float | None:
-    """The smallest fraction that is found with a probability of 90 %, to three digits."""
+    """The smallest fraction detected with 90 % power, to three digits."""
     if power(1.0) < POWER:
-        # more is not always more: if a fault hits all clients, nobody is left to compare them with
+        # power can fall again: if the fault is on all clients, none is left to compare them with
         grid = [share for share in np.geomspace(1e-3, 1.0, 25).tolist() if power(share) >= POWER]
         if not grid:
             return None
@@ -361,7 +361,7 @@ def _smallest(power: Any) -> float | None:
 
 
 def _rate(probability: float) -> str:
-    return f"{percent(probability)} of rounds"
+    return percent(probability)
 
 
 def _least(fraction: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The questions that compare arms of clients (Augenstein et al. 2020), and what samples are asked for.
+"""Questions that compare arms of clients (Augenstein et al. 2020), and how samples are drawn.
 
 ============  ==================================================================================================
 `Sanity`      T1: do the data look right at all? Everyone, against public data of the same type
@@ -22,7 +22,7 @@ from blindsight.selection import FORMINGS, Arms, Forming, by_accuracy, by_correc
 __all__ = ["SHARES", "Comparing", "Contrast", "Mistakes", "Quarters", "Sanity", "Slices", "Training"]
 
 SHARES = {"thresholds": 0.1, "moments": 0.5, "cues": 0.2, "votes": 0.2}
-"""How the precision of an inspection is divided among what it asks for."""
+"""How the precision of an inspection is divided among its parts."""
 
 _MOST_SLICES = 12
 
@@ -36,12 +36,12 @@ class Quarters:
 
     def __post_init__(self) -> None:
         if not 0 < self.low <= self.high < 1:
-            raise InvalidInput(f"quantiles are two shares of the clients in order, got {self.low} and {self.high}")
+            raise InvalidInput(f"quantiles must satisfy 0 < low <= high < 1, got {self.low} and {self.high}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """How a GAN is trained on the clients of every arm instead of measuring moments, for `share` of the epsilon.
+    """Settings for training a GAN on each arm's clients instead of measuring moments, for `share` of the epsilon.
 
     The defaults suit a few thousand clients; they were chosen on embedded handwriting.
     """
@@ -58,7 +58,7 @@ class Training:
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
-            raise InvalidInput(f"training may cost a share of the epsilon between 0 and 1, got {self.share}")
+            raise InvalidInput(f"the share of epsilon for training must be between 0 and 1, got {self.share}")
 
 
 def _arms(value: Mapping[str, Any]) -> Arms | Quarters:
@@ -71,9 +71,9 @@ def _training(value: Mapping[str, Any] | None) -> Training | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparing(Question, abc.ABC):
-    """A question about arms. `shares` changes how the precision is divided among parts (`SHARES`).
+    """A question that compares arms. `shares` changes how the precision is divided among parts (`SHARES`).
 
-    `per_class` samples of each class and arm are drawn.
+    `per_class` is the number of samples of each class and arm.
     """
 
     forming: Forming = "zero_fill"
@@ -87,22 +87,22 @@ class Comparing(Question, abc.ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.forming not in FORMINGS:
-            raise InvalidInput(f"arms are formed by {' or '.join(FORMINGS)}, got {self.forming!r}")
+            raise InvalidInput(f"forming is {' or '.join(FORMINGS)}, got {self.forming!r}")
         if unknown := sorted(set(self.shares) - set(SHARES)):
-            raise InvalidInput(f"precision is shared among {', '.join(SHARES)}, not {', '.join(unknown)}")
+            raise InvalidInput(f"precision is divided among {', '.join(SHARES)}, not {', '.join(unknown)}")
         if self.suspects and not self.model:
             raise InvalidInput(
-                "nobody can vote for a fault without a primary model that it could repair: name the model"
+                "clients vote for the fault whose removal repairs the primary model: pass a model, or no suspects"
             )
 
     def samples_of(self, classes: int) -> int:
-        """How many samples of each class are drawn, of so many classes."""
+        """How many samples of each class are drawn, given the number of classes."""
         del classes
         return self.per_class
 
     @property
     def asks_for_votes(self) -> bool:
-        """Whether clients vote for the fault that repairs the model."""
+        """Whether clients vote for the fault whose removal repairs the model."""
         return True
 
     @property
@@ -111,7 +111,7 @@ class Comparing(Question, abc.ABC):
         """The arms: the first is compared with each of the others."""
 
     def prepare(self, population: Population, model: Primary | None, reference: Population | None) -> Population:
-        """The population with fields that the arms need, each client on its own."""
+        """The population with the fields that the arms need, each client on its own."""
         del model, reference
         return population
 
@@ -136,7 +136,7 @@ class Sanity(Comparing):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mistakes(Comparing):
-    """T2, of clients with at least `minimum` such examples."""
+    """T2; an arm includes only clients with at least `minimum` of its examples."""
 
     minimum: int = 5
 
@@ -156,7 +156,7 @@ class Mistakes(Comparing):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slices(Comparing):
-    """T4, by accuracy (between `thresholds`, or the quarters), or by a field with named classes or public `values`."""
+    """T4, by accuracy (`thresholds`, else quarters), or by a field with named classes or public `values`."""
 
     by: str = "accuracy"
     values: tuple[str, ...] = ()
@@ -168,11 +168,11 @@ class Slices(Comparing):
         super().__post_init__()
         if self.by != "accuracy" and not 2 <= len(self.names) <= _MOST_SLICES:
             raise InvalidInput(
-                f"slices are by accuracy or by a field with 2 to {_MOST_SLICES} named classes or values, and "
-                f"{self.by!r} has {len(self.names)}"
+                f"slices need a field with 2 to {_MOST_SLICES} named classes or values, and {self.by!r} has "
+                f"{len(self.names)}: choose another, list its values, or slice by accuracy"
             )
         if self.thresholds is not None:
-            by_accuracy(*self.thresholds)  # refuses what makes no sense
+            by_accuracy(*self.thresholds)  # refuses invalid thresholds
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""From noisy sums to words and pictures: what is shown of every arm, what was found, and what it rests on.
+"""From noisy sums to a report: what is shown of every arm, the findings, and the notes.
 
-Nothing here sees a client: everything is computed from releases, or from public data.
+Nothing here reads client data: everything is computed from releases or from public data.
 """
 
 import dataclasses
@@ -24,30 +24,29 @@ from blindsight.selection import Arms
 
 __all__ = ["notes", "read", "samples", "views"]
 
-_SPREAD = 0.75  # of latents: nearer to what is typical, where pictures have less speckle
+_SPREAD = 0.75  # of latents: closer to typical images, which have less speckle
 _REFERENCE = "reference"
 
 
 def samples(
     measured: Measurement, part: MomentsPart, per_class: int, key: Key, progress: Callable[[int, int], None]
 ) -> tuple[Sequence[Mapping[str, np.ndarray]], np.ndarray | None]:
-    """Examples of every arm from a generator that is fitted to its moments, and their labels, if there are any."""
+    """Examples of every arm from a generator fitted to its moments, and their labels, if any."""
     released = part.read(measured["moments"].sums, measured["moments"].noise_std)
     generator = moments.fit(released, key=key.derive("generator"), progress=progress)
-    made, labels = generators.draw(generator, per_class, key=key.derive("samples"), spread=_SPREAD)
-    seen: list[bool] = np.any(
-        released.is_seen, axis=1
-    ).tolist()  # of an arm without clients there would be a picture of the noise
-    return [columns if one else {} for columns, one in zip(made, seen, strict=True)], labels if part.label else None
+    drawn, labels = generators.draw(generator, per_class, key=key.derive("samples"), spread=_SPREAD)
+    seen: list[bool] = np.any(released.is_seen, axis=1).tolist()  # samples of an arm without clients would show noise
+    return [columns if one else {} for columns, one in zip(drawn, seen, strict=True)], labels if part.label else None
 
 
 def views(
-    measured: Measurement, cues: Cues, made: Sequence[Mapping[str, np.ndarray]], labels: np.ndarray | None
+    measured: Measurement, cues: Cues, examples: Sequence[Mapping[str, np.ndarray]], labels: np.ndarray | None
 ) -> tuple[ArmView, ...]:
-    """Each arm as it is shown, the one in question last: how many clients it has, and synthetic samples of it."""
+    """What is shown of each arm, the first arm last: its share of clients and synthetic samples."""
     counted = cues.read(measured["cues"])
     shown = [
-        _view(counted[arm], measured.clients, columns, labels) for arm, columns in zip(measured.arms, made, strict=True)
+        _view(counted[arm], measured.clients, columns, labels)
+        for arm, columns in zip(measured.arms, examples, strict=True)
     ]
     return (*shown[1:], shown[0])
 
@@ -66,7 +65,7 @@ def _view(arm: ArmCues, clients: int, columns: Mapping[str, np.ndarray], labels:
 def read(
     measured: Measurement, parts: Mapping[str, Any], arms: Arms, reference: Population | None
 ) -> tuple[list[Finding], list[Diagnosis]]:
-    """What the sums say: the first arm against every other one, or against the reference, and the votes of all."""
+    """Findings and diagnoses: the first arm against every other one, or against the reference, and the votes of all."""
     seen = parts["cues"].read(measured["cues"])
     normal = _expected(parts, arms, reference)
     first, *others = arms
@@ -90,33 +89,34 @@ def read(
             usual = None
             if normal is not None and normal["votes"][arm].is_measurable:
                 usual = findings.usual_votes(normal["votes"][arm])
-            found, voted = findings.diagnose(votes, epsilon=measured["votes"].epsilon, background=usual, looks=looks)
-            diagnoses.append(found)
+            epsilon = measured["votes"].epsilon
+            diagnosis, voted = findings.diagnose(votes, epsilon=epsilon, background=usual, looks=looks)
+            diagnoses.append(diagnosis)
             listed += voted
     return listed, diagnoses
 
 
 def _expected(parts: Mapping[str, Any], arms: Arms, reference: Population | None) -> dict[str, dict[str, Any]] | None:
-    """What the same arms of the public reference say, in which nothing is wrong; no noise, for it is public."""
+    """The same arms of the public reference, read without noise."""
     if reference is None:
         return None
-    asked_for = [parts[name] for name in ("cues", "votes") if name in parts]
-    sent = power.client_vectors(reference, arms, asked_for)
-    return {part.name: part.read(Measured(sent[part.name].sum(axis=0), 0.0, 0.0)) for part in asked_for}
+    tested = [parts[name] for name in ("cues", "votes") if name in parts]
+    sent = power.client_vectors(reference, arms, tested)
+    return {part.name: part.read(Measured(sent[part.name].sum(axis=0), 0.0, 0.0)) for part in tested}
 
 
 def notes(arms: Arms, guarantee: Guarantee, reference: Population | None) -> tuple[str, ...]:
-    """What a reader should know beside the findings."""
-    said = [
+    """Notes on how to read the findings."""
+    sentences = [
         f"Arms: {arms.rule}.",
-        "Samples are synthetic: they come from a generator that knows clients only by what was released, and nobody's "
-        "example is among them. They inherit the guarantee, because computing on a release costs nothing.",
-        "Samples from moments are drawn near what is typical: rare cases are rarer among them than among clients.",
-        "Tests are on the released sums, whose noise is known, never on samples.",
+        "Samples are synthetic: the generator is fitted to releases and has no access to clients' examples. Samples "
+        "inherit the guarantee, because post-processing costs no privacy.",
+        "Samples from moments are drawn close to typical examples: rare cases are rarer in samples than on clients.",
+        "Tests use the released sums, whose noise is known, never synthetic samples.",
     ]
     if reference is None:
-        said.append(
-            "Clients on which a model fails differ from others even where nothing is broken. Name public data as the "
-            "reference to test for what goes beyond that."
+        sentences.append(
+            "Clients on which a model fails differ from others even where nothing is broken. Pass public data as the "
+            "reference to test for differences beyond that."
         )
-    return (*said, *(f"Assumed: {words}." for words in guarantee.assumptions))
+    return (*sentences, *(f"Assumed: {words}." for words in guarantee.assumptions))

@@ -1,8 +1,8 @@
-"""What clients are asked when arms are compared: at most two rounds, both known without any client in sight.
+"""The rounds that compare arms: at most two, both determined without reading any client.
 
-If arms are quarters of clients by accuracy, where the quarters begin is released first. Then one round measures every
-arm at once: moments, from which synthetic samples are made; cues, whose differences are tested; votes for the fault
-that repairs the primary model.
+If arms are quarters of clients by accuracy, the thresholds are released first. Then one round measures every arm at
+once: moments, from which synthetic samples are generated; cues, whose differences are tested; and votes for the fault
+whose removal repairs the primary model.
 """
 
 import dataclasses
@@ -35,12 +35,12 @@ from blindsight.selection import observe as observe_primary
 __all__ = ["AccuracyCells", "next_round", "observe", "plan"]
 
 MEASURE, THRESHOLDS = "measure", "thresholds"
-_ENOUGH = 5000  # public images tell how strong each frequency is
+_ENOUGH = 5000  # public images, to estimate the strength of each frequency
 _QUARTERS = ("failing", "healthy")
 
 
 def next_round(question: Comparing, public: Public) -> Round | None:
-    """What is asked next, after what was released; None when everything is."""
+    """The next round, given the releases so far; None after the last."""
     if MEASURE in public.released:
         return None
     look = functools.partial(observe, question, public)
@@ -80,7 +80,7 @@ def next_round(question: Comparing, public: Public) -> Round | None:
 
 def _check_judged(empty: Population) -> None:
     if "is_correct" not in empty.fields:
-        raise InvalidInput("quarters of accuracy need a primary model and labels: name both, or other arms")
+        raise InvalidInput("quarters by accuracy need a primary model and labels: pass both, or choose other arms")
 
 
 def plan(question: Comparing, public: Public) -> Plan:
@@ -96,7 +96,7 @@ def plan(question: Comparing, public: Public) -> Plan:
 
 
 def observe(question: Comparing, public: Public, population: Population, *, is_public: bool = False) -> Population:
-    """The population after every client has run the model, undone every suspect, and looked at its own examples."""
+    """The population after every client has run the model, undone every suspect, and computed its cues."""
     model, inputs = public.model, question.inputs
     population = question.prepare(population, model, public.reference)
     label = question.schema.label
@@ -111,7 +111,7 @@ def observe(question: Comparing, public: Public, population: Population, *, is_p
 def _parts(
     question: Comparing, public: Public, empty: Population, arms: tuple[str, ...], *, disjoint_by_client: bool
 ) -> list[Part]:
-    """What is measured: cues always, votes with a model and labels, moments of images and of rows."""
+    """The parts: cues always, votes with a model and labels, moments of images and of rows."""
     parts: list[Part] = [cues.cues_part(empty, arms, disjoint_by_client=disjoint_by_client)]
     if votes.FIELD in empty.fields:
         parts.append(votes.votes_part(empty, arms, disjoint_by_client=disjoint_by_client))
@@ -125,16 +125,16 @@ def _parts(
 
 
 def _mechanisms(question: Comparing, parts: Sequence[Part], *, with_thresholds: bool) -> dict[str, GaussianMechanism]:
-    """The noise of each part, and of the thresholds, so that everything together costs (epsilon, delta)."""
-    asked = [*([AccuracyCells()] if with_thresholds else []), *parts]
+    """The noise of each part and of the thresholds, so that everything together costs (epsilon, delta)."""
+    priced = [*([AccuracyCells()] if with_thresholds else []), *parts]
     given = {**SHARES, **question.shares}
-    shares = {part.name: given[part.name] for part in asked}
+    shares = {part.name: given[part.name] for part in priced}
     left = question.epsilon * (1 - question.training.share) if question.training else question.epsilon
-    return measuring.noise_for(asked, epsilon=left, delta=question.delta, shares=shares)
+    return measuring.noise_for(priced, epsilon=left, delta=question.delta, shares=shares)
 
 
 def _features(question: Comparing, public: Public, empty: Population, arms: int) -> Features | None:
-    """Features of images, or of rows whose public ranges are given; texts are compared by cues alone."""
+    """Features of images, or of rows with public ranges; texts are compared by cues alone."""
     first = question.inputs[0]
     shape = empty.fields[first][1]
     if len(shape) >= 2:
@@ -163,14 +163,14 @@ def _features(question: Comparing, public: Public, empty: Population, arms: int)
 
 @functools.cache
 def _usual_noise(epsilon: float, delta: float) -> float:
-    """The noise multiplier of moments when everything is measured: public, so it may decide what is."""
+    """The noise multiplier of moments when all parts are measured: public, so it may decide what is measured."""
     parts = [_Priced(name) for name in SHARES]
     return measuring.noise_for(parts, epsilon=epsilon, delta=delta, shares=SHARES)["moments"].noise_multiplier
 
 
 @dataclasses.dataclass(frozen=True)
 class _Priced:
-    """Something that takes a share of the precision."""
+    """A part that takes a share of the precision."""
 
     name: str
     coordinates: int = 1
@@ -181,9 +181,10 @@ class _Priced:
 
 @dataclasses.dataclass(frozen=True)
 class AccuracyCells:
-    """The part that quantiles of clients' accuracies are read off: see `mechanisms.quantiles`.
+    """The part from which quantiles of clients' accuracies are estimated: see `mechanisms.quantiles`.
 
-    Each client marks the cell of its accuracy in histograms of 2, 4, ..., 2^levels cells; one without examples none.
+    Each client marks the cell of its accuracy in histograms of 2, 4, ..., 2^levels cells; a client without examples
+    marks none.
     """
 
     levels: int = 8
@@ -208,10 +209,10 @@ class AccuracyCells:
         return jnp.concatenate(rows) * (jnp.sum(batch.weight) > 0).astype(jnp.float32)
 
     def read(self, measured: Measured, probability: float) -> QuantileEstimate:
-        """The quantile that the noisy counts say, with its interval."""
+        """The estimated quantile, with its interval."""
         mechanism = GaussianMechanism(1.0)  # only its estimate is used: the noise has been drawn
-        found = quantile(probability, low=0.0, high=1.0, mechanism=mechanism, levels=self.levels)
-        return found.estimate(np.asarray(measured.sums, np.float64), measured.noise_std)
+        estimator = quantile(probability, low=0.0, high=1.0, mechanism=mechanism, levels=self.levels)
+        return estimator.estimate(np.asarray(measured.sums, np.float64), measured.noise_std)
 
 
 def _quarters(quarters: Quarters, public: Public) -> Arms:

@@ -1,4 +1,4 @@
-"""Arms of clients measured, compared, diagnosed and shown: the server half of `sanity`, `mistakes` and `slices`."""
+"""Arms of clients, measured, compared, diagnosed and illustrated: the server half of `sanity`, `mistakes`, `slices`."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ __all__ = ["compare", "inspect_arms"]
 
 
 def inspect_arms(question: Comparing, inquiry: Inquiry) -> Report:
-    """`compare`, with the synthetic samples kept in the run's folder."""
+    """`compare`, which also saves the synthetic samples in the run's folder."""
     report = compare(question, inquiry)
     if any(view.samples is not None or view.rows is not None for view in report.arms):
         report.save_samples(inquiry.run.path / "samples")
@@ -30,28 +30,28 @@ def inspect_arms(question: Comparing, inquiry: Inquiry) -> Report:
 
 
 def compare(question: Comparing, inquiry: Inquiry) -> Report:
-    """Ask every round, then read what was released: findings, diagnoses, synthetic samples, and the promise."""
+    """Ask every round, then read the releases: findings, diagnoses, synthetic samples, and the guarantee."""
     check_reference(inquiry.clients, inquiry.public.reference)
     inquiry.progress("running the model on every client's examples", 0, 4)
     public = inquiry.public.reference
     normal = None if public is None else observe(question, inquiry.public, public, is_public=True)
     measured, one = _measure(question, inquiry)
-    made: Sequence[Mapping[str, np.ndarray]] = [{} for _ in one.arms]
+    examples: Sequence[Mapping[str, np.ndarray]] = [{} for _ in one.arms]
     labels = None
     if question.training is not None:
-        made, labels = train_generators(question, question.training, inquiry, one)
+        examples, labels = train_generators(question, question.training, inquiry, one)
     guarantee = _promise(question, inquiry, one)
-    # from here on there is nothing but what was released
+    # everything below is post-processing of releases
     if "moments" in one.by_name:
         part = one.by_name["moments"]
         doing = functools.partial(inquiry.progress, "fitting the generator")
-        made, labels = samples(measured, part, question.samples_of(len(part.classes)), inquiry.root, doing)
+        examples, labels = samples(measured, part, question.samples_of(len(part.classes)), inquiry.root, doing)
     findings, diagnoses = read(measured, one.by_name, one.arms, normal)
     return Report(
         title=question.title,
         task=question.task,
         question=question.sentence(inquiry.name),
-        arms=views(measured, one.by_name["cues"], made, labels),
+        arms=views(measured, one.by_name["cues"], examples, labels),
         findings=tuple(findings),
         diagnoses=tuple(diagnoses),
         guarantee=guarantee,
@@ -67,23 +67,23 @@ def compare(question: Comparing, inquiry: Inquiry) -> Report:
 
 
 def _measure(question: Comparing, inquiry: Inquiry) -> tuple[Measurement, Round]:
-    """The last round and what it measured."""
+    """The last round and its measurement."""
     doing = {MEASURE: "measuring everyone in one round"}
     while True:
         one = next_round(question, inquiry.public)
         if one is None:
             raise AssertionError("the last round is the one that measures")
-        inquiry.progress(doing.get(one.name, "estimating where the quarters begin"), 1 + (one.name == MEASURE), 4)
+        inquiry.progress(doing.get(one.name, "estimating the thresholds of accuracy"), 1 + (one.name == MEASURE), 4)
         measured = inquiry.measure(one)
         if one.name == MEASURE:
             return measured, one
 
 
 def _promise(question: Comparing, inquiry: Inquiry, one: Round) -> Guarantee:
-    """What everything that was spent amounts to, with who took part in words.
+    """The guarantee for everything that was released, with its participation in words.
 
-    Names of classes are in the report as they are. Those of embedded clients come from no data; those of others may
-    have been read off the clients' data by a loader, and only whoever loaded them knows whether they are public.
+    Class names appear in the report. Those of embedded clients come from no data. For other clients, a loader may have
+    derived them from clients' data, and only the person who loaded the data knows whether they are public.
     """
     words = f"full: all {question.clients:,}, {FORMINGS[question.forming]}"
     if question.training is not None:

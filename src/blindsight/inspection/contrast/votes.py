@@ -1,15 +1,15 @@
-"""Diagnosis by votes: every client undoes each fault of the library on its own failing examples and votes for the one
-that best repairs the primary model.
+"""Diagnosis by votes: every client undoes each candidate fault on its own failing examples and votes for the best one.
 
-A vote is one of the candidates or "none", so an arm's votes are one noisy histogram. The primary model is run on each
-client's examples once for each candidate, and each example keeps which candidates would have put it right
-(`repaired`), which stays on its client like everything that the primary model says.
+The best candidate is the one whose removal repairs the primary model most. A vote is one of the candidates or "none",
+so an arm's votes are one noisy histogram. Each client runs the primary model on its examples once for each candidate
+and keeps, per example, which candidates would correct the prediction (`repaired`). This stays on the client, like every
+output of the primary model.
 
-**When a client votes "none".** In an arm, let r_k be the share of the client's failing examples, as far as they were
-tried, that undoing fault k puts right, and `failing` the share of all the client's examples that fail and are in the
-arm. Undoing k would raise the client's accuracy by about failing * r_k. The client votes for the k with the largest
-gain, if it repairs at least half of the failures (r_k >= 1/2), and raises the accuracy by at least `margin`; ties and
-lesser gains are "none". A healthy client has few mistakes, so that no candidate can gain that much by luck.
+**When a client votes "none".** In an arm, let r_k be the share of the client's tried failing examples that undoing
+fault k corrects, and `failing` the share of all the client's examples that fail and are in the arm. Undoing k would
+raise the client's accuracy by roughly failing * r_k. The client votes for the k with the largest gain, if it corrects
+at least half of the failures (r_k >= 1/2) and raises the accuracy by at least `margin`. Ties and smaller gains count as
+"none". A healthy client makes few mistakes, so no candidate can gain that much by chance.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ FIELD, TRIED = "repaired", "tried"
 
 @dataclasses.dataclass(frozen=True)
 class ArmVotes:
-    """One arm's votes as a release tells them; `noise_std` is that of each count."""
+    """The released votes of one arm; `noise_std` is that of each count."""
 
     arm: str
     labels: tuple[str, ...]
@@ -51,7 +51,7 @@ class ArmVotes:
 
     @property
     def is_measurable(self) -> bool:
-        """Whether enough clients voted for shares to mean anything: four deviations of their noisy number."""
+        """Whether enough clients voted for shares to be meaningful: four standard deviations of their noisy number."""
         return self.voters >= 4 * self.voters_std and self.voters >= 2
 
     @property
@@ -65,7 +65,7 @@ class ArmVotes:
         return self.counts / max(self.voters, 1.0)
 
     def error(self, share: np.ndarray | float) -> np.ndarray:
-        """The standard deviation of a share: noise in the count and in the total, and the draw of the clients.
+        """The standard deviation of a share, from noise in the count and in the total and from the sampling of clients.
 
         With V votes of T, d(V/T) = (dV - s dT) / T, and T is the sum of V and the other counts.
         """
@@ -99,7 +99,7 @@ class Votes:
         return 1.0 if self.disjoint_by_client else math.sqrt(len(self.arms))
 
     def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
-        """The client's vote in each arm; zeros for arms in which it has no example."""
+        """The client's vote in each arm; zeros for arms without examples."""
         del key
         repaired, tried = batch[FIELD].astype(jnp.float32), batch[TRIED].astype(jnp.float32)
         wrong = 1 - batch["is_correct"].astype(jnp.float32)
@@ -124,7 +124,7 @@ class Votes:
 def candidates(
     population: Population, inputs: str | Sequence[str] = "image", label: str = "label"
 ) -> tuple[Fault, ...]:
-    """The faults that fit what the primary model reads and that can be undone, at least nearly.
+    """The faults that fit the primary model's inputs and can be undone, at least approximately.
 
     Each fault says itself which of its parameters are suspects (`data.damage`). Labels are suspected of being swapped
     where there are more than two classes.
@@ -134,7 +134,7 @@ def candidates(
     for field in fields:
         if field not in population.fields:
             raise InvalidInput(
-                f"{field!r} is not in {population.name}, which has {', '.join(population.fields)}: name an input"
+                f"{population.name} has no field {field!r}: choose one of {', '.join(population.fields)} as the input"
             )
         dtype, shape = population.fields[field]
         if len(shape) >= 2:
@@ -168,14 +168,14 @@ def observe(
     label: str = "label",
     most: int = 8,
 ) -> Population:
-    """The population with `repaired`: whether each candidate would have put each failing example right.
+    """The population with `repaired`: whether undoing each candidate corrects the prediction of each failing example.
 
-    At most `most` failing examples of each client are tried (`tried`), the first ones. Needs `selection.observe` first.
+    The first `most` failing examples of each client are tried (`tried`). Needs `selection.observe` first.
     """
     columns = dict(population.columns)
     if "is_correct" not in columns:
         raise InvalidInput(
-            f"votes need to know what the primary model gets wrong: observe {population.name} with its labels first"
+            f"votes need the primary model's mistakes: call selection.observe on {population.name}, with labels, first"
         )
     chosen = _as_faults(suspects)
     tried = _first_failing(population, most)
@@ -201,11 +201,11 @@ def votes_part(
 ) -> Votes:
     """The part that counts the votes of `population`, which `observe` has prepared.
 
-    The margin is 15 % of a client's examples where arms are made of whole clients, and 8 % where they are made of
-    examples: a fault may then hit some of a client's examples only.
+    The margin is 15 % of a client's examples if arms consist of whole clients, and 8 % if they consist of examples: a
+    fault may then affect only some of a client's examples.
     """
     if FIELD not in population.fields:
-        raise InvalidInput(f"{population.name} has undone nothing yet: use the population that diagnosis.observe gives")
+        raise InvalidInput(f"{population.name} has no votes: pass the population that votes.observe returns")
     gain = (0.15 if disjoint_by_client else 0.08) if margin is None else margin
     return Votes((*population.classes[FIELD], NONE), tuple(arms), disjoint_by_client, gain)
 
@@ -213,7 +213,7 @@ def votes_part(
 def _as_faults(suspects: Sequence[Fault | str]) -> tuple[Fault, ...]:
     chosen = tuple(fault for suspect in suspects for fault in faults.parse(suspect))
     if not chosen or len(set(map(str, chosen))) < len(chosen):
-        raise InvalidInput(f"name different faults to undo, one at least, got {[str(fault) for fault in chosen]}")
+        raise InvalidInput(f"list one or more different faults to vote on, got {[str(fault) for fault in chosen]}")
     for fault in chosen:
         if fault.damage.undo is None:
             raise InvalidInput(f"{fault.name} cannot be undone, so nobody can vote for it: {fault.damage.lost}")
@@ -231,7 +231,7 @@ def _first_failing(population: Population, most: int) -> np.ndarray:
 def _undo(
     population: Population, fault: Fault, columns: dict[str, np.ndarray], read: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
-    """These columns with the fault undone, as nearly as can be: what left the frame stays away, greys stay rough."""
+    """These columns with the fault undone as far as possible: shifted-out pixels and grey levels stay lost."""
     change, settings, kind = fault.damage.undo or fault.damage.change, fault.settings, fault.damage.kind
     if kind == "label":
         names = population.classes[read[-1]]

@@ -16,7 +16,7 @@ __all__ = ["Labelling"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Labelling(Comparing):
-    """At least `samples` examples of all clients, equally many of every class. `population` is the name in headings."""
+    """At least `samples` examples of all clients, equally many of every class; `population` is the name in headings."""
 
     samples: int = 500
     population: str = ""
@@ -27,13 +27,13 @@ class Labelling(Comparing):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.samples < 1:
-            raise InvalidInput(f"ask for one sample at least, got {self.samples}")
+            raise InvalidInput(f"samples must be at least 1, got {self.samples}")
         for field in self.inputs:
-            about = self.schema.fields[field]
-            if about.kind in ("text", "truth") or (about.kind in ("number", "whole") and about.range is None):
+            column = self.schema.fields[field]
+            if column.kind in ("text", "truth") or (column.kind in ("number", "whole") and column.range is None):
                 raise InvalidInput(
-                    f"no samples are made of {field!r} of {self.population}: only images, fields with named classes "
-                    f"and numbers with a public range (--range {field}=0:100) can be labelled"
+                    f"{field!r} of {self.population} cannot be sampled: labelling needs images, fields with named "
+                    f"classes, or numbers with a public range (--range {field}=0:100)"
                 )
 
     @property
@@ -55,7 +55,7 @@ class Labelling(Comparing):
         return False
 
     def prepare(self, population: Population, model: Primary | None, reference: Population | None) -> Population:
-        """The clients with labels: their own, or what the model tells each of them about its own examples."""
+        """The clients with labels: their own, or the model's predictions on each client's own examples."""
         label = self.schema.label
         if model is None or label in population.fields:
             return population
@@ -68,8 +68,8 @@ class Labelling(Comparing):
 def _class_names(
     question: Labelling, model: Primary, population: Population, reference: Population | None
 ) -> tuple[str, ...]:
-    """The names of the classes that the model tells apart: those of the reference, or numbers."""
+    """The names of the classes that the model predicts: those of the reference, or numbers."""
     empty = {name: np.zeros((1, *shape), dtype) for name, (dtype, shape) in population.fields.items()}
     count = model.scores(gather(empty, question.inputs)).shape[1]  # public: the model's own
-    known = () if reference is None else reference.classes.get(question.schema.label, ())
-    return known if len(known) == count else tuple(map(str, range(count)))
+    names = () if reference is None else reference.classes.get(question.schema.label, ())
+    return names if len(names) == count else tuple(map(str, range(count)))

@@ -1,9 +1,9 @@
-"""Synthetic examples for people to label (T5 of Augenstein et al. 2020): nobody's own example is ever looked at.
+"""Synthetic examples for people to label (T5 of Augenstein et al. 2020): nobody looks at a client's own example.
 
-One private round measures moments of all clients, a generator is fitted to them, and people label what it draws. Where
-clients have no labels, each asks the primary model about its own examples, and the moments are of the classes that it
-sees: what leaves the client is the same bounded sum. Labels are then proposed by the primary model, which is asked
-about synthetic examples alone, and that costs nothing.
+One private round measures moments of all clients, a generator is fitted to them, and people label the samples. If
+clients have no labels, each runs the primary model on its own examples, and the moments are of the predicted classes:
+the client still sends the same bounded vector. The primary model then proposes labels for the synthetic examples, which
+costs no privacy.
 """
 
 import dataclasses
@@ -27,24 +27,24 @@ from blindsight.samples.views import ArmView
 
 __all__ = ["check_unlabelled", "make_set"]
 
-_LABELS = "labels.jsonl"  # what people have said about a set lies beside it
+_LABELS = "labels.jsonl"  # people's labels, stored beside the set
 
 
 def check_unlabelled(folder: Path) -> None:
-    """Refuse a folder with labels, which new samples would leave without theirs."""
+    """Refuse a folder with labels, because new samples would replace the labelled ones."""
     if (folder / "samples" / _LABELS).exists():
-        raise InvalidInput(f"{folder} has labels, which new samples would leave without theirs: choose another folder")
+        raise InvalidInput(f"{folder} has labels, and new samples would replace them: choose another folder")
 
 
 def make_set(question: Labelling, inquiry: Inquiry) -> Report:
-    """The set with its proposed labels, what Label Studio imports, and the report that says how many there are."""
+    """The set with proposed labels, the files for Label Studio, and the report."""
     model = inquiry.public.model
     if model is not None:
         model.check(inquiry.clients, question.inputs, question.schema.label)
     report = compare(question, inquiry)
     (arm,) = report.arms
     if arm.samples is None and arm.rows is None:
-        raise InvalidInput("there are too few clients at this epsilon to make samples of: raise epsilon, or ask more")
+        raise InvalidInput("too few clients to generate samples at this epsilon: raise epsilon, or ask more clients")
     columns = {question.inputs[0]: arm.samples} if arm.samples is not None else dict(arm.rows or {})
     proposed, scores, proposer = _proposed(arm, model, columns, question.inputs)
     by = f", with labels proposed by {proposer}" if proposed is not None else ""
@@ -62,7 +62,7 @@ def make_set(question: Labelling, inquiry: Inquiry) -> Report:
         classes=report.class_names,
         question=report.question,
         extra=extra,
-        about={"proposer": proposer, "names": names},
+        facts={"proposer": proposer, "names": names},
         created=report.created,
     )
     written = read_set(folder)
@@ -74,7 +74,7 @@ def make_set(question: Labelling, inquiry: Inquiry) -> Report:
 def _proposed(
     arm: ArmView, model: Primary | None, columns: Mapping[str, np.ndarray], inputs: Sequence[str]
 ) -> tuple[np.ndarray | None, np.ndarray | None, str]:
-    """The proposed labels, how sure the model is of each, and whose they are."""
+    """The proposed labels, their confidence, and the name of the proposer."""
     if model is None:
         return arm.labels, None, BY_GENERATOR
     labels, scores = model.predict(gather(columns, inputs))

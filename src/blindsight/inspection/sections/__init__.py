@@ -1,7 +1,7 @@
-"""What a report is made of: each section knows its JSON, its terminal form and its template.
+"""The sections of a report: each knows its JSON, its terminal output and its template.
 
-A new section is a class with the members of `Section`, a template in `pages/templates/sections/`, and a line in
-`kinds.KINDS`.
+A new section is a class with the members of `Section`, a template in `pages/templates/sections/`, and an entry in
+`registry.SECTIONS`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ __all__ = ["Facts", "Section"]
 
 
 class Facts(Protocol):
-    """What a section may ask of the report that it is part of."""
+    """What a section may read from its report."""
 
     @property
     def task(self) -> str: ...
@@ -60,9 +60,9 @@ class Section(Protocol):
         ...
 
     def lines(self, report: Facts, console: Console) -> Iterator[RenderableType]:
-        """What the terminal shows."""
+        """The lines shown in the terminal."""
         ...
 
     def values(self, report: Facts) -> Mapping[str, object] | None:
-        """What the template shows; None where there is nothing to show."""
+        """The values for the template; None if there is nothing to show."""
         ...

@@ -1,4 +1,4 @@
-"""Synthetic rows and texts: some of every arm side by side, and each column compared, largest difference first."""
+"""Synthetic rows and texts: some rows of every arm, and a comparison of each column, largest difference first."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ __all__ = ["compare"]
 ROWS, CATEGORIES, BINS, LETTERS = 12, 6, 24, 240
 
 Arm = tuple[int, str, dict[str, np.ndarray]]
-"""Place among all arms, name, columns."""
+"""Position among all arms, name, columns."""
 
 
 def compare(arms: Sequence[Arm]) -> dict[str, object]:
@@ -39,7 +39,7 @@ def _cell(value: Any) -> str:
 
 
 def _column(arms: Sequence[Arm], field: str) -> tuple[float, dict[str, object]]:
-    """The distance of the arms in a column (total variation), and what is drawn of it."""
+    """The total variation distance between the arms in a column, and the values to draw."""
     columns = [rows[field] for _, _, rows in arms]
     if columns[0].dtype.kind in "iuf" and len(np.unique(np.concatenate(columns))) > CATEGORIES:
         return _numbers(arms, field, columns)
@@ -56,10 +56,10 @@ def _numbers(arms: Sequence[Arm], title: str, columns: list[np.ndarray]) -> tupl
     shares = [np.histogram(column, BINS, (low, max(high, low + 1e-9)))[0] / max(1, len(column)) for column in finite]
     names = [name for _, name, _ in arms]
     missing = [1 - len(some) / max(1, len(column)) for some, column in zip(finite, columns, strict=True)]
-    told = [f"{name}: {percent(share)} missing" for name, share in zip(names, missing, strict=True) if share]
+    gaps = [f"{name}: {percent(share)} missing" for name, share in zip(names, missing, strict=True) if share]
     return _distance(shares) + float(np.ptp(missing)), {
         "title": title,
-        "note": " · ".join(told),
+        "note": " · ".join(gaps),
         "bars": None,
         "chart": [(name, place, share) for (place, name, _), share in zip(arms, shares, strict=True)],
         "ends": (number(low), number(high)),

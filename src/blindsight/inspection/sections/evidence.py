@@ -17,7 +17,7 @@ from blindsight.wording import percent
 
 __all__ = ["Findings", "Votes", "is_difference"]
 
-QUIET = 4  # findings without a detected difference that the terminal lists all the same
+QUIET = 4  # findings without a difference that the terminal still lists
 WIDE = 110  # columns of a terminal with room for numbers beside the statements, which repeat most of them
 MEASURED = ("threshold", "fidelity")
 BALLOT = (
@@ -25,19 +25,19 @@ BALLOT = (
     "model's predictions most."
 )
 BALLOTS = {
-    "unknowns": "Each client undid every candidate fault on its own sentences and voted for the one that turned most "
-    "new unknown words into known ones."
+    "unknowns": "Each client undid every candidate fault on its own sentences and voted for the one that resolved most "
+    "new unknown words."
 }
 
 
 def is_difference(one: Finding) -> bool:
     """Whether a test detected a difference; a threshold or a fidelity is measured, not tested."""
-    return one.verdict == "found" and one.kind not in MEASURED
+    return one.verdict == "detected" and one.kind not in MEASURED
 
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
-    """Everything that was tested or measured."""
+    """All tests and measurements."""
 
     key: ClassVar[str] = "findings"
     template: ClassVar[str] = "sections/findings.html"
@@ -45,11 +45,11 @@ class Findings:
 
     @property
     def ranked(self) -> tuple[Finding, ...]:
-        """Differences by their distance from zero in widths of their intervals, then the rest."""
+        """Differences first, by effect relative to the width of the interval, then the rest."""
 
         def place(one: Finding) -> tuple[bool, bool, float]:
             surprise = abs(one.effect) / max(one.high - one.low, 1e-12)
-            return not is_difference(one), one.verdict != "found", -surprise
+            return not is_difference(one), one.verdict != "detected", -surprise
 
         return tuple(sorted(self.findings, key=place))
 
@@ -63,25 +63,25 @@ class Findings:
         return cls(tuple(map(Finding.from_dict, value)))
 
     def lines(self, report: Facts, console: Console) -> Iterator[RenderableType]:
-        """A table, what was detected first."""
+        """A table, detected differences first."""
         if not self.findings:
             return
         wide = console.width >= WIDE
         table = Table(box=None, pad_edge=False)
-        for heading in ("", "finding", "epsilon", *(("effect", "95 %", "detectable from") if wide else ())):
+        for heading in ("", "finding", "epsilon", *(("effect", "95 %", "90 % power above") if wide else ())):
             table.add_column(heading, justify="left" if heading in ("finding", "") else "right", overflow="fold")
         loud, quiet = self._split()
         for one in [*loud, *quiet[:QUIET]]:
             effect = [f"{one.effect:+.3g}", f"{one.low:+.3g} to {one.high:+.3g}", _smallest(one)] if wide else []
             result = f"[red]{_result(one)}[/]" if is_difference(one) else _result(one)
             cells = [result, escape(one.statement), round_up(one.epsilon), *effect]
-            table.add_row(*cells, style="" if one.verdict == "found" else "dim")
+            table.add_row(*cells, style="" if one.verdict == "detected" else "dim")
         if len(quiet) > QUIET:
             table.add_row("", f"and {len(quiet) - QUIET} more not detected", style="dim")
         yield table
 
     def values(self, report: Facts) -> Mapping[str, object] | None:
-        """What was detected or measured at once, the rest on a click."""
+        """Detected or measured findings at once, the rest folded."""
         if not self.findings:
             return None
         limits: dict[str, float] = {}
@@ -97,7 +97,8 @@ class Findings:
 
     def _split(self) -> tuple[list[Finding], list[Finding]]:
         ranked = self.ranked
-        return [one for one in ranked if one.verdict == "found"], [one for one in ranked if one.verdict != "found"]
+        loud = [one for one in ranked if one.verdict == "detected"]
+        return loud, [one for one in ranked if one.verdict != "detected"]
 
 
 def _row(one: Finding, limit: float) -> dict[str, object]:
@@ -105,8 +106,8 @@ def _row(one: Finding, limit: float) -> dict[str, object]:
         "finding": one,
         "limit": limit,
         "is_detected": is_difference(one),
-        "about": f"{one.kind}, {' – '.join(dict.fromkeys(one.arms))}",
-        "result": f"{'●' if one.verdict == 'found' else '○'} {_result(one)}",
+        "subject": f"{one.kind}, {' – '.join(dict.fromkeys(one.arms))}",
+        "result": f"{'●' if one.verdict == 'detected' else '○'} {_result(one)}",
         "epsilon": round_up(one.epsilon),
         "smallest": _smallest(one),
     }
@@ -115,7 +116,7 @@ def _row(one: Finding, limit: float) -> dict[str, object]:
 def _result(one: Finding) -> str:
     if one.kind in MEASURED:
         return "measured"
-    return "detected" if one.verdict == "found" else "not detected"
+    return "detected" if one.verdict == "detected" else "not detected"
 
 
 def _smallest(one: Finding) -> str:
@@ -126,7 +127,7 @@ def _smallest(one: Finding) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Votes:
-    """For each arm the fault that its clients voted for, and every noisy share."""
+    """For each arm, the fault that its clients voted for, and all noisy shares."""
 
     key: ClassVar[str] = "diagnoses"
     template: ClassVar[str] = "sections/votes.html"
@@ -165,5 +166,5 @@ def _panel(report: Facts, one: Diagnosis) -> dict[str, object]:
         wins = name == one.fault
         bar = share_bar(share, place if wins else None, *intervals.get(name, (None, None)))
         rows.append(Row(name, [bar], stands_out=wins))
-    kind = share_bar(0.0, place).kind
-    return {"arm": one.arm, "kind": kind, "statement": one.statement, "table": BarTable(rows)}
+    colour = share_bar(0.0, place).kind
+    return {"arm": one.arm, "colour": colour, "statement": one.statement, "table": BarTable(rows)}

@@ -23,7 +23,7 @@ TITLES = {
 
 @dataclasses.dataclass(frozen=True)
 class Releases:
-    """Everything that was released, each with its own epsilon, its noise and its number of coordinates."""
+    """All releases, each with its own epsilon, noise and number of coordinates."""
 
     key: ClassVar[str] = "releases"
     template: ClassVar[str] = "sections/releases.html"
@@ -42,11 +42,11 @@ class Releases:
         return cls(tuple(value))
 
     def lines(self, report: Facts, console: Console) -> Iterator[RenderableType]:
-        """Nothing: the terminal shows what all of them amount to."""
+        """Nothing: the terminal shows their total."""
         yield from ()
 
     def values(self, report: Facts) -> Mapping[str, object] | None:
-        """A table with a column for each thing that is known of any release."""
+        """A table with a column for each fact of any release."""
         if not self.releases:
             return None
         names = dict.fromkeys([*TITLES, *(name for release in self.releases for name in release)])

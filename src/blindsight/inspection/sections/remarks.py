@@ -1,4 +1,4 @@
-"""Sentences: what to do next, and what else should be known."""
+"""Sentences: next steps and notes."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ __all__ = ["NextSteps", "Notes"]
 
 @dataclasses.dataclass(frozen=True)
 class Notes:
-    """What else should be known."""
+    """Notes on how to read the report."""
 
     key: ClassVar[str] = "notes"
     template: ClassVar[str] = "sections/notes.html"
@@ -30,7 +30,7 @@ class Notes:
         return cls(tuple(value))
 
     def lines(self, report: Facts, console: Console) -> Iterator[RenderableType]:
-        """A line for each."""
+        """One line per note."""
         return (f"[dim]{escape(note)}[/]" for note in self.notes)
 
     def values(self, report: Facts) -> Mapping[str, object] | None:
@@ -40,7 +40,7 @@ class Notes:
 
 @dataclasses.dataclass(frozen=True)
 class NextSteps:
-    """What to do with the answer; it follows from the rest of the report, so no report stores it."""
+    """The next steps; they follow from the rest of the report, so no report stores them."""
 
     key: ClassVar[str] = "next_steps"
     template: ClassVar[str] = "sections/next_steps.html"
@@ -56,7 +56,7 @@ class NextSteps:
         return cls(tuple(value))
 
     def lines(self, report: Facts, console: Console) -> Iterator[RenderableType]:
-        """Nothing: the terminal keeps to what was answered."""
+        """Nothing: the terminal shows the answer only."""
         yield from ()
 
     def values(self, report: Facts) -> Mapping[str, Any] | None:

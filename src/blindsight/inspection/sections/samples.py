@@ -23,12 +23,12 @@ ALONE = "Drawn from a generator fitted to the releases."
 UNPAIRED = {"bias": "Drawn from a generator fitted to the releases: over-represented samples beside typical ones."}
 
 Shown = list[tuple[int, ArmView, np.ndarray]]
-"""The arms that have images: place among all arms, view, images."""
+"""The arms with images: position among all arms, view, images."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Samples:
-    """What is shown of each arm; sample i of one stands beside sample i of every other."""
+    """The samples of each arm; sample i of one arm belongs beside sample i of every other."""
 
     key: ClassVar[str] = "arms"
     template: ClassVar[str] = "sections/samples.html"
@@ -47,7 +47,7 @@ class Samples:
         return cls(tuple(map(ArmView.from_dict, value)))
 
     def lines(self, report: Facts, console: Console) -> Iterator[RenderableType]:
-        """The arms' mean images and the difference of the first two, where they fit."""
+        """The arms' mean images and the difference of the first two, if they fit."""
         shown = [(arm.name, arm.mean) for arm in self.arms if arm.mean is not None]
         if not shown or any(mean.shape != shown[0][1].shape for _, mean in shown):
             return
@@ -63,7 +63,7 @@ class Samples:
         yield f"[dim]synthetic means: {escape(', '.join(names))}[/]"
 
     def values(self, report: Facts) -> Mapping[str, object] | None:
-        """Grids of images under one control, mean images, brightness, rows and columns."""
+        """Grids of images, mean images, brightness, rows and columns."""
         shown: Shown = [(place, arm, arm.samples) for place, arm in enumerate(self.arms) if arm.samples is not None]
         brightness = [(arm.name, place, gallery.histogram(samples)) for place, arm, samples in shown]
         rows = [(place, arm.name, _named(report, arm.rows)) for place, arm in enumerate(self.arms) if arm.rows]
@@ -72,7 +72,7 @@ class Samples:
 
 
 def chosen(labels: np.ndarray | None, count: int) -> np.ndarray:
-    """Which samples are shown: equally many of every class, the first of each."""
+    """The samples to show: the first of every class, equally many."""
     if labels is None or count <= SHOWN:
         return np.arange(min(count, SHOWN))
     each = max(1, SHOWN // len(np.unique(labels)))
@@ -80,7 +80,7 @@ def chosen(labels: np.ndarray | None, count: int) -> np.ndarray:
 
 
 def _grids(report: Facts, arms: Shown) -> dict[str, object]:
-    """A grid for every arm, all in one order."""
+    """A grid for every arm, all in the same order."""
     if not arms:
         return {"grids": []}
     labels, count = arms[0][1].labels, len(arms[0][2])
@@ -115,7 +115,7 @@ def _tiles(
 
 
 def _means(report: Facts, arms: Sequence[ArmView], shown: Shown) -> dict[str, object] | None:
-    """Mean images of every arm, by class where there are samples, and signed differences from the first arm."""
+    """Mean images of every arm, by class if there are samples, and signed differences from the first arm."""
     averages = {place: arm.mean for place, arm in enumerate(arms) if arm.mean is not None}
     if shown:
         averages = {place: averages[place] for place, _, _ in shown}
@@ -132,13 +132,13 @@ def _means(report: Facts, arms: Sequence[ArmView], shown: Shown) -> dict[str, ob
     limit = max([0.05, *(float(np.abs(image).max()) for row in signed.values() for image in row)])
     names = [arm.name for arm in arms]
     labels = ["", *classes]
-    told = ["all classes", *(f"class {report.class_name(label)}" for label in classes)]
+    captions = ["all classes", *(f"class {report.class_name(label)}" for label in classes)]
 
     def row(name: str, place: int | None, cells: Sequence[np.ndarray], alt: str) -> dict[str, object]:
         pngs = [gallery.png(gallery.stamped(image, width=84)) for image in cells]
         drawn = [
             {"label": label, "png": png, "alt": f"{alt}, {which}"}
-            for label, png, which in zip(labels, pngs, told, strict=True)
+            for label, png, which in zip(labels, pngs, captions, strict=True)
         ]
         return {"name": name, "place": place, "cells": drawn}
 
@@ -157,7 +157,7 @@ def _means(report: Facts, arms: Sequence[ArmView], shown: Shown) -> dict[str, ob
 
 
 def _named(report: Facts, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The rows with names for numbers where the population says what they stand for."""
+    """The rows with class names instead of numbers, if the population lists them."""
     classes = report.population.get("classes")
     listed: Mapping[str, Sequence[str]] = classes if isinstance(classes, Mapping) else {}
     named: dict[str, np.ndarray] = {}
@@ -172,12 +172,12 @@ def _named(report: Facts, rows: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
 def _check(arms: tuple[ArmView, ...]) -> None:
     names = [arm.name for arm in arms]
     if not arms or len(set(names)) < len(names):
-        raise InvalidInput(f"a report needs one arm or several with distinct names, got {names}")
+        raise InvalidInput(f"a report needs at least one arm, and distinct names of arms, got {names}")
     shown = [arm for arm in arms if arm.samples is not None]
     if len({None if arm.samples is None else arm.samples.shape for arm in shown}) > 1:
-        raise InvalidInput("arms are shown side by side from the same latents: draw equally many samples of one size")
+        raise InvalidInput("samples of all arms are paired: draw the same number, of the same size, for each")
     if any(not _same(arm.labels, shown[0].labels) for arm in shown):
-        raise InvalidInput("arms are shown side by side in one order of classes: draw samples with the same labels")
+        raise InvalidInput("samples of all arms are paired: draw them with the same labels")
 
 
 def _same(a: np.ndarray | None, b: np.ndarray | None) -> bool:

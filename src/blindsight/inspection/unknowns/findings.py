@@ -1,10 +1,10 @@
-"""What the released sums say about unknown words: rates with intervals, tests that locate a change, and a diagnosis.
+"""Findings about unknown words from released sums: rates with intervals, tests that locate a change, and a diagnosis.
 
-**Why the tests are honest.** A client sends equally many sentences of both sides. Where nothing has changed, its sides
-are exchangeable: a difference d of a client is as likely as -d. A sum of such differences has mean 0 and the variance
-of the sum of d^2, which is released with it (rates) or known from it (signs and votes: the number of clients that
-differ, up + down). The noise of the release is added, and 1.64 deviations of it to each variance read off noisy
-sums, so that it is too small once in twenty times only. All p-values together are corrected after Holm.
+**Why the tests are valid.** A client sends equally many sentences of both sides. Under the null hypothesis of no
+change, its sides are exchangeable: a difference d is as likely as -d. A sum of such differences has mean 0, and its
+variance is the sum of d^2, which is released with it (rates) or follows from it (signs and votes: the number of clients
+that differ, up + down). The noise of the release is added, and 1.64 standard deviations to each variance computed from
+noisy sums, so that it is too small in only 5 % of cases. All p-values are corrected together (Holm).
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ _SLACK = 1.64
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """The released sums in terms of clients: how many have both sides, their rates, who changed, and what they voted.
+    """The released sums per client: how many clients have both sides, their rates, changes and votes.
 
     Every array is in the order of `RATES`, `SIGNS` or `labels`; `noise_std` are those of the sums.
     """
@@ -37,7 +37,7 @@ class Reading:
     counted: float
     before: np.ndarray
     after: np.ndarray
-    changes: np.ndarray  # after - before, as it comes out of the noise, below 0 and above 1 too
+    changes: np.ndarray  # after - before, not clipped
     squares: np.ndarray  # the sum of squared differences
     up: np.ndarray
     down: np.ndarray
@@ -53,24 +53,24 @@ class Reading:
 
     @property
     def is_measurable(self) -> bool:
-        """Whether there are enough clients beside the noise for ratios to mean anything."""
+        """Whether there are enough clients, relative to the noise, for ratios to be meaningful."""
         return self.counted >= 5 * self.noise_std["rates"] and self.counted >= 2
 
     @property
     def is_rare(self) -> bool:
-        """Whether no unknown words could be told from none at all."""
+        """Whether the rate of unknown words cannot be distinguished from zero on either side."""
         return all(self.rates(side)[0].low <= 0 for side in range(2))
 
     def rates(self, side: int) -> list[Rate]:
-        """The rates of a side. How much clients differ is bounded: rates between 0 and 1 vary by at most p (1 - p)."""
-        found = list[Rate]()
+        """The rates of one side. Rates between 0 and 1 vary between clients by at most p (1 - p)."""
+        rates = list[Rate]()
         for value in (self.before, self.after)[side].tolist():
             noise = self.noise_std["rates"] * math.sqrt(1 + (value - 0.5) ** 2) / self.clients
             near = min(max(value, noise), 1 - noise) if noise < 0.5 else 0.5
             error = math.hypot(noise, math.sqrt(near * (1 - near) / self.clients))
             ends = (min(max(value + way * _WIDE * error, 0.0), 1.0) for way in (0, -1, 1))
-            found.append(Rate(*ends) if self.is_measurable else Rate(0.0, 0.0, 1.0))
-        return found
+            rates.append(Rate(*ends) if self.is_measurable else Rate(0.0, 0.0, 1.0))
+        return rates
 
     def rate_errors(self) -> np.ndarray:
         """The standard deviation of every difference after - before."""
@@ -80,14 +80,14 @@ class Reading:
         return np.sqrt(2 * sigma**2 + (sigma * self.changes) ** 2 + spread) / self.clients
 
     def net_errors(self, differ: np.ndarray, part: str) -> np.ndarray:
-        """The standard deviation of a net share of clients, of whom so many differ either way."""
+        """The standard deviation of a net share of clients, given how many differ either way."""
         sigma = self.noise_std[part]
         spread = np.maximum(differ + _SLACK * math.sqrt(2) * sigma, 0.0)
         return np.sqrt(2 * sigma**2 + spread) / self.clients
 
 
 def read(rates: Measured, signs: Measured, votes: Measured, labels: tuple[str, ...]) -> Reading:
-    """What the sums of the three parts say."""
+    """The reading of the three parts."""
     count, numbers = len(RATES), rates.sums
     clients = max(float(numbers[-1]), 1.0)
     before, after = (half / clients + 0.5 for half in (numbers[:count], numbers[count : 2 * count]))
@@ -109,13 +109,13 @@ def read(rates: Measured, signs: Measured, votes: Measured, labels: tuple[str, .
 
 
 def compare(reading: Reading) -> tuple[list[Finding], list[Diagnosis]]:
-    """A finding for every rate, sign and candidate, the most significant first, and the diagnosis of what is new."""
-    asked = [("rates", place, name) for place, name in enumerate(RATES)]
-    asked += [("signs", place, f"{name}, client by client") for place, name in enumerate(SIGNS)]
-    asked += [("votes", place, name) for place, name in enumerate(reading.labels[:-1])]
+    """A finding for every rate, sign and candidate, most significant first, and the diagnosis of the change."""
+    tests = [("rates", place, name) for place, name in enumerate(RATES)]
+    tests += [("signs", place, f"{name}, client by client") for place, name in enumerate(SIGNS)]
+    tests += [("votes", place, name) for place, name in enumerate(reading.labels[:-1])]
     effects, deviations, p_values, smallest = _tested(reading)
     findings = list[Finding]()
-    for j, (part, place, name) in enumerate(asked):
+    for j, (part, place, name) in enumerate(tests):
         ends = (effects[j], effects[j] - _WIDE * deviations[j], effects[j] + _WIDE * deviations[j])
         effect, low, high = (float(np.clip(end, -1.0, 1.0)) for end in ends)
         finding = Finding(
@@ -126,7 +126,7 @@ def compare(reading: Reading) -> tuple[list[Finding], list[Diagnosis]]:
             low=low if reading.is_measurable else -1.0,
             high=high if reading.is_measurable else 1.0,
             p_value=float(p_values[j]),
-            verdict="found" if p_values[j] <= ALPHA else "not found",
+            verdict="detected" if p_values[j] <= ALPHA else "not detected",
             epsilon=reading.epsilon[part],
             smallest=float(smallest[j]) if reading.is_measurable and smallest[j] < 1 else None,
             arms=("after", "after") if part == "votes" else ("after", "before"),
@@ -140,31 +140,31 @@ def compare(reading: Reading) -> tuple[list[Finding], list[Diagnosis]]:
 
 
 def _tested(reading: Reading) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Of every rate, sign and candidate: effect, its deviation, corrected p-value, and what would just be seen."""
+    """For every rate, sign and candidate: effect, standard deviation, corrected p-value, and detection limit."""
     errors = reading.rate_errors()
     nets, *net_errors = _net(reading, reading.up, reading.down, "signs")
     gains, *gain_errors = _net(reading, reading.votes[1][:-1], reading.votes[0][:-1], "votes")
     effects = np.concatenate([reading.changes, nets, gains])
-    # of the estimate, where nothing has changed, and where a fault has just begun
+    # of the estimate, under the null hypothesis, and under a rare fault
     three = zip([errors] * 3, net_errors, gain_errors, strict=True)
     deviations, null, quiet = (np.concatenate(each) for each in three)
     raw = 2 * stats.norm.sf(np.abs(effects) / null)
-    one_sided = slice(len(errors) + len(nets), None)  # a fault that repairs fewer words than before explains nothing
+    one_sided = slice(len(errors) + len(nets), None)  # a fault that explains fewer words than before is no explanation
     raw[one_sided] = stats.norm.sf(effects[one_sided] / null[one_sided])
     p_values = holm(raw) if reading.is_measurable else np.ones(len(raw))
     needed = float(stats.norm.isf(ALPHA / 2 / len(raw)) + stats.norm.isf(1 - POWER))
-    room = np.concatenate([1 - reading.before, np.ones(len(nets) + len(gains))])  # how far a rate could rise
+    room = np.concatenate([1 - reading.before, np.ones(len(nets) + len(gains))])  # how far a rate can rise
     return effects, deviations, p_values, needed * quiet / np.maximum(room, 1e-9)
 
 
 def _net(reading: Reading, up: np.ndarray, down: np.ndarray, part: str) -> tuple[np.ndarray, ...]:
-    """The net share of clients that differ; its deviation, that where nothing has changed, and that of a new fault."""
+    """The net share of clients that differ; its standard deviation as estimated, under the null, for a rare fault."""
     net = up - down
     differ = (up + down - net**2 / reading.clients, up + down, 2 * np.maximum(np.minimum(up, down), 0.0))
     return net / reading.clients, *(reading.net_errors(one, part) for one in differ)
 
 
-_TOO_FEW = "Too few clients have sentences on both sides for this to be compared at this epsilon."
+_TOO_FEW = "Too few clients have sentences on both sides for a comparison at this epsilon."
 
 
 def _rate_words(reading: Reading, finding: Finding, place: int) -> str:
@@ -172,41 +172,41 @@ def _rate_words(reading: Reading, finding: Finding, place: int) -> str:
     of = "of words" if place == 0 else "of sentences"
     points = f"95 %: {100 * finding.low:+.1f} to {100 * finding.high:+.1f} points"
     name = finding.name[0].upper() + finding.name[1:]
-    if finding.verdict == "found":
+    if finding.verdict == "detected":
         way = "rose" if finding.effect > 0 else "fell"
         return f"{name} {way} from {before} to {after} {of} ({points})."
-    return f"No change was found in {finding.name}: {before} and {after} {of} ({points})."
+    return f"No change detected in {finding.name}: {before} and {after} {of} ({points})."
 
 
 def _sign_words(reading: Reading, finding: Finding, place: int) -> str:
     up, down = (percent(max(share[place] / reading.clients, 0.0)) for share in (reading.up, reading.down))
     what = SIGNS[place]
-    if finding.verdict == "found":
+    if finding.verdict == "detected":
         return f"{up} of clients have more {what} after the change than before, {down} have fewer."
-    return f"About as many clients have more {what} after the change as have fewer: {up} and {down}."
+    return f"No change detected: {up} of clients have more {what} after the change, {down} have fewer."
 
 
 def _vote_words(reading: Reading, finding: Finding, place: int) -> str:
     interval = f"95 %: {span(max(finding.low, 0.0), max(finding.high, 0.0))}"
     net = percent(max(finding.effect, 0.0))
-    if finding.verdict == "found":
-        return f"Undoing {finding.name} would make new unknown words known for {net} of clients ({interval})."
+    if finding.verdict == "detected":
+        return f"Undoing {finding.name} would resolve new unknown words for {net} of clients ({interval})."
     return f"{finding.name} does not explain the unknown words: undoing it helps {net} of clients ({interval})."
 
 
 def _diagnoses(reading: Reading, candidates: Sequence[Finding]) -> list[Diagnosis]:
-    """What explains the unknown words after the change, beyond those before; and the mirror image's tally."""
+    """The fault that explains the unknown words after the change, beyond those before."""
     tallies = [
         {label: round(float(v), 6) for label, v in zip(reading.labels, row / reading.clients, strict=True)}
         for row in reading.votes
     ]
-    named = [one for one in candidates if one.verdict == "found"]
+    named = [one for one in candidates if one.verdict == "detected"]
     if not reading.is_measurable or not named:
-        why = _TOO_FEW if not reading.is_measurable else "No fault of the library explains the change in unknown words."
+        why = _TOO_FEW if not reading.is_measurable else "No candidate fault explains the change in unknown words."
         share = min(max(tallies[1][NONE], 0.0), 1.0) if reading.is_measurable else 0.0
         return [Diagnosis(NONE, share, 0.0, 1.0, SIDES[1], why, tallies[1])]
     best = max(named, key=lambda one: one.effect)
     low, high = max(best.low, 0.0), min(best.high, 1.0)
-    means = SUSPECTS.get(best.name) or faults.parse(best.name)[0].damage.about
-    statement = f"{best.name}: {means}, on {percent(best.effect)} of clients (95 %: {span(low, high)})."
+    meaning = SUSPECTS.get(best.name) or faults.parse(best.name)[0].damage.about
+    statement = f"{best.name}: {meaning}, on {percent(best.effect)} of clients (95 %: {span(low, high)})."
     return [Diagnosis(best.name, best.effect, low, high, SIDES[1], statement, tallies[1])]

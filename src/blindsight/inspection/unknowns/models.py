@@ -1,8 +1,8 @@
 """Language models of both sides of a change, as in Augenstein et al. 2020 (arXiv:1911.06679), Section 5.
 
-A word model reads all sentences and shows where it expects unknown words; a model of characters reads unknown words
-alone and spells what they are like. Four models, each trained with DP-FedAvg. A client may have sentences on both
-sides, so that the costs of all four add up, and one noise multiplier is solved for that keeps them within the promise.
+A word model trained on all sentences shows where it expects unknown words; a character model trained on unknown words
+spells typical ones. There are four models, each trained with DP-FedAvg. A client may have sentences on both sides, so
+the costs of all four add up, and one noise multiplier is calibrated to keep them within (epsilon, delta).
 """
 
 import collections
@@ -33,16 +33,16 @@ from blindsight.privacy import Privacy
 
 __all__ = ["WordTraining", "generate", "generate_side", "train_models"]
 
-KINDS = ("words", "letters")
-_PHRASES, _PHRASE = 10, 10  # so many phrases of so many words
+UNITS = ("words", "letters")
+_PHRASES, _PHRASE = 10, 10  # phrases shown, and words in each
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordTraining:
-    """How models of words and of letters are trained on each side, for `share` of the epsilon.
+    """Settings for training the models of words and letters of each side, for `share` of the epsilon.
 
-    The defaults suit a few thousand clients and two processor cores; the papers' sizes are embedding 96 and 670 cells
-    for words, and three layers of 256 cells with embedding 128 for letters.
+    The defaults suit a few thousand clients and two CPU cores. The papers use embedding 96 and 670 cells for words, and
+    three layers of 256 cells with embedding 128 for letters.
     """
 
     rounds: int = 100
@@ -65,27 +65,27 @@ class WordTraining:
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
-            raise InvalidInput(f"training may cost a share of the epsilon between 0 and 1, got {self.share}")
+            raise InvalidInput(f"the share of epsilon for training must be between 0 and 1, got {self.share}")
         if not self.length > len(PLACES):
-            raise InvalidInput(f"models read more than {len(PLACES)} tokens of a sentence, got length={self.length}")
+            raise InvalidInput(f"length must be above {len(PLACES)} tokens, got {self.length}")
         if not (self.samples >= 1 and self.listed >= 1):
-            raise InvalidInput(f"models are asked for one sample or more, got {self.samples} and {self.listed}")
+            raise InvalidInput(f"samples and listed must be at least 1, got {self.samples} and {self.listed}")
 
-    def model(self, kind: str, vocabulary: Vocabulary) -> LanguageModel:
-        """The untrained model of that kind; where it begins is public."""
+    def model(self, unit: str, vocabulary: Vocabulary) -> LanguageModel:
+        """The untrained model of words or letters; its initial weights are public."""
         key = jax.random.key(0)
-        if kind == "words":
+        if unit == "words":
             return word_model(vocabulary.size, embedding=self.embedding, cells=self.cells, key=key)
         sizes = {"embedding": self.letter_embedding, "cells": self.letter_cells, "layers": self.letter_layers}
         return char_model(**sizes, key=key)
 
-    def privacy(self, kind: str, clients: int) -> Privacy:
-        """The rounds of that kind of model on so many clients, still without noise."""
-        clip = self.clip_words if kind == "words" else self.clip_letters
+    def privacy(self, unit: str, clients: int) -> Privacy:
+        """The training rounds of that model on this many clients, before noise is calibrated."""
+        clip = self.clip_words if unit == "words" else self.clip_letters
         return Privacy(population=clients, cohort=min(self.cohort, clients), rounds=self.rounds, clip=clip)
 
     def algorithm(self, start: LanguageModel, privacy: Privacy) -> Algorithm:
-        """DP-FedAvg that begins with the model `start`."""
+        """DP-FedAvg starting from the model `start`."""
         return dp_fedavg(
             start,
             next_token_loss(),
@@ -96,67 +96,67 @@ class WordTraining:
         )
 
 
-class _Asked(Protocol):
-    """What training reads of the question."""
+class _HasCase(Protocol):
+    """The part of a question that training reads."""
 
     @property
     def case(self) -> Case: ...
 
 
 def train_models(
-    question: "_Asked",
+    question: "_HasCase",
     training: WordTraining,
     inquiry: Inquiry,
     sides: Mapping[str, Population],
     payers: Mapping[str, str],
 ) -> dict[str, Generated]:
-    """What models trained on the sentences of both `sides` generate; each side's `payers` pay for its own.
+    """What models trained on the sentences of both `sides` generate; each side's `payers` pay for its own models.
 
-    **Guarantee**: the four models and all that the inquiry released before are (epsilon, delta)-DP for each client,
+    **Guarantee**: the four models and everything the inquiry released before are (epsilon, delta)-DP for each client,
     whichever sides it has sentences on.
     """
     vocabulary = inquiry.public.vocabulary or Vocabulary(())
-    names = [(side, kind) for side in SIDES for kind in KINDS]
-    planned = [_lesson(question, training, sides[side], payers[side], vocabulary, side, kind) for side, kind in names]
+    names = [(side, unit) for side in SIDES for unit in UNITS]
+    planned = [_lesson(question, training, sides[side], payers[side], vocabulary, side, unit) for side, unit in names]
     models = dict(zip(names, inquiry.train(planned, "training language models"), strict=True))
-    inquiry.progress("asking the models", 2, 3)
+    inquiry.progress("sampling from the models", 2, 3)
     return generate(models, vocabulary, training)
 
 
 def _lesson(
-    question: "_Asked",
+    question: "_HasCase",
     training: WordTraining,
     sentences: Population,
     payer: str,
     vocabulary: Vocabulary,
     side: str,
-    kind: str,
+    unit: str,
 ) -> Lesson:
-    start = training.model(kind, vocabulary)
-    clients = _examples(sentences, kind, vocabulary, training.length, question.case)
+    start = training.model(unit, vocabulary)
+    clients = _examples(sentences, unit, vocabulary, training.length, question.case)
     return Lesson(
-        name=f"model of {kind} {side}",
-        folder=f"models/{side}-{kind}",
+        name=f"model of {unit} {side}",
+        folder=f"models/{side}-{unit}",
         clients=clients,
-        privacy=training.privacy(kind, clients.size),
+        privacy=training.privacy(unit, clients.size),
         algorithm=functools.partial(training.algorithm, start),
         weights=trees.size(eqx.filter(start, eqx.is_inexact_array)),
-        settings={"side": side, "kind": kind, **dataclasses.asdict(training)},
+        settings={"side": side, "kind": unit, **dataclasses.asdict(training)},  # names that started runs have stored
         payers=payer,
     )
 
 
-def _examples(sentences: Population, kind: str, vocabulary: Vocabulary, length: int, case: Case) -> Population:
-    """What a model of that kind reads."""
-    read = text.word_tokens if kind == "words" else text.unknown_words
-    found = read(sentences, vocabulary, length=length, case=case)
-    return found.replace({"tokens": found.columns["tokens"]})
+def _examples(sentences: Population, unit: str, vocabulary: Vocabulary, length: int, case: Case) -> Population:
+    """The token rows that a model of that unit reads."""
+    read = text.word_tokens if unit == "words" else text.unknown_words
+    rows = read(sentences, vocabulary, length=length, case=case)
+    return rows.replace({"tokens": rows.columns["tokens"]})
 
 
 def generate(
     models: Mapping[tuple[str, str], LanguageModel], vocabulary: Vocabulary, training: WordTraining
 ) -> dict[str, Generated]:
-    """What the models of each side generate. It reads the models alone, which were paid for."""
+    """What the models of each side generate: post-processing of the trained models."""
     letters = {side: models[side, "letters"] for side in SIDES}
     return {
         side: generate_side(models[side, "words"], letters[side], letters[other], vocabulary, training)
@@ -171,7 +171,7 @@ def generate_side(
     vocabulary: Vocabulary,
     training: WordTraining,
 ) -> Generated:
-    """What one side's models generate; `elsewhere` is the model of letters that its words are compared by."""
+    """What one side's models generate; `elsewhere` is the other side's letter model, for comparison."""
     rows = _drawn(words, training)
     rate, places = _by_place(rows)
     spelled = _spelled(_drawn(letters, training), vocabulary)
@@ -191,17 +191,17 @@ def _drawn(model: LanguageModel, training: WordTraining) -> np.ndarray:
 
 
 def _spelled(rows: np.ndarray, vocabulary: Vocabulary) -> dict[str, int]:
-    """Unknown words as the model of letters spells them, and how often it did; what did not end is no word."""
-    found = collections.Counter[str]()
+    """Unknown words that the letter model spelled, with their counts; a sequence without an end is no word."""
+    spelled = collections.Counter[str]()
     for row in rows[:, 1:]:
         ends = np.flatnonzero(row == text.END_OF_WORD)
         if len(ends):
-            found[bytes(row[: ends[0]].astype(np.uint8)).decode("utf-8", "replace")] += 1
-    return {word: count for word, count in found.items() if word and word not in vocabulary}
+            spelled[bytes(row[: ends[0]].astype(np.uint8)).decode("utf-8", "replace")] += 1
+    return {word: count for word, count in spelled.items() if word and word not in vocabulary}
 
 
 def _listed(words: list[str], own: LanguageModel, other: LanguageModel, training: WordTraining) -> WordList:
-    """The likeliest of these words by exact joint probability (Equation 1), with that by the other side's model."""
+    """The most likely of these words by exact joint probability (Equation 1), with the other side's probability."""
     if not words:
         return WordList((), (), ())
     rows = text.word_bytes(words, length=training.length)
@@ -212,7 +212,7 @@ def _listed(words: list[str], own: LanguageModel, other: LanguageModel, training
 
 
 def _by_place(rows: np.ndarray) -> tuple[float, tuple[float, ...]]:
-    """Of sampled sentences: the share of words that are unknown, and the share of sentences with one at each place."""
+    """In sampled sentences: the share of unknown words, and the share of sentences with one at each position."""
     is_unknown = rows[:, 1:] == text.UNKNOWN
     is_word = rows[:, 1:] >= text.UNKNOWN
     near = is_unknown[:, : len(PLACES) - 1].mean(axis=0)

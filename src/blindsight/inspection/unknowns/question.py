@@ -1,4 +1,4 @@
-"""`unknowns` (T3): words that a vocabulary lacks have become more; what are they, and what makes them?"""
+"""`unknowns` (T3): more words are missing from a vocabulary; which ones, and why?"""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -20,8 +20,8 @@ def _training(value: Mapping[str, Any] | None) -> WordTraining | None:
 class Unknowns(Question):
     """Which words does the vocabulary with this digest lack after a change, and why?
 
-    At most `most` sentences of a client's count on each side. With `discover`, unknown words that many clients use are
-    listed; with `training`, language models of both sides generate sentences and unknown words.
+    On each side at most `most` sentences of a client count. `discover` lists unknown words that many clients use;
+    `training` trains language models of both sides, which generate sentences and unknown words.
     """
 
     vocabulary: str
@@ -39,7 +39,7 @@ class Unknowns(Question):
         if self.case not in ("lower", "keep"):
             raise InvalidInput(f"case is lower or keep, got {self.case!r}")
         if self.most < 1:
-            raise InvalidInput(f"at least one sentence of a client counts on each side, got most={self.most}")
+            raise InvalidInput(f"most must be at least one sentence, got {self.most}")
 
     @property
     def title(self) -> str:

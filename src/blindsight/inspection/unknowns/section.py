@@ -19,7 +19,7 @@ from blindsight.pages.filters import arm
 __all__ = ["Churn", "Generated", "Rate", "Side", "Unknowns", "WordList"]
 
 RISEN = 1.5
-"""A word is more or less frequent if it has become at least this many times as likely, or as unlikely."""
+"""A word counts as more or less frequent if its probability changed by at least this factor."""
 
 LISTED = 10  # words of each side on the terminal
 
@@ -34,7 +34,7 @@ class Rate(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class WordList:
-    """Words with their probability on their own side, the likeliest first, and that of each on the other side."""
+    """Words with their probability on their own side, most likely first, and on the other side."""
 
     words: tuple[str, ...]
     probabilities: tuple[float, ...]
@@ -47,18 +47,18 @@ class WordList:
 
 @dataclasses.dataclass(frozen=True)
 class Generated:
-    """What the models of one side generate: unknown words by place, phrases, and unknown words by their characters."""
+    """What the models of one side generate: unknown words by position, phrases, and spelled unknown words."""
 
     rate: float
     places: tuple[float, ...]
     phrases: tuple[str, ...]
     listed: WordList
-    traits: tuple[float, ...]  # of generated words, how many have each trait
+    traits: tuple[float, ...]  # share of generated words with each trait
 
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """One side of a change: rates, what its models generate, and words `discovered` with how many clients use them."""
+    """One side of a change: rates, generated text, and `discovered` words with the number of clients that use them."""
 
     name: str
     rate: Rate
@@ -81,7 +81,7 @@ class Churn:
 
 @dataclasses.dataclass(frozen=True)
 class Unknowns:
-    """Both sides, and the names of what was measured on them."""
+    """Both sides, and the names of the measured positions, traits and lengths."""
 
     key: ClassVar[str] = "unknowns"
     template: ClassVar[str] = "sections/unknowns.html"
@@ -99,7 +99,7 @@ class Unknowns:
 
     @property
     def churn(self) -> Churn | None:
-        """What came into the list of generated words and what left it, what rose and what fell; None without models."""
+        """How the lists of generated words differ; None without models."""
         if self.before.generated is None or self.after.generated is None:
             return None
         then, now = self.before.generated.listed, self.after.generated.listed
@@ -157,7 +157,7 @@ class Unknowns:
     def values(self, report: Facts) -> Mapping[str, object]:
         """Rates by position and property, generated words and phrases, discovered words."""
         churn = self.churn
-        made = [side.generated for side in self.sides if side.generated is not None]
+        generated = [side.generated for side in self.sides if side.generated is not None]
         named = ("New", "Gone", "More frequent", "Less frequent")
         return {
             "positions": self._positions,
@@ -167,27 +167,27 @@ class Unknowns:
             "lengths": self._table(self.lengths, [side.lengths for side in self.sides]),
             "sides": [self._shown(place, side) for place, side in enumerate(self.sides)],
             "churn": churn and list(zip(named, (churn.new, churn.gone, churn.risen, churn.fallen), strict=True)),
-            "generated_traits": [(name, [one.traits[n] for one in made]) for n, name in enumerate(self.traits)],
+            "generated_traits": [(name, [one.traits[n] for one in generated]) for n, name in enumerate(self.traits)],
             "is_discovered": any(side.discovered is not None for side in self.sides),
         }
 
     def _shown(self, place: int, side: Side) -> dict[str, object]:
-        churn, made, kind = self.churn, side.generated, arm(place)
+        churn, generated, colour = self.churn, side.generated, arm(place)
         alone = set[str]() if churn is None else {*churn.new, *churn.gone}
-        listed = () if made is None else zip(made.listed.words, made.listed.probabilities, strict=True)
+        listed = () if generated is None else zip(generated.listed.words, generated.listed.probabilities, strict=True)
         return {
             "place": place,
             "name": side.name,
             "rate": side.rate,
-            "phrases": () if made is None else made.phrases,
+            "phrases": () if generated is None else generated.phrases,
             "generated": BarTable(
                 [
-                    Row(word, [Bar(p, kind if word in alone else "other", f"{1000 * p:.2f}")], word in alone)
+                    Row(word, [Bar(p, colour if word in alone else "other", f"{1000 * p:.2f}")], word in alone)
                     for word, p in listed
                 ]
             ),
             "discovered": BarTable(
-                [Row(word, [Bar(count, kind, f"{count:,.0f}")]) for word, count in side.discovered or ()]
+                [Row(word, [Bar(count, colour, f"{count:,.0f}")]) for word, count in side.discovered or ()]
             ),
         }
 
@@ -201,15 +201,15 @@ class Unknowns:
 
 
 def _side(value: Mapping[str, Any]) -> Side:
-    made, found = value["generated"], value["discovered"]
+    generated, discovered = value["generated"], value["discovered"]
     return Side(
         name=value["name"],
         rate=_rate(value["rate"]),
         places=tuple(map(_rate, value["places"])),
         traits=tuple(map(_rate, value["traits"])),
         lengths=tuple(map(_rate, value["lengths"])),
-        generated=None if made is None else _generated(made),
-        discovered=None if found is None else tuple((word, count) for word, count in found),
+        generated=None if generated is None else _generated(generated),
+        discovered=None if discovered is None else tuple((word, count) for word, count in discovered),
     )
 
 

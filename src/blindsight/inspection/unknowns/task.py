@@ -1,10 +1,10 @@
-"""`unknowns` (T3): words that a vocabulary lacks have become more; what are they, and what makes them?
+"""`unknowns` (T3): more words are missing from a vocabulary; which ones, and why?
 
-Two collections of sentences, before a change and after it. One round over all clients measures on both what the unknown
-words are like and which fault of the library explains those that are new (`words`, `findings`). On request, words that
-many clients use are discovered (`algorithms.vocabulary`), and language models of both sides are trained that generate
-sentences and unknown words (`models`). A client may be on both sides and take part in all of it: every cost is added
-up, and everything together is (epsilon, delta)-DP.
+There are two collections of sentences, before a change and after it. One round over all clients measures on both what
+the unknown words are like and which candidate fault explains the new ones (`words`, `findings`). On request, words that
+many clients use are discovered (`algorithms.vocabulary`), and language models of both sides are trained (`models`). A
+client may be on both sides and take part in all of it: all costs add up, and everything together is (epsilon,
+delta)-DP.
 """
 
 import dataclasses
@@ -42,23 +42,23 @@ SHARES = {"rates": 0.4, "signs": 0.3, "votes": 0.3}
 """How the precision of the round is divided."""
 
 DISCOVERY = 0.4
-"""The part of the precision for words that are discovered, where they are asked for."""
+"""The share of the precision for discovered words, if requested."""
 
 NOTES = (
-    "A client's two sides hold equally many of its sentences, the first ones; clients with sentences on one side only "
-    "add zeros. Where nothing has changed the two sides could be swapped, and the tests rest on that.",
-    "An unknown word is one that the vocabulary lacks; the vocabulary is public.",
+    "Each client contributes the same number of sentences from both sides, the first ones; clients with sentences on "
+    "only one side add zeros. Without a change the two sides are exchangeable, and the tests rely on that.",
+    "An unknown word is one that the public vocabulary lacks.",
 )
-RARE = "Unknown words are so rare on both sides that their rate cannot be told from zero at this epsilon."
+RARE = "On both sides, the rate of unknown words cannot be distinguished from zero at this epsilon."
 MODELLED = (
-    "What models generate is shown, not tested: tests are on the released sums. Probabilities are those of the models, "
-    "which the report's guarantee covers."
+    "Generated text is shown, not tested: tests use the released sums. Probabilities are those of the models, which "
+    "the report's guarantee covers."
 )
 _MEASURE = "measure"
 
 
 def next_round(question: Unknowns, public: Public) -> Round | None:
-    """The one round, until it was asked."""
+    """The only round; None after it was asked."""
     if _MEASURE in public.released:
         return None
     parts: tuple[Part, ...] = (Rates(), Signs(), Votes(_labels(question)))
@@ -82,7 +82,7 @@ def plan(question: Unknowns, public: Public) -> Plan:
 
 
 def _observe(question: Unknowns, vocabulary: Vocabulary, population: Population) -> Population:
-    """What every client derives from its own sentences of both sides."""
+    """The fields that every client derives from its own sentences of both sides."""
     before, after = sides_of(population)
     sentences = on_clients.paired(before, after, most=question.most)
     suspects = on_clients.suspects_of(question.suspects, question.case)
@@ -91,7 +91,7 @@ def _observe(question: Unknowns, vocabulary: Vocabulary, population: Population)
 
 def _vocabulary(public: Public) -> Vocabulary:
     if public.vocabulary is None:
-        raise InvalidInput("say which words are known: name a vocabulary")
+        raise InvalidInput("unknown words need a public vocabulary: pass one")
     return public.vocabulary
 
 
@@ -101,7 +101,7 @@ def _labels(question: Unknowns) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class _Discovery:
-    """Discovered words of one side, as something that takes a share of the precision."""
+    """The discovery of words on one side, which takes a share of the precision."""
 
     name: str
     coordinates: int = WORD_CELLS
@@ -112,7 +112,7 @@ def _discoveries(question: Unknowns) -> list[_Discovery]:
 
 
 def _mechanisms(question: Unknowns, parts: tuple[Part, ...]) -> dict[str, GaussianMechanism]:
-    """The noise of each part and of both discoveries, so that everything but training costs what is left for it."""
+    """The noise of each part and of both discoveries, so that everything but training costs its share of epsilon."""
     left = question.epsilon * (1 - question.training.share) if question.training else question.epsilon
     discovered = _discoveries(question)
     priced: list[Priced] = [*parts, *discovered]
@@ -123,7 +123,7 @@ def _mechanisms(question: Unknowns, parts: tuple[Part, ...]) -> dict[str, Gaussi
 
 
 def find_unknowns(question: Unknowns, payers: Mapping[str, str], inquiry: Inquiry) -> Report:
-    """Ask the round, discover and train if asked to, and read what was released; `payers` are those of each side."""
+    """Ask the round, discover and train if requested, and read the releases; `payers` are those of each side."""
     vocabulary, training = _vocabulary(inquiry.public), question.training
     inquiry.progress("looking for unknown words on every client", 0, 3)
     one = next_round(question, inquiry.public)
@@ -135,7 +135,7 @@ def find_unknowns(question: Unknowns, payers: Mapping[str, str], inquiry: Inquir
     sentences = _sentences(question, inquiry.clients) if question.discover or training else {}
     listed = _discovered(question, inquiry, sentences, payers, one) if question.discover else {}
     generated = models.train_models(question, training, inquiry, sentences, payers) if training else {}
-    found, diagnoses = findings.compare(reading)
+    tested, diagnoses = findings.compare(reading)
     clients = inquiry.observed(one).size
     words = f"full: all {clients:,}, {FORMINGS['zero_fill']}"
     if training is not None:
@@ -145,7 +145,7 @@ def find_unknowns(question: Unknowns, payers: Mapping[str, str], inquiry: Inquir
         task=question.task,
         question=question.sentence(inquiry.name),
         arms=_views(reading, clients),
-        findings=tuple(found),
+        findings=tuple(tested),
         diagnoses=tuple(diagnoses),
         guarantee=inquiry.promise(words),
         releases=tuple(inquiry.releases),
@@ -180,7 +180,7 @@ def _discovered(
 
 
 def _views(reading: Reading, clients: int) -> tuple[ArmView, ...]:
-    """Both sides with the share of clients that have sentences on both."""
+    """Both sides, with the share of clients that have sentences on both."""
     deviation = 1.96 * reading.noise_std["rates"]
     ends = (reading.counted, reading.counted - deviation, reading.counted + deviation)
     share, low, high = (float(np.clip(end / clients, 0, 1)) for end in ends)

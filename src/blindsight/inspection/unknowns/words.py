@@ -1,16 +1,16 @@
-"""Unknown words, on their clients: what a vocabulary lacks, sentence by sentence, before a change and after it.
+"""Unknown words on clients: words that a vocabulary lacks, sentence by sentence, before a change and after it.
 
-A client takes equally many of its sentences from both sides, the first ones; one with sentences on one side only sends
-zeros. Where nothing has changed, its two sides could change places without anyone noticing, so that every difference is
-as likely to be up as down: the tests rest on that and on nothing else (`unknown_findings`). It sends three vectors:
+A client takes the same number of sentences from both sides, the first ones; a client with sentences on only one side
+sends zeros. Under the null hypothesis of no change its two sides are exchangeable, so every difference is as likely up
+as down: the tests rely only on that (`findings`). It sends three vectors:
 
 - **rates**: [b - 1/2, a - 1/2, (a - b)^2 / 2, 1] for its rates b before and a after, each between 0 and 1. In the worst
-  case, b = 0 and a = 1, a rate takes 1/4 + 1/4 + 1/4, so the vector of d rates is at most sqrt(3 d / 4 + 1) long.
-- **signs**: for each trait of unknown words whether the client has more of them after (`up`) or before (`down`): rare
-  traits show best so. It cannot be both, so the vector of s signs is at most sqrt(s) long.
-- **votes**: every candidate fault is undone as well as can be (`data.text_faults`); the client votes for the one that
-  makes most words known that were unknown after and not before, and in its mirror image for the one that does so
-  before: two votes, sqrt(2) long.
+  case, b = 0 and a = 1, a rate takes 1/4 + 1/4 + 1/4, so the L2 norm for d rates is at most sqrt(3 d / 4 + 1).
+- **signs**: for each trait of unknown words, whether the client has more of them after (`up`) or before (`down`). Rare
+  traits show best here. Up and down exclude each other, so the L2 norm for s signs is at most sqrt(s).
+- **votes**: every candidate fault is undone as far as possible (`data.text_faults`). The client votes for the one that
+  resolves most words that are unknown after the change and not before, and in a mirrored vote for the one that does so
+  before: two votes, with an L2 norm of sqrt(2).
 """
 
 import dataclasses
@@ -46,21 +46,21 @@ RATES = (
     *(f"unknown words with {trait}" for trait in TRAITS),
     *(f"unknown words, the longest of {length} letters" for length in LENGTHS),
 )
-"""The first is a share of words, all others are shares of sentences."""
+"""The first is a share of words, the others are shares of sentences."""
 SIGNS = (
     "unknown words",
     "unknown first words",
     *(f"unknown words with {trait}" for trait in TRAITS),
     f"unknown words of {LENGTHS[-1]} letters",
 )
-"""What a client may have more of after a change, or fewer."""
+"""Counts that can differ between a client's sides."""
 
 SUSPECTS: dict[str, str] = {
     f"{name}:{parameters}".rstrip(":"): words
     for name, fault in TEXT_FAULTS.items()
     for parameters, words in fault.explains.items()
 }
-"""The faults that clients can undo, and what each means; of equally good ones the first is taken."""
+"""The faults that clients can undo, with their meaning; ties go to the first."""
 
 _LOOKED, _UNKNOWN, _WORDS, _REPAIRED = "looked", "unknown", "words", "repaired"
 _ENDS = (3, 6, 9, 14)
@@ -69,7 +69,7 @@ _ENDS = (3, 6, 9, 14)
 def joined(before: Population, after: Population, *, field: str = "text") -> Population:
     """Both collections as one population: each client's texts, and in `side` whether they are from before or after.
 
-    Clients are the same if their ids are.
+    Equal ids mean the same client.
     """
     ids = list(dict.fromkeys(itertools.chain(before.ids.tolist(), after.ids.tolist())))
     starts, sizes = np.zeros((len(ids), 2), np.int64), np.zeros((len(ids), 2), np.int64)
@@ -112,9 +112,9 @@ def sides_of(population: Population) -> tuple[Population, Population]:
 def paired(
     before: Population, after: Population, *, field: str = "text", most: int = 200, least_words: int = 2
 ) -> Population:
-    """One population of everyone's sentences: of each client equally many from both sides, `side` says which.
+    """One population of everyone's sentences: for each client the same number from both sides, given by `side`.
 
-    Clients are the same if their ids are. One that is missing on a side, or has no sentences there, has none here.
+    Equal ids mean the same client. A client that is missing on a side, or has no sentences there, has none here.
     """
     sides = [text.split_sentences(one, field=field, most=most, least_words=least_words) for one in (before, after)]
     places = [{client: place for place, client in enumerate(one.ids.tolist())} for one in sides]
@@ -141,17 +141,17 @@ def paired(
 def suspects_of(names: Sequence[str] | None, case: Case) -> tuple[Fault, ...]:
     """The faults to vote on: those named, or all that can make a word unknown."""
     chosen = names or [name for name in SUSPECTS if name != "case" or case == "keep"]
-    found = tuple(fault for name in chosen for fault in faults.parse(name))
-    for fault in found:
+    suspects = tuple(fault for name in chosen for fault in faults.parse(name))
+    for fault in suspects:
         if fault.damage.mend is None:
-            raise InvalidInput(f"{fault.name} does not happen to words: vote on {', '.join(SUSPECTS)}")
-    if len(set(map(str, found))) < len(found):
-        raise InvalidInput(f"name different faults to vote on, got {', '.join(map(str, found))}")
-    return found
+            raise InvalidInput(f"{fault.name} is not a fault of words: choose from {', '.join(SUSPECTS)}")
+    if len(set(map(str, suspects))) < len(suspects):
+        raise InvalidInput(f"list each fault to vote on once, got {', '.join(map(str, suspects))}")
+    return suspects
 
 
 def observe(sentences: Population, vocabulary: Vocabulary, suspects: Sequence[Fault], case: Case) -> Population:
-    """The sentences with what each client finds out about its unknown words, all in numbers, and nothing shared."""
+    """The sentences with numeric fields on their unknown words, each client from its own sentences."""
     known = Known(vocabulary, case)
     texts = sentences.columns["text"].tolist()
     looked = np.zeros((len(texts), len(RATES) - 1), np.uint8)
@@ -159,23 +159,23 @@ def observe(sentences: Population, vocabulary: Vocabulary, suspects: Sequence[Fa
     repaired = np.zeros((len(texts), len(suspects)), np.int32)
     for row, one in enumerate(texts):
         tokens = text.tokens(one, case="keep")
-        found = [(place, word) for place, word in enumerate(tokens) if word not in known]
-        words[row], unknown[row] = len(tokens), len(found)
-        if found:
-            looked[row] = _look(found)
+        missing = [(place, word) for place, word in enumerate(tokens) if word not in known]
+        words[row], unknown[row] = len(tokens), len(missing)
+        if missing:
+            looked[row] = _look(missing)
             for number, fault in enumerate(suspects):
                 whole = mend(one, fault.name, known, fault.settings)
-                repaired[row, number] = 0 if whole == one else max(0, len(found) - known.unknown(whole))
+                repaired[row, number] = 0 if whole == one else max(0, len(missing) - known.unknown(whole))
     columns = {"side": sentences.columns["side"], _LOOKED: looked, _WORDS: words, _UNKNOWN: unknown}
     return sentences.replace({**columns, _REPAIRED: repaired})
 
 
-def _look(found: list[tuple[int, str]]) -> list[bool]:
-    """Where the unknown words of a sentence stand, what signs they have, and how long the longest is."""
-    places = {min(place, len(PLACES) - 1) for place, _ in found}
-    length = sum(max(len(word) for _, word in found) > end for end in _ENDS)
+def _look(missing: list[tuple[int, str]]) -> list[bool]:
+    """The positions of a sentence's unknown words, their traits, and the length of the longest."""
+    places = {min(place, len(PLACES) - 1) for place, _ in missing}
+    length = sum(max(len(word) for _, word in missing) > end for end in _ENDS)
     at = [place in places for place in range(len(PLACES))]
-    return [*at, *traits_of("".join(word for _, word in found)), *(length == n for n in range(len(LENGTHS)))]
+    return [*at, *traits_of("".join(word for _, word in missing)), *(length == n for n in range(len(LENGTHS)))]
 
 
 def traits_of(word: str) -> list[bool]:
@@ -202,11 +202,11 @@ class Rates:
 
     @property
     def bound(self) -> float:
-        """What no client's vector exceeds."""
+        """The L2 norm that no client's vector exceeds."""
         return math.sqrt(0.75 * len(RATES) + 1)
 
     def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
-        """The client's rates on both sides; zeros if it has one side only."""
+        """The client's rates on both sides; zeros if it has only one side."""
         del key
         counts = jnp.sum(masks, axis=1, keepdims=True)
         words, unknown = (masks @ batch[field].astype(jnp.float32) for field in (_WORDS, _UNKNOWN))
@@ -219,7 +219,7 @@ class Rates:
 
 @dataclasses.dataclass(frozen=True)
 class Signs:
-    """The part that holds signs: who has more unknown words of a kind after (`up`), and who has fewer (`down`)."""
+    """The part that holds signs: whether a client has more unknown words of a trait after (`up`) or fewer (`down`)."""
 
     name: str = "signs"
 
@@ -230,11 +230,11 @@ class Signs:
 
     @property
     def bound(self) -> float:
-        """What no client's vector exceeds: nobody has both more and fewer."""
+        """The L2 norm that no client's vector exceeds: no count is both more and fewer."""
         return math.sqrt(len(SIGNS))
 
     def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
-        """Which way each trait went; zeros if the client has one side only."""
+        """The direction in which each trait changed; zeros if the client has only one side."""
         del key
         looked = masks @ batch[_LOOKED].astype(jnp.float32)  # (sides, rates)
         traits = slice(len(PLACES), len(PLACES) + len(TRAITS))
@@ -263,7 +263,7 @@ class Votes:
         return math.sqrt(2)
 
     def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
-        """What explains the unknown words of each side beyond those of the other; zeros if it has one side only."""
+        """The fault that explains the unknown words of each side beyond those of the other; zeros for only one side."""
         del key
         before, after = masks @ batch[_REPAIRED].astype(jnp.float32)  # (candidates,)
         gains = jnp.stack([before - after, after - before])

@@ -1,4 +1,4 @@
-"""All kinds of sections that a report can hold, and a report's sections from what they are made of."""
+"""The section types of a report, and how a report's sections are assembled."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, cast
@@ -14,17 +14,17 @@ from blindsight.inspection.sections.samples import Samples
 from blindsight.inspection.unknowns.section import Unknowns
 from blindsight.samples.views import ArmView
 
-__all__ = ["ALWAYS", "KINDS", "Parts", "assemble"]
+__all__ = ["ALWAYS", "SECTIONS", "Parts", "assemble"]
 
-KINDS: tuple[type[Section], ...] = (Bias, Samples, Votes, Unknowns, Findings, Releases, Notes)
+SECTIONS: tuple[type[Section], ...] = (Bias, Samples, Votes, Unknowns, Findings, Releases, Notes)
 """In the order of the page."""
 
 ALWAYS: tuple[type[Section], ...] = (Samples, Votes, Findings, Releases, Notes)
-"""Those that every report has; all but the first may be empty."""
+"""Sections that every report has; all but the first may be empty."""
 
 
 class Parts(TypedDict, total=False):
-    """What sections are made of, by their key."""
+    """The contents of sections, by section key."""
 
     arms: Sequence[ArmView]
     findings: Sequence[Finding]
@@ -36,17 +36,17 @@ class Parts(TypedDict, total=False):
 
 
 def assemble(stored: Sequence[Section], parts: Mapping[str, Any]) -> tuple[Section, ...]:
-    """`stored` and what `parts` make, which replace those of their kind; in the order of the page."""
+    """The sections in page order: `stored`, with those built from `parts` replacing stored ones of the same type."""
     sections = {section.key: section for section in stored}
-    if unknown := {*sections, *parts} - {kind.key for kind in KINDS}:
+    if unknown := {*sections, *parts} - {section_type.key for section_type in SECTIONS}:
         raise TypeError(f"a report has no section {', '.join(sorted(unknown))}")
     if len(sections) < len(stored):
-        raise InvalidInput(f"a report has one section of each kind, got {', '.join(one.key for one in stored)}")
-    for kind in KINDS:
-        make = cast("Callable[[Any], Section]", kind)
-        part = parts.get(kind.key, () if kind in ALWAYS and kind.key not in sections else None)
+        raise InvalidInput(f"a report has one section of each type, got {', '.join(one.key for one in stored)}")
+    for section_type in SECTIONS:
+        make = cast("Callable[[Any], Section]", section_type)
+        part = parts.get(section_type.key, () if section_type in ALWAYS and section_type.key not in sections else None)
         if part is not None:
-            sections[kind.key] = part if isinstance(part, kind) else make(tuple(part))
-        elif kind.key in parts:
-            sections.pop(kind.key, None)
-    return tuple(sections[kind.key] for kind in KINDS if kind.key in sections)
+            sections[section_type.key] = part if isinstance(part, section_type) else make(tuple(part))
+        elif section_type.key in parts:
+            sections.pop(section_type.key, None)
+    return tuple(sections[section_type.key] for section_type in SECTIONS if section_type.key in sections)
