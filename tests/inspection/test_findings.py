@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blindsight.errors import InvalidInput
-from blindsight.inspection.contrast.cues import ArmCues, Cues
+from blindsight.inspection.contrast.cues import Cues
 from blindsight.inspection.contrast.findings import compare_cues, diagnose, holm, share_of_clients, usual_votes
-from blindsight.inspection.contrast.votes import ArmVotes
+from blindsight.inspection.contrast.released import ArmCues, ArmVotes
 from blindsight.inspection.measuring import Measured
 
 NAMES = tuple("abcdef")

@@ -21,7 +21,7 @@ import numpy as np
 from blindsight.backends import Batch
 from blindsight.data.population import TEXT, Population
 from blindsight.errors import InvalidInput
-from blindsight.inspection.contrast.findings import DECADES, MAGNITUDE
+from blindsight.inspection.contrast.released import DECADES, MAGNITUDE, ArmCues
 from blindsight.inspection.measuring import Measured
 
 __all__ = ["FIELD", "ArmCues", "Cues", "cues_part", "in_steps", "observe"]
@@ -29,44 +29,6 @@ __all__ = ["FIELD", "ArmCues", "Cues", "cues_part", "in_steps", "observe"]
 FIELD = "cues"
 _BATCH = 4096
 _MOST_CLASSES = 16
-
-
-@dataclasses.dataclass(frozen=True)
-class ArmCues:
-    """The released cues of one arm: the mean over clients and both sources of its error.
-
-    `counted` is the noisy number of clients, `noise_std` the standard deviation of the DP noise in every sum, and
-    `spread` the standard deviation between clients, estimated conservatively.
-    """
-
-    arm: str
-    names: tuple[str, ...]
-    counted: float
-    noise_std: float
-    mean: np.ndarray
-    spread: np.ndarray
-
-    @property
-    def is_measurable(self) -> bool:
-        """Whether the arm is large enough, relative to the noise, for ratios to be meaningful."""
-        return self.counted >= 5 * self.noise_std and self.counted >= 2
-
-    def share(self, clients: int) -> tuple[float, float, float]:
-        """The share of `clients` (a public number) that are in the arm, and its 95 % interval."""
-        ends = (self.counted, self.counted - 1.96 * self.noise_std, self.counted + 1.96 * self.noise_std)
-        middle, low, high = (min(max(end / clients, 0.0), 1.0) for end in ends)
-        return middle, low, high
-
-    @property
-    def noise_error(self) -> np.ndarray:
-        """The standard deviation of each mean due to noise, in the sum and in the count it is divided by."""
-        count = max(self.counted, 1.0)
-        return self.noise_std * np.sqrt(1 + (self.mean - 0.5) ** 2) / count
-
-    @property
-    def sampling_error(self) -> np.ndarray:
-        """The standard deviation of each mean due to the sampling of clients."""
-        return self.spread / math.sqrt(max(self.counted, 1.0))
 
 
 @dataclasses.dataclass(frozen=True)

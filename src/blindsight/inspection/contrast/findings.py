@@ -17,30 +17,23 @@ then of the difference beyond the expected one.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy import stats
 
 from blindsight.errors import InvalidInput
+from blindsight.inspection.contrast.released import DECADES, MAGNITUDE, NONE, ArmCues, ArmVotes
 from blindsight.samples import as_json
 from blindsight.wording import percent, span
-
-if TYPE_CHECKING:  # a report is read without JAX
-    from blindsight.inspection.contrast.cues import ArmCues
-    from blindsight.inspection.contrast.votes import ArmVotes
 
 __all__ = ["ALPHA", "LUCK", "POWER", "Diagnosis", "Finding", "compare_cues", "diagnose", "difference_of_cues"]
 __all__ += ["holm", "share_of_clients", "usual_votes"]
 
 ALPHA, POWER = 0.05, 0.9
-NONE = "none"  # the last label of every ballot
 _BACKGROUND = 0.05  # share of an arm's clients: off-centre handwriting is read better once it is shifted
 LUCK = 0.003
 """The share of an arm's clients allowed to vote for any candidate by chance, beyond what public data show."""
-
-MAGNITUDE, DECADES = "magnitude", 8
-"""The cue whose differences are ratios, and the number of powers of ten it covers between 0 and 1."""
 
 _WIDE = float(stats.norm.isf(0.025))  # 95 % intervals
 
@@ -114,12 +107,12 @@ class Diagnosis:
 
 
 def compare_cues(
-    first: "ArmCues",
-    second: "ArmCues",
+    first: ArmCues,
+    second: ArmCues,
     *,
     epsilon: float,
     disjoint_by_client: bool = True,
-    expected: tuple["ArmCues", "ArmCues"] | None = None,
+    expected: tuple[ArmCues, ArmCues] | None = None,
     shifts: Mapping[str, float] | None = None,
     looks: int = 1,
 ) -> list[Finding]:
@@ -161,7 +154,7 @@ def compare_cues(
 
 
 def difference_of_cues(
-    first: "ArmCues", second: "ArmCues", disjoint_by_client: bool, expected: tuple["ArmCues", "ArmCues"] | None = None
+    first: ArmCues, second: ArmCues, disjoint_by_client: bool, expected: tuple[ArmCues, ArmCues] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The difference of two arms in each cue, minus the expected one, and its standard deviation."""
     if first.names != second.names:
@@ -175,7 +168,7 @@ def difference_of_cues(
 
 
 def diagnose(
-    votes: "ArmVotes",
+    votes: ArmVotes,
     *,
     epsilon: float,
     background: Mapping[str, float] | None = None,
@@ -225,7 +218,7 @@ def diagnose(
     return _diagnosis(votes, winner), [findings[j] for j in order]
 
 
-def usual_votes(reference: "ArmVotes") -> dict[str, float]:
+def usual_votes(reference: ArmVotes) -> dict[str, float]:
     """The background of each candidate from an arm of public clients: an upper bound on the share that votes for it.
 
     Public clients are a sample too: 1.64 standard deviations are added, so the bound is too low in 5 % of cases.
@@ -236,7 +229,7 @@ def usual_votes(reference: "ArmVotes") -> dict[str, float]:
     return dict(zip(reference.labels, np.minimum(upper, 1.0).tolist(), strict=True))
 
 
-def share_of_clients(votes: "ArmVotes", label: str) -> tuple[float, float, float]:
+def share_of_clients(votes: ArmVotes, label: str) -> tuple[float, float, float]:
     """The share of an arm's clients that voted for `label`, and its 95 % interval."""
     if label not in votes.labels:
         raise InvalidInput(f"{label!r} was not on the ballot: the candidates were {', '.join(votes.labels)}")
@@ -263,14 +256,14 @@ def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
     return corrected
 
 
-def _variance(first: "ArmCues", second: "ArmCues", disjoint_by_client: bool) -> np.ndarray:
+def _variance(first: ArmCues, second: ArmCues, disjoint_by_client: bool) -> np.ndarray:
     noise = first.noise_error**2 + second.noise_error**2
     if disjoint_by_client:
         return noise + first.sampling_error**2 + second.sampling_error**2
     return noise + (first.sampling_error + second.sampling_error) ** 2
 
 
-def _diagnosis(votes: "ArmVotes", winner: int | None) -> Diagnosis:
+def _diagnosis(votes: ArmVotes, winner: int | None) -> Diagnosis:
     fault = NONE if winner is None else votes.labels[winner]
     share, low, high = share_of_clients(votes, fault)
     if not votes.is_measurable:

@@ -31,8 +31,9 @@ from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.inspection.contrast import cues
 from blindsight.inspection.contrast import votes as diagnosis
-from blindsight.inspection.contrast.cues import ArmCues, Cues
+from blindsight.inspection.contrast.cues import Cues
 from blindsight.inspection.contrast.findings import ALPHA, LUCK, POWER, difference_of_cues, usual_votes
+from blindsight.inspection.contrast.released import ArmCues
 from blindsight.inspection.contrast.votes import Votes
 from blindsight.inspection.measuring import Measured, Part, noise_for
 from blindsight.models.primary import Primary

@@ -14,8 +14,9 @@ from blindsight.algorithms import moments
 from blindsight.algorithms.moments import MomentsPart
 from blindsight.data.population import Population
 from blindsight.inspection.contrast import findings, power
-from blindsight.inspection.contrast.cues import ArmCues, Cues
+from blindsight.inspection.contrast.cues import Cues
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
+from blindsight.inspection.contrast.released import ArmCues
 from blindsight.inspection.measuring import Measured, Measurement
 from blindsight.keys import Key
 from blindsight.models import generators

@@ -26,52 +26,13 @@ from blindsight.data import faults
 from blindsight.data.faults import Fault
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
-from blindsight.inspection.contrast.findings import NONE
+from blindsight.inspection.contrast.released import NONE, ArmVotes
 from blindsight.inspection.measuring import Measured
 from blindsight.models.primary import Primary, gather
 
 __all__ = ["FIELD", "NONE", "ArmVotes", "Votes", "candidates", "observe", "votes_part"]
 
 FIELD, TRIED = "repaired", "tried"
-
-
-@dataclasses.dataclass(frozen=True)
-class ArmVotes:
-    """The released votes of one arm; `noise_std` is that of each count."""
-
-    arm: str
-    labels: tuple[str, ...]
-    counts: np.ndarray
-    noise_std: float
-
-    @property
-    def voters(self) -> float:
-        """The noisy number of clients that voted."""
-        return float(self.counts.sum())
-
-    @property
-    def is_measurable(self) -> bool:
-        """Whether enough clients voted for shares to be meaningful: four standard deviations of their noisy number."""
-        return self.voters >= 4 * self.voters_std and self.voters >= 2
-
-    @property
-    def voters_std(self) -> float:
-        """The standard deviation of the noise in the number of voters, which is a sum of noisy counts."""
-        return self.noise_std * math.sqrt(len(self.labels))
-
-    @property
-    def shares(self) -> np.ndarray:
-        """The share of each candidate among the arm's clients."""
-        return self.counts / max(self.voters, 1.0)
-
-    def error(self, share: np.ndarray | float) -> np.ndarray:
-        """The standard deviation of a share, from noise in the count and in the total and from the sampling of clients.
-
-        With V votes of T, d(V/T) = (dV - s dT) / T, and T is the sum of V and the other counts.
-        """
-        s, total = np.clip(np.asarray(share, np.float64), 0.0, 1.0), max(self.voters, 1.0)
-        noise = self.noise_std**2 * ((1 - s) ** 2 + (len(self.labels) - 1) * s**2) / total**2
-        return np.sqrt(noise + s * (1 - s) / total)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,8 @@ import numpy as np
 from scipy import stats
 
 from blindsight.data import faults
-from blindsight.inspection.contrast.findings import ALPHA, NONE, POWER, Diagnosis, Finding, holm
+from blindsight.inspection.contrast.findings import ALPHA, POWER, Diagnosis, Finding, holm
+from blindsight.inspection.contrast.released import NONE
 from blindsight.inspection.measuring import Measured
 from blindsight.inspection.unknowns.section import Rate
 from blindsight.inspection.unknowns.words import RATES, SIDES, SIGNS, SUSPECTS
