@@ -265,8 +265,8 @@ def with_moments(pool: Pool, other: np.ndarray) -> Pool:
     return dataclasses.replace(pool, moments=(part, np.concatenate(found)))
 
 
-def style(*words: str) -> Callable[[Finding, int], bool]:
-    """Whether a finding is about such a style."""
+def names_style(*words: str) -> Callable[[Finding, int], bool]:
+    """Whether a finding names such a style."""
     return lambda one, number: one.name.startswith("style") and any(word in one.name for word in words)
 
 
@@ -279,7 +279,7 @@ def embedded_writers() -> Pool:
     for name, strength in (("strong slant", style.slant), ("thick pen", style.pen)):
         pool.missing[name] = lambda public, number, s=strength: without(public, pool.place, s, 0.15)
     pool.missing = {"a digit": digit_missing, **pool.missing}
-    pool.answers = {"a digit": says_digit, "strong slant": style("slant"), "thick pen": style(*THICK)}
+    pool.answers = {"a digit": says_digit, "strong slant": names_style("slant"), "thick pen": names_style(*THICK)}
     other = bs.data.embedded("handwriting", clients=100, seed=7, examples=(10, 14)).columns["image"]
     return with_moments(pool, other)
 
@@ -302,7 +302,7 @@ def real_writers() -> Pool:
     ):
         mean = np.bincount(owner, clients.columns["seen"][:, NAMES["image"].index(cue)]) / clients.sizes
         pool.missing[name] = lambda public, number, s=mean: without(public, pool.place, s, 0.25)
-        pool.answers[name] = style(*words)
+        pool.answers[name] = names_style(*words)
     return with_moments(pool, bs.data.embedded("handwriting", clients=100, seed=7, examples=(10, 14)).columns["image"])
 
 
