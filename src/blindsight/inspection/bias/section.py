@@ -172,11 +172,7 @@ def _pictures(value: Any) -> np.ndarray:
 
 def _compared(value: Mapping[str, Any]) -> Compared:
     sides = {side: Rate(*value[side]) for side in ("serving", "training")}
-<<<<<<< HEAD
-    subject: str = value["subject"] if "subject" in value else _OLD_SUBJECTS.get(value["about"], value["about"])
-=======
     subject: str = value["subject"] if "subject" in value else value["about"]
     if "subject" not in value:
         subject = _OLD_SUBJECTS.get(subject, subject)
->>>>>>> words
     return Compared(subject, value["name"], verdict=value["verdict"], **sides)
