@@ -218,9 +218,7 @@ def _centres(codes: np.ndarray) -> np.ndarray:
 
 
 def _logits(network: Any, codes: np.ndarray) -> np.ndarray:
-    if not len(codes):  # no client has an image; failing here would reveal that
-        return np.zeros(0)
-    scores = np.asarray(_apply(network, jnp.asarray(_wide(codes))))
+    scores = _in_batches(lambda batch: _apply(network, batch), _wide(codes), 2)
     return (scores[:, 1] - scores[:, 0]).astype(np.float64)
 
 
@@ -235,19 +233,24 @@ def _scored(network: Any, spectrum: Spectrum, images: np.ndarray) -> tuple[np.nd
 
 
 def _encoded(spectrum: Spectrum, images: np.ndarray) -> np.ndarray:
-    """The low frequencies of images, in batches of one shape so that the code compiles once."""
-    codes = np.empty((len(images), spectrum.size), np.float32)
-    for start in range(0, len(images), _BATCH):
-        batch = images[start : start + _BATCH]
-        padded = np.zeros((_BATCH, *images.shape[1:]), images.dtype)
+    """The low frequencies of images, the same for an image whatever stands beside it."""
+    return _in_batches(lambda batch: _codes(spectrum, batch), images, spectrum.size)
+
+
+def _in_batches(function: Callable[[jax.Array], jax.Array], rows: np.ndarray, width: int) -> np.ndarray:
+    """`function` of all rows in batches of one shape: one program, the same for a client alone and among others."""
+    values = np.empty((len(rows), width), np.float32)
+    for start in range(0, len(rows), _BATCH):
+        batch = rows[start : start + _BATCH]
+        padded = np.zeros((_BATCH, *rows.shape[1:]), rows.dtype)
         padded[: len(batch)] = batch
-        codes[start : start + len(batch)] = np.asarray(_codes(spectrum, jnp.asarray(padded)))[: len(batch)]
-    return codes
+        values[start : start + len(batch)] = np.asarray(function(jnp.asarray(padded)))[: len(batch)]
+    return values
 
 
 @eqx.filter_jit
 def _codes(spectrum: Spectrum, images: jax.Array) -> jax.Array:
-    return spectrum.of(images)
+    return spectrum({spectrum.field: images})
 
 
 @eqx.filter_jit
