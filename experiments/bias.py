@@ -42,6 +42,7 @@ from blindsight.data.dice import Dice
 from blindsight.data.embedded.handwriting import _style  # pyright: ignore[reportPrivateUsage]
 from blindsight.data.population import Population
 from blindsight.data.schema import Schema
+from blindsight.inspect import Language, Session, WordTraining
 from blindsight.inspection.answering import Round
 from blindsight.inspection.bias import comparison, images, rounds
 from blindsight.inspection.bias import findings as bias_findings
@@ -398,13 +399,17 @@ def whole() -> None:
     """One whole report of each pool, through every release."""
     clients = bs.data.embedded("handwriting", clients=3400, examples=(16, 40))
     public = digit_missing(bs.data.embedded("handwriting", clients=1000, seed=1, examples=(16, 40)), 3)
-    report = bs.inspect.bias(clients, reference=public, epsilon=EPSILON, delta=DELTA, out="runs/bias-pictures")
+    report = bs.inspect.bias(
+        clients, reference=public, epsilon=EPSILON, delta=DELTA, session=Session(out="runs/bias-pictures")
+    )
     print(report)
     posts = bs.data.embedded("forum", clients=3400)
     known = bs.data.embedded("forum", clients=1000, seed=1)
     known = same_clients(known, known.columns["topic"] != 5)
-    about: dict[str, Any] = {"inputs": "text", "epsilon": EPSILON, "delta": DELTA, "discover": True, "train": True}
-    print(bs.inspect.bias(posts, reference=known, out="runs/bias-texts", **about))
+    language = Language(discover=True, training=WordTraining())
+    asked: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "language": language}
+    asked |= {"schema": Schema(inputs=("text",)), "session": Session(out="runs/bias-texts")}
+    print(bs.inspect.bias(posts, reference=known, **asked))
 
 
 def main() -> None:

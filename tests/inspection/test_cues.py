@@ -152,17 +152,6 @@ def test_an_arm_that_is_lost_in_noise_is_not_measurable():
     assert not part.read(Measured(np.array([3.0, 2.0, -9.0]), 4.0, 1.0))["few"].is_measurable
 
 
-def test_public_data_are_read_exactly():
-    columns = {"cues": np.array([[0.2], [0.4], [0.9], [0.5]], np.float32)}
-    people = Population(columns, sizes=[2, 1, 1], name="public", classes={"cues": ("a",)})
-    part = cues.cues_part(people, ("first", "rest"), disjoint_by_client=True)
-    found = part.exact(people, np.array([[True, False, False], [False, True, True]]))
-    assert found["first"].mean == pytest.approx(0.3)
-    assert found["rest"].mean == pytest.approx(0.7)
-    assert found["rest"].spread == pytest.approx(0.2)
-    assert (found["rest"].counted, found["rest"].noise_std) == (2, 0)
-
-
 def test_the_share_of_clients_in_an_arm_has_an_interval_within_0_and_1():
     part = Cues(("a",), ("some", "none"), True)
     arms = part.read(Measured(np.array([3.0, 2.0, 250.0, 0.0, 0.0, -4.0]), 10.0, 1.0))

@@ -145,12 +145,23 @@ def measure(
 ) -> Measurement:
     """Measure all parts on all clients in one round.
 
-    `clients` is the public number of clients of the backend: the whole population, or with `forming="eligible"` the
-    clients of the arms (`Arms.eligible`). `population` is their name in the ledger, or the names of all populations
-    that they come from.
-
     **Guarantee**: the release costs `Measurement.event`, which is recorded before any noise is drawn. A budget that
     does not allow it refuses the round, and nothing is released.
+
+    Args:
+        backend: Answers for the clients.
+        arms: Which of a client's examples count in which arm.
+        parts: What each client sends.
+        mechanisms: The noise of each part, by its name.
+        clients: Number of clients of the backend, which is public: the whole population, or with
+            `forming="eligible"` the clients of the arms (`Arms.eligible`).
+        population: Their name in the ledger, or the names of all populations that they come from.
+        delta: Delta of the guarantee.
+        ledger: Records the release.
+        key: What the noise descends from.
+        forming: How the arms' clients come together.
+        run: The run, for the ledger.
+        note: What was measured, for the ledger.
     """
     bounds = {part.name: float(part.bound) for part in parts}
     if set(bounds) != set(mechanisms) or len(bounds) < len(parts):

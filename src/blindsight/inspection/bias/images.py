@@ -138,8 +138,16 @@ def learn(
 ) -> Discriminator:
     """A discriminator of serving, given its `released` moments, from public images, given the `usual` moments.
 
-    The threshold is set on `confirming`, public images held out from training. This is post-processing: it reads no
-    client data.
+    This is post-processing: it reads no client data.
+
+    Args:
+        released: Released moments of the first half of the clients.
+        part: The part that these moments were measured by.
+        usual: Moments of public images, with noise of the same size.
+        confirming: Public clients held out from training, on which the threshold is set.
+        steps: Steps that refine each generator.
+        key: Public randomness.
+        progress: Called with the steps done and their total.
     """
     spectrum: Any = part.features.encoding
     sides = [_drawn(one, steps, key.derive("side", number), progress) for number, one in enumerate((released, usual))]

@@ -77,23 +77,6 @@ class Cues:
         sums = np.asarray(measured.sums, np.float64).reshape(len(self.arms), self.block).sum(axis=0)
         return _read("everyone", self.names, sums, measured.noise_std * math.sqrt(len(self.arms)))
 
-    def exact(self, population: Population, members: np.ndarray) -> dict[str, ArmCues]:
-        """The cues of public data, without noise: what to expect of an arm in which nothing is wrong.
-
-        `members` marks the examples of each arm, (arms, examples) or (arms, clients).
-        """
-        values = population.columns[FIELD].astype(np.float64)
-        owner = np.repeat(np.arange(population.size), population.sizes)
-        by_arm: dict[str, ArmCues] = {}
-        for arm, is_in in zip(self.arms, members, strict=True):
-            weight = (is_in[owner] if len(is_in) == population.size else is_in).astype(np.float64)
-            counts = np.bincount(owner, weight, population.size)
-            there = counts > 0
-            totals = np.stack([np.bincount(owner, weight * one, population.size) for one in values.T], axis=1)
-            means = totals[there] / counts[there, None] if there.any() else np.full((1, values.shape[1]), 0.5)
-            by_arm[arm] = ArmCues(arm, self.names, float(there.sum()), 0.0, means.mean(axis=0), means.std(axis=0))
-        return by_arm
-
 
 def _read(arm: str, names: tuple[str, ...], row: np.ndarray, noise_std: float) -> ArmCues:
     """Means, and the standard deviation between clients.

@@ -118,9 +118,14 @@ def compare_cues(
 ) -> list[Finding]:
     """One finding for each cue on the difference first - second, the most significant first.
 
-    `expected` are the same two arms of public data (`Cues.exact`). `shifts` says how far a suspected fault moves a cue,
-    for `smallest`; the default is the farthest that any fault could move it. With several `looks` at a population
-    (pairs of arms, and votes), each gets an equal share of the 5 %.
+    Args:
+        first: The arm in question.
+        second: The arm that it is compared with.
+        epsilon: What the release of the cues cost alone.
+        disjoint_by_client: Whether no client is in both arms.
+        expected: The same two arms of public data: what they differ by is expected.
+        shifts: How far a suspected fault moves each cue; by default as far as any fault could.
+        looks: Tests on this population (pairs of arms, and votes); each gets an equal share of the 5 %.
     """
     difference, error = difference_of_cues(first, second, disjoint_by_client, expected)
     is_measurable = first.is_measurable and second.is_measurable

@@ -161,8 +161,16 @@ def measure_yardstick(
 ) -> Yardstick:
     """A yardstick from public data on which the primary model makes mistakes: not its training data.
 
-    `arms` are two, of whole clients; clients in neither form a third, so that the arms cover everyone. Faults are
-    planted in the first `hit` clients, by default in all.
+    Args:
+        population: Public clients.
+        primary: The primary model.
+        arms: Two arms of whole clients; clients in neither form a third, so that the arms cover everyone.
+        spellings: The faults to plant, such as `invert`.
+        inputs: Fields that the model reads.
+        label: Field holding the true class.
+        most: Failing examples of each client that suspects are tried on.
+        hit: Plant faults in this many clients, the first ones; by default in all.
+        about: A description for the record.
     """
     if len(arms) != 2 or not arms.disjoint_by_client:
         raise InvalidInput("a yardstick compares two arms of whole clients: use selection.by_accuracy, for example")
@@ -253,7 +261,14 @@ def predict(
 ) -> Prediction:
     """The power of a round at (epsilon, delta) to detect and name `fault` on `fraction` of `clients`.
 
-    The fault is one of `yardstick.faults`. Cues and votes share the precision equally unless `shares` says otherwise.
+    Args:
+        yardstick: What healthy and hit clients send, measured on public data.
+        fault: One of `yardstick.faults`.
+        fraction: Share of the clients that the fault hits.
+        clients: Number of clients.
+        epsilon: What the inspection may cost.
+        delta: Delta of the guarantee.
+        shares: How cues and votes share the precision; equally by default.
     """
     if fault not in yardstick.faults:
         faults.parse(fault)  # an unknown name is refused here

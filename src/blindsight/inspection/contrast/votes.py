@@ -131,7 +131,15 @@ def observe(
 ) -> Population:
     """The population with `repaired`: whether undoing each candidate corrects the prediction of each failing example.
 
-    The first `most` failing examples of each client are tried (`tried`). Needs `selection.observe` first.
+    Needs `selection.observe` first.
+
+    Args:
+        population: Clients after they have run the model.
+        primary: The primary model.
+        suspects: The faults to undo.
+        inputs: Fields that the model reads.
+        label: Field holding the true class.
+        most: Try this many failing examples of each client, the first ones (`tried`).
     """
     columns = dict(population.columns)
     if "is_correct" not in columns:
