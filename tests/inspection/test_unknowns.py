@@ -250,7 +250,7 @@ def test_the_page_the_json_and_the_terminal_say_it_all(tmp_path):
         "Generated unknown words",
         "&lt;i&gt; have",
         "<mark>UNK</mark> is here",
-        "turned most new unknown words into known ones",
+        "voted for the one that resolved most new unknown words",
     ):
         assert words in page
     assert "<i> have" not in page

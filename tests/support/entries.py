@@ -175,7 +175,7 @@ ENTRIES: dict[str, Entry] = {
     "audit": _train(("audit",), "audit run --references 10", model=_ROWS, audit={"one_run": 4, "directions": 4}),
     "contrast in Python": Entry(("contrast",), python_entries.contrast),
     "unknowns in Python": Entry(("unknowns",), python_entries.unknowns),
-    "words in Python": Entry(("count_words", "discover_words"), python_entries.words),
+    "words in Python": Entry(("count_words", "discover_words", "release_words"), python_entries.words),
     "moments in Python": Entry(("measure",), python_entries.moments),
     "parties in Python": Entry(("aggregate",), python_entries.parties),
     "draw and discard": Entry(("serve",), python_entries.draw_and_discard),

@@ -18,7 +18,7 @@ from blindsight.algorithms.moments import measure
 from blindsight.algorithms.parties import GivenGenerator, Party, PrivateLinear
 from blindsight.algorithms.synthesis import synthesise
 from blindsight.algorithms.synthetic_votes import aggregate
-from blindsight.algorithms.vocabulary import count_words, discover_words, own_words
+from blindsight.algorithms.vocabulary import count_words, discover_words, own_words, release_words
 from blindsight.codings import specs as spec
 from blindsight.codings.features import images, rows
 from blindsight.codings.images_and_rows import Number
@@ -92,7 +92,8 @@ def synthesis() -> Any:
 def words() -> Any:
     own = own_words(people(), known=None)
     asked: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "key": keys.root(), "ledger": Ledger("ledger.db")}
-    return count_words(own, ["cat", "dog"], **asked), discover_words(own, length=2, **asked)
+    counted = release_words(people(), candidates=["cat"], **asked)
+    return counted, count_words(own, ["cat", "dog"], **asked), discover_words(own, length=2, **asked)
 
 
 def unknowns() -> Any:
