@@ -45,7 +45,10 @@ QUESTIONS = {
 
 
 @pytest.mark.usefixtures("few_steps")
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ("slices", "unknowns") else pytest.param(name, marks=pytest.mark.slow) for name in QUESTIONS],
+)
 def test_a_dry_run_says_what_asking_costs_and_asks_nobody(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     SEEN.clear()

@@ -60,6 +60,9 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+QUICK = ("sanity of rows", "labelling", "unknowns")
+
+
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moments, "fit", lambda *a, fit=moments.fit, **k: fit(*a, **k | {"steps": 0}))
@@ -105,7 +108,10 @@ def one_by_one(one: Round, clients: Population) -> dict[str, np.ndarray]:
     return total
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in QUESTIONS],
+)
 def test_a_simulation_sums_what_clients_answer_one_by_one_bit_for_bit(tmp_path, monkeypatch, name):
     seen = spied(monkeypatch)
     QUESTIONS[name](**about(tmp_path))
