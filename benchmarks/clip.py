@@ -1,8 +1,8 @@
-"""What proved clipping costs beside the usual float32 line, and how far each overshoots its bound.
+"""The cost of proved clipping compared with the usual float32 line, and how far each overshoots its bound.
 
     python benchmarks/clip.py [--clients 100] [--coordinates 1300000] [--output FILE.json]
 
-Both are timed in one run on whatever device JAX finds; only the ratio means anything on a busy machine.
+Both are timed in one run on JAX's default device; only the ratio means anything on a busy machine.
 """
 
 import argparse

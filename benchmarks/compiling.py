@@ -1,4 +1,4 @@
-"""How long a bounded sum is compiled for, small leaves measured together or one by one, and what an epsilon costs.
+"""Compile time of a bounded sum with small leaves measured together or one by one, and the cost of an epsilon.
 
     python benchmarks/compiling.py [--leaves 40] [--output FILE.json]
 

@@ -1,4 +1,4 @@
-"""Environments for the contestants of `simulation.py`, and one run of a contestant as a process that is watched."""
+"""Environments for the contestants of `simulation.py`, and one run of a contestant as a monitored process."""
 
 import contextlib
 import json

@@ -1,11 +1,11 @@
-"""How long it takes to rank canaries, beside a matrix product of as many operations on the same device.
+"""Time to rank canaries, compared with a matrix product of as many operations on the same device.
 
     python benchmarks/ranking.py [--canaries 27] [--references 2000000] [--output FILE.json]
 
 The word model of Ramaswamy et al. 2020: 10,000 words, an embedding of 96, 670 cells; canaries of five words of which
 two are known. Every reference takes one step of the recurrent layer and one row of logits, whatever it shares with
-others: that is counted, as two operations for each weight. Nothing is left out as unlikely, for an untrained model
-finds all phrases nearly alike. With fewer references or canaries the time for all is extrapolated, and said to be.
+others: that is counted, as two operations for each weight. No reference is skipped as unlikely, because to an untrained
+model all phrases are nearly alike. With fewer references or canaries the total time is marked as extrapolated.
 """
 
 import argparse
@@ -28,7 +28,7 @@ STEP = 2 * ((96 + 96) * 3 * 670 + 670 * 96 + 96 * WORDS)  # operations of one re
 
 
 def product_seconds(operations: float, side: int) -> float:
-    """How long a product of square float32 matrices takes for so many operations, the best of some."""
+    """The time of a product of square float32 matrices with this many operations, the best of several."""
     matrix = jax.random.normal(jax.random.key(0), (side, side), jnp.float32)
     multiply = jax.jit(lambda a: jnp.matmul(a, a, precision=jax.lax.Precision.HIGHEST))
     multiply(matrix).block_until_ready()

@@ -1,4 +1,4 @@
-"""How much the service costs beside a bare handler that moves the same bytes, in memory and with Redis.
+"""The cost of the service compared with a bare handler that moves the same bytes, in memory and with Redis.
 
     python benchmarks/service.py [--seconds 2] [--rounds 9] [--weights 387 5000 50000] [--out RESULTS.json]
     python benchmarks/service.py --growth 600 [--weights 387] [--out RESULTS.json]
@@ -8,8 +8,8 @@ handler that hands out bytes and keeps what it is sent; the service with its mem
 on this machine, so the rates say little by themselves: read ratios within one run, and CPU time per pair. One pair is a
 draw and its update. The generator is wrk (Debian's) with a script that gives back each ticket with the weights it drew;
 so every check is made on every update, and all are inside the window. With --growth the memory store is under load for
-so long, and its resident memory is watched; tickets then live for a minute, so that the marks of used ones (2 MiB for
-each minute of their life) are all there from the third minute on.
+that many seconds, and its resident memory is recorded; tickets then live for a minute, so that the marks of used ones
+(2 MiB for each minute of their life) are all there from the third minute on.
 """
 
 import argparse

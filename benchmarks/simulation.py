@@ -1,9 +1,9 @@
-"""Blindsight's simulator beside its peers: the same work, the same losses, then the speed.
+"""Blindsight's simulator compared with its peers: the same work, the same losses, then the speed.
 
     python benchmarks/simulation.py [--task cnn|lm|all] [--peers pfl,flower,fedjax,torch,blindsight] [--rounds 13]
                                     [--cohort N] [--device cpu|gpu] [--json FILE]
 
-`tasks.py` says what the work is. Every contestant runs as a process of its own, in an environment made once under
+`tasks.py` says what the work is. Every contestant runs as a process of its own, in an environment created once under
 `.envs/` from the versions pinned in `peers/`; `--python PEER=PATH` or `--same-python` uses another. Each is tried in
 several settings, processes x threads, and the fastest counts.
 

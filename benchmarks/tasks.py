@@ -1,8 +1,8 @@
 """The work that every contestant does, in numpy alone: sizes, data, first parameters, cohorts, the loss to agree on.
 
 Two tasks. `cnn` is the image benchmark of pfl-research (CIFAR10, 1000 clients of 50 images) and its network without the
-dropout, which no two libraries draw alike. `lm` is a word model of the size of McMahan et al. 2018 (arXiv:1710.06963):
-10,000 words, an embedding of 96 shared with the output, one LSTM of 670 projected to 96.
+dropout, because no two libraries draw the same. `lm` is a word model of the size of McMahan et al. 2018
+(arXiv:1710.06963): 10,000 words, an embedding of 96 shared with the output, one LSTM of 670 projected to 96.
 
 The data are synthetic, of the real shapes, and can be learned. Parameters have names and layouts of their own (images
 and kernels with channels last, gates in the order input, forget, cell, output); each contestant translates.

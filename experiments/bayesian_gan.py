@@ -151,7 +151,7 @@ def noise_for_bayesian(epsilon: float, rate: float, rounds: int) -> float:
 
 
 def readings(batch: int, epochs: float, records: int = 60_000) -> dict[str, Any]:
-    """What the printed noise promises in plain DP, for every reading of it, over so many epochs."""
+    """What the printed noise promises in plain DP, for every reading of it, over this many epochs."""
     found: dict[str, Any] = {}
     rounds = round(epochs * records / batch)
     for name, std in NOISE.items():
@@ -221,7 +221,7 @@ def made(gan: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def lying(images: np.ndarray) -> float:
-    """The share of images whose ink is wider than it is tall: of upright digits hardly any, of turned ones most."""
+    """The share of images with ink that is wider than tall: hardly any upright digits, most rotated ones."""
     ink = images.astype(np.float64) + 1e-9
     places = np.arange(28)
     spreads: list[np.ndarray] = []

@@ -1,16 +1,16 @@
-"""T6 of Augenstein et al. 2020, for which the paper has no experiment: what serving has that public data lack.
+"""T6 of Augenstein et al. 2020, without an experiment in the paper: what do clients have that public data lack?
 
     python experiments/bias.py pictures [--runs 20] [--matched 200]     embedded handwriting and real MNIST writers
     python experiments/bias.py texts [--runs 20] [--matched 200]        embedded forum and real Stack Exchange authors
-    python experiments/bias.py whole                                    one whole report of each, for the eye
-    python experiments/bias.py draw                                     the picture
+    python experiments/bias.py whole                                    one complete report of each, to look at
+    python experiments/bias.py draw                                     the figure
 
-Each run draws private and public clients anew from a pool, without overlap, and takes something away from the public
-ones: a class (all examples of one digit), a style (the writers with the strongest slant, or the thickest pen), a topic
-(all posts about it, or the authors of one site). Everything costs (4, 1e-6) per client. An alarm is any finding at all;
-in matched runs nothing was taken away, so that every alarm is false. The tests are those of `blindsight inspect bias`;
-to afford hundreds of runs on two cores, sums over clients are computed in numpy (checked against the clients' own code
-for some clients of each pool), noise is drawn as float, and generators are left at their closed form.
+Each run draws disjoint private and public clients from a pool and removes something from the public ones: a class (all
+examples of one digit), a style (the writers with the strongest slant, or the thickest pen), a topic (all posts about
+it, or the authors of one site). Each run costs (4, 1e-6) per client. An alarm is any finding; in matched runs nothing
+was removed, so every alarm is false. The tests are those of `blindsight inspect bias`. To afford hundreds of runs on
+two cores, sums over clients are computed in numpy (checked against the clients' own code for some clients of each
+pool), noise is drawn in floating point, and generators stay at their closed form.
 """
 
 import argparse
@@ -272,7 +272,7 @@ def names_style(*words: str) -> Callable[[Finding, int], bool]:
 
 
 def embedded_writers() -> Pool:
-    """4,000 synthetic writers; their slant and pen are known by how they are made."""
+    """4,000 synthetic writers; their slant and pen are known from their recipe."""
     clients = bs.data.embedded("handwriting", clients=4000, examples=(10, 14))
     clients = seen(clients.replace(clients.columns), "image")
     style = _style(Dice(0, "handwriting"), np.arange(clients.size))
@@ -286,7 +286,7 @@ def embedded_writers() -> Pool:
 
 
 def real_writers() -> Pool:
-    """The 836 writers of MNIST, of whom each has so many digits as there are; 24 at most are kept."""
+    """The 836 writers of MNIST, each with at most 24 of their digits."""
     parts = [bs.data.dataset("mnist", split=split) for split in ("train", "test")]
     columns = {name: np.concatenate([p.columns[name] for p in parts]) for name in ("image", "label")}
     ids = np.concatenate([np.strings.add(f"{n}-", p.ids) for n, p in enumerate(parts)])

@@ -4,9 +4,9 @@
 
 Multinomial logistic regression on 784 pixels in [0, 1] without intercept (7,840 weights), 6,000 clients of 10 images,
 20 passes, learning rate 0.001 (0.0001 in Figure 4). Without noise instances start with the spread of epsilon = 1, as in
-the paper. A batch counts gradients of clients; counted in images, as the paper may have counted N_s, it is ten times
-that, and then k = 10 and N_s = 100 do overlap; but k = 20 overlaps with N_s = 200, so there is no square root in it.
-What is measured on data is `simulation_only`. Writes draw_and_discard.json and draw_and_discard.png.
+the paper. A batch size counts client gradients; counted in images, as the paper may have counted N_s, it is ten times
+larger, and then k = 10 and N_s = 100 do overlap; but k = 20 overlaps with N_s = 200, so there is no square root.
+Measurements on data are `simulation_only`. Writes draw_and_discard.json and draw_and_discard.png.
 """
 
 import argparse

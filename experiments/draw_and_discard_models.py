@@ -3,15 +3,16 @@
     python experiments/draw_and_discard_models.py [--known 60000000] [--phishing 1500000] [--out experiments/results]
 
 **Known weights** (Pihur et al. 2018, Section V-C): five fields and all their crosses, k = 30, learning rate 0.005, no
-noise. The published formula has three misprints: B with E2 is there twice and D with E2 is missing, so the second three
-are read as D with E2; then the model has its 33 weights. How the fields are distributed is not said; here the outcome
-has the published probability of 46 %. 983 million updates were received there; ours are fewer, and what is then still
-lacking in the slowest directions is worked out beside.
+noise. The published formula has three misprints: B with E2 appears twice and D with E2 is missing, so the second three
+are read as D with E2, which gives the model its 33 weights. The paper does not state the distribution of the fields;
+here the outcome has the published probability of 46 %. The paper received 983 million updates; ours are fewer, and the
+remaining error in the slowest directions is computed separately.
 
 **Phishing** (Section VI-A): 387 weights, k = 20, learning rate 0.001, epsilon = log 32 by feature, on addresses of one
-period (`matched`), clients of ten. Every update counts as a client's only one. Beside it, noise that hides the whole
-client, and what each is worth at that level. Precision depends on how rare phishing is: the published numbers imply
-1.5 %, so ours are also given for that. Measured on data: `simulation_only`. Writes draw_and_discard_models.json, .png.
+period (`matched`), clients of ten. Every update counts as its client's only one. For comparison: noise that hides the
+whole client, and what each costs at that level. Precision depends on how rare phishing is: the published numbers imply
+1.5 %, so ours are also given for that rate. Measured on data: `simulation_only`. Writes draw_and_discard_models.json,
+.png.
 """
 
 import argparse
@@ -147,7 +148,7 @@ PREVALENCE = 0.0151  # what precision, recall and accuracy imply
 
 
 def phishing_features(weights: int = 387) -> FeatureSpec:
-    """A spec that a server could write without looking at data: so many weights with the hashed runs."""
+    """A spec that a server could write without looking at data: this many weights with the hashed runs."""
     fields: list[Any] = [
         NumberField("length", 0, 150),
         NumberField("host_length", 0, 50),

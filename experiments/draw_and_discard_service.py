@@ -1,16 +1,16 @@
-"""Does the service learn what the simulation learns? Draw and Discard over HTTP, beside that of the figures.
+"""Does the service learn what the simulation learns? Draw and Discard over HTTP, compared with the simulation.
 
     python experiments/draw_and_discard_service.py [--runs 100] [--updates 200] [--out experiments/results]
 
 Many small models (20 weights, k = 20, Laplace noise by feature) are trained by the same clients in the same order:
 through `blindsight.service` on a socket, with every secret source of randomness as in production and the spam check on,
-and in the simulation that the paper's figures were drawn with. Of each run four things are compared: the loss of the
-averaged model on public examples, how far its weights scatter, the spread over the instances at the end (rank tests),
+and in the simulation that the paper's figures were drawn with. Each run is compared in four ways: the loss of the
+averaged model on public examples, the scatter of its weights, the final spread over the instances (rank tests),
 and each weight of the averaged model (Welch tests), with Bonferroni's correction.
 
-A test that accepts everything is worth nothing, so the same comparison is made with what is wrong: noise of 2/3 and
-of 3/2 of its scale, instances that begin without their spread, and an update that overwrites the instance that was
-drawn; the last also as a service that was broken on purpose. Made-up data. Writes draw_and_discard_service.json.
+A test that accepts everything is worthless, so the same comparison is made with broken variants: noise of 2/3 and of
+3/2 of its scale, instances that start without their spread, and an update that overwrites the drawn instance, the last
+also as a service that was broken on purpose. Synthetic data. Writes draw_and_discard_service.json.
 """
 
 import argparse

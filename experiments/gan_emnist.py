@@ -2,17 +2,17 @@
 
     python experiments/gan_emnist.py [--population femnist] [--clients 3400] [--only-sizes] [--out experiments/results]
 
-A primary model reads handwriting; on half of the clients pixels come in inverted, or on none. Two federated GANs learn
-what it does badly and what it does well: by client (Figures 3 and 6) and by example (Figures 7 and 8). Their grids of
-36 samples stand side by side, from the same latents. 1,000 rounds of 10 clients drawn from those who are eligible,
-noise of 0.01 times the clip: this protects nobody, and the table beside the grids says by how much.
+A primary model reads handwriting; pixels are inverted on half of the clients, or on none. Two federated GANs learn
+where it does badly and where it does well: by client (Figures 3 and 6) and by example (Figures 7 and 8). Their grids of
+36 samples are shown side by side, from the same latents. 1,000 rounds of 10 eligible clients and noise of 0.01 times
+the clip protect nobody; the table beside the grids states the epsilon.
 
 What differs from the paper: `femnist` are 541 writers of LEAF, not the 3,400 of TFF's EMNIST; `handwriting` are 3,400
 synthetic writers. Thresholds are the paper's quantiles (the quarters of clients) of our own primary model's accuracies,
-not its 0.882 and 0.939. As in the paper, samples are inverted in the arms that fail under the bug, and in no other; the
-arms' minorities (15 % of the failing examples are not inverted) show in no sample. Who is eligible is read off the
-data, as theirs was: all numbers here are `simulation_only`.
-Writes gan_emnist_POPULATION.json, .png and .npz (the samples), after every arm; arms that are there are not done again.
+not its 0.882 and 0.939. As in the paper, samples are inverted only in the arms that fail under the bug; the minority in
+an arm (15 % of the failing examples are not inverted) appears in no sample. Eligibility is computed from the data, as
+in the paper, so all numbers here are `simulation_only`.
+Writes gan_emnist_POPULATION.json, .png and .npz (the samples), after every arm; finished arms are not repeated.
 """
 
 import argparse

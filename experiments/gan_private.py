@@ -4,8 +4,8 @@
 
 Clients are writers of digits and delta is 1e-6 for everyone; one run without noise, with the same clip, shows what the
 pair could do. Settings were chosen by looking at runs with the noise of epsilon 8 on other writers, and then kept for
-all. Samples are measured against 100 writers who took no part, in the eyes of a reader of digits that learned from
-still others: `blindsight.fidelity`, which is `simulation_only`. The pair is small enough for two CPU cores (minutes for
+all. Samples are compared with 100 held-out writers, in the features of a classifier trained on yet other writers
+(`blindsight.fidelity`, which is `simulation_only`). The pair is small enough for two CPU cores (minutes for
 every epsilon); results are written after each. Writes gan_private.json and .png.
 """
 

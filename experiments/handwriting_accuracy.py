@@ -1,9 +1,9 @@
-"""How much accuracy does a promise cost? A CNN on embedded handwriting, 3,400 writers, epsilon 2, 4, 8 and infinity.
+"""How much accuracy does a guarantee cost? A CNN on embedded handwriting, 3,400 writers, epsilon 2, 4, 8 and infinity.
 
     python experiments/handwriting_accuracy.py [--clients 3400] [--seeds 3] [--out experiments/results]
 
-Writers are the clients: a tenth of them never train, and accuracy is on their digits. Every run at a finite epsilon has
-the same settings but for its noise; delta is 1e-6 for everyone. Writes handwriting_accuracy.json and .png.
+Writers are the clients: a tenth of them are held out, and accuracy is measured on their digits. Runs at finite epsilon
+differ only in their noise; delta is 1e-6 throughout. Writes handwriting_accuracy.json and .png.
 """
 
 import argparse

@@ -4,16 +4,16 @@
         [--also baseline alternatives processes loss_noise] [--pool 30000] [--seeds 1 2] [--out experiments/results]
 
 `baseline` is a model on all data and `standalone` the mean of local models on their shards, both without privacy, as in
-the paper. `global` is ours: every party spends the epsilon that Table 2 prints for its sigma, examples from one noisy
-sum, votes from a model that was learnt by noisy gradients, plain DP per example, votes included. The paper's own true
-epsilon is infinite: `loss_noise` shows that sigma changes no parameter, and an audit finds who was in.
+the paper. `global` is ours: every party spends the epsilon that Table 2 prints for its sigma, on examples from one
+noisy sum and votes from a model trained with noisy gradients (plain DP per example, votes included). The paper's true
+epsilon is infinite: `loss_noise` shows that sigma changes no parameter, and an audit identifies the members.
 
-Steps, rates and features were chosen with the usual division into training and test data in view. So all examples are
-divided anew for each seed, in the usual sizes: six in seven test images, and four in five rows of Adult, had no say in
-that. Rows with five parties are means over all seeds, those with more are of the first. `processes` runs a row again
-with a process for each party.
+Steps, rates and features were chosen on the usual split into training and test data. So all examples are split again
+for each seed, in the usual sizes: six in seven test images, and four in five rows of Adult, played no part in that
+choice. Rows with five parties are means over all seeds; those with more use the first. `processes` repeats a row with a
+process for each party.
 
-Rows are written as they come, and rows that are there already are left: it may be stopped and started again.
+Rows are written as they finish, and finished rows are kept: it can be stopped and restarted.
 """
 
 import argparse
@@ -279,7 +279,7 @@ def ours(
     return {
         "epsilon": round(found.guarantee.epsilon, 4) if found.guarantee.is_private else "inf",
         "unit": str(found.guarantee.unit),
-        "kept": round(len(found.labels) / found.made, 4),
+        "kept": round(len(found.labels) / found.generated, 4),
         "simulation_only": {"global": round(float(np.mean(found.predict(xt) == yt)), 4)},
         "seconds": round(time.monotonic() - began, 1),
     }

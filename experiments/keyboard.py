@@ -1,4 +1,4 @@
-"""Next-word prediction trained with DP-FedAvg, beside a keyboard's n-gram model: Ramaswamy et al. 2020 in small.
+"""Next-word prediction trained with DP-FedAvg, compared with an n-gram model: Ramaswamy et al. 2020, in small.
 
     python experiments/keyboard.py [--rounds 500] [--grid-rounds 100] [--cohort 200] [--grid-cohort 100] [--least 20]
 
@@ -6,8 +6,8 @@
 model, intervals by the jackknife with buckets of clients), Tables 6 to 8 (server optimiser, client batch and rate,
 clip) and Figure 1 (share of clients clipped by round), on real sentences by author (`stackexchange`). Of the 1,556
 authors of 20 sentences or more a tenth are public (vocabulary, and what the keyboard's n-gram model has read), a tenth
-are held out, the others train. As in the paper's tuning, noise of 3.2e-5 is added to the mean update; there 20,000 of 4
-million clients make a promise of it, here a hundred of 1,200 do not. Writes keyboard.json and keyboard.png.
+are held out, the others train. As in the paper's tuning, noise of 3.2e-5 is added to the mean update; with 20,000 of 4
+million clients that gives a guarantee, with a hundred of 1,200 it does not. Writes keyboard.json and keyboard.png.
 """
 
 import argparse
@@ -162,7 +162,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in {"rounds": 500, "grid-rounds": 100, "cohort": 200, "grid-cohort": 100, "least": 20}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--limit", type=int, help="so many authors only, to try it out")
+    parser.add_argument("--limit", type=int, help="number of authors, to try it out")
     parser.add_argument("--cells", type=int, default=670)
     parser.add_argument("--out", type=Path, default=Path("experiments/results"))
     options = parser.parse_args()

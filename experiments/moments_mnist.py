@@ -4,10 +4,11 @@
 
 Of the 60,000 training images 54,400 are dealt at random to 3,400 clients of 16; the other 5,600 are for validation, on
 which every setting was chosen. One release at client level with delta 1e-6, then students (an MLP and a CNN) learn from
-generated images alone and are asked about the 10,000 real test images, once. Weights of frequencies come from embedded
+generated images alone and are tested on the 10,000 real test images, once. Weights of frequencies come from embedded
 handwriting, which is drawn by a program; Fashion-MNIST goes without. Students learn from latents spread a little wider
-than a normal distribution, and with noise on pixels; samples that are shown, and their fidelity, are drawn as they are.
-Writes moments_NAME.json, and moments_NAME.png with samples at every epsilon in rising order, and real ones at the end.
+than a normal distribution, and with noise on pixels; the samples shown, and their fidelity, use the normal
+distribution. Writes moments_NAME.json, and moments_NAME.png with samples at every epsilon in rising order, and real
+ones at the end.
 """
 
 import argparse
@@ -167,7 +168,7 @@ def main() -> None:
     done, sheets = {(row["epsilon"], row["seed"]) for row in rows}, dict[str, np.ndarray]()
     for epsilon in options.epsilons:
         for seed in range(options.seeds):
-            is_done = (f"{epsilon:g}", seed) in done  # a run that was stopped goes on
+            is_done = (f"{epsilon:g}", seed) in done  # a stopped run resumes
             if is_done and seed > 0:
                 continue
             generator, row = run(options.data, clients, epsilon, seed)

@@ -1,9 +1,9 @@
-"""Moments under real privacy, beside the federated GAN: the same 3,400 embedded writers, the same eyes.
+"""Moments under real privacy, compared with the federated GAN: the same 3,400 embedded writers and the same measures.
 
     python experiments/moments_private.py [--clients 3400] [--seed 0] [--out experiments/results]
 
-What `gan_private.py` asks of a GAN that is trained on clients is asked here of a generator that is fitted to one noisy
-sum. Reads gan_private.json and .png where they lie, and writes moments_private.json with both rows of numbers and
+`gan_private.py` evaluates a GAN that is trained on clients; this script evaluates a generator that is fitted to one
+noisy sum. It reads gan_private.json and .png, and writes moments_private.json with both rows of numbers and
 moments_private.png with both grids, moments above. Frequencies are chosen by public numbers alone; weights come from
 public writers. Epsilon 32 draws its noise in float, because exact noise cannot be certified there.
 """

@@ -1,18 +1,18 @@
-"""Unknown words after a tokeniser's bug: Tables 6, 7 and 8 and Figure 4 of Augenstein et al. 2020, and what tests see.
+"""Unknown words after a tokeniser bug: Tables 6, 7 and 8 and Figure 4 of Augenstein et al. 2020, and tests.
 
     python experiments/oov_tables.py direct [--runs 200]       the released statistics: detection, false alarms, rates
     python experiments/oov_tables.py discover                   unknown words that many clients use, without a model
-    python experiments/oov_tables.py prepare FOLDER            token numbers for the models, so that these need no text
+    python experiments/oov_tables.py prepare FOLDER            token ids for the models, which then need no text
     python experiments/oov_tables.py models FOLDER             language models on an accelerator
-    python experiments/oov_tables.py draw                      the picture
+    python experiments/oov_tables.py draw                      the figure
 
-The bug joins the first two words of 0, 1, 10 or 100 % of the sentences. Text is real (stackexchange: the vocabulary are
-the most frequent 10,000 words of a public half of the authors, the other half is examined) and embedded (forum: the
-vocabulary from 1,000 other authors). *Direct* draws clients anew in each run, divides each client's sentences by a coin
-into before and after, plants the bug after, and reads one round at (epsilon, 1e-6): nothing is wrong in A/A runs.
-*Models* are trained by DP-FedAvg: on stackexchange the papers' architectures (or with --small small ones) with as much
-noise in the mean as theirs had (z / cohort = 1 / 5,000, which promises 3,424 clients nothing), on forum small ones at
-an honest epsilon of 8.
+The bug joins the first two words of 0, 1, 10 or 100 % of the sentences. Text is real (stackexchange: the vocabulary is
+the 10,000 most frequent words of a public half of the authors; the other half is inspected) and embedded (forum: the
+vocabulary comes from 1,000 other authors). *Direct* draws new clients in each run, splits each client's sentences by
+coin flips into before and after, plants the bug after, and reads one round at (epsilon, 1e-6); A/A runs have no bug.
+*Models* are trained by DP-FedAvg: on stackexchange with the papers' architectures (small ones with --small) and as much
+noise on the mean as theirs (z / cohort = 1 / 5,000, which gives 3,424 clients no guarantee), on forum small ones at
+epsilon 8.
 """
 
 import argparse
@@ -55,7 +55,7 @@ from blindsight.privacy import Privacy
 DELTA, FRACTIONS = 1e-6, (0.0, 0.01, 0.1, 1.0)
 RESULTS = Path("experiments/results")
 BUG = "token_join:glue=space"
-LETTERS = 3  # times as many rounds for the model of letters, whose rounds are cheap
+LETTERS = 3  # times as many rounds for the model of letters: its rounds are cheap
 HONEST = 5000  # clients at least for models at an honest epsilon: forum has 6,000, stackexchange 3,424
 PUBLISHED_DELTA = 2.92e-6
 PUBLISHED = {"table 6": [0.0652, 0.0663, 0.0760, 0.1789], "epsilon": 9.22, "delta": PUBLISHED_DELTA}
@@ -90,7 +90,7 @@ class Runs:
         self.sentences, vocabulary = sources(name, clients)
         suspects = words.suspects_of(None, "lower")
         self.labels = (*map(str, suspects), "none")
-        self.parts = (words.Rates(), words.Signs(), words.Votes(self.labels))
+        self.parts = (words.Rates(), words.Signs(), words.SideVotes(self.labels))
 
         def table(population: Population) -> dict[str, np.ndarray]:
             sided = population.replace(
@@ -401,7 +401,7 @@ def main() -> None:
     parser.add_argument("--cohort", type=int, default=400)
     parser.add_argument("--most", type=int, default=64, help="sentences, and unknown words, of a client")
     parser.add_argument("--samples", type=int, default=100_000)
-    parser.add_argument("--only", choices=("stackexchange", "forum"), default=None)
+    parser.add_argument("--only", choices=("stackexchange", "forum"), default=None, help="models: of one population")
     parser.add_argument("--small", action="store_true", help="small models on stackexchange too")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()

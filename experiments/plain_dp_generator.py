@@ -12,7 +12,7 @@ then (with the others' moments noised as here) and taken over to Fashion-MNIST a
     cnn         taught by the blurred images of the first release, and with it the samples' fidelity; not with --small,
                 which also draws half as many images, for a machine that others use too
 
-Writes plain_dp_generator.json after every run, goes on where it was stopped, and adds a strip to plain_dp_generator.png
+Writes plain_dp_generator.json after every run, resumes where it was stopped, and adds a strip to plain_dp_generator.png
 for every data set and epsilon: blurred samples, redrawn ones, and real images.
 """
 
@@ -203,7 +203,7 @@ def main() -> None:
             clients, test = people(name)
             for epsilon in options.epsilons:
                 if any((one["data"], one["epsilon"], one["seed"]) == (name, epsilon, seed) for one in runs):
-                    continue  # a run that was stopped goes on
+                    continue  # a stopped run resumes
                 row, (blurred, drawn) = run(name, clients, test, epsilon, seed, small=options.small)
                 runs.append(row)
                 write(runs, path)

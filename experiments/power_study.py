@@ -32,7 +32,8 @@ from blindsight.inspection.contrast import cues, power
 from blindsight.inspection.contrast import votes as diagnosis
 from blindsight.inspection.contrast.cues import Cues
 from blindsight.inspection.contrast.findings import Finding, compare_cues, diagnose
-from blindsight.inspection.contrast.power import HEALTHY, Yardstick
+from blindsight.inspection.contrast.power import FAMILIES, HEALTHY, Yardstick
+from blindsight.inspection.contrast.vectors import client_vectors
 from blindsight.inspection.measuring import Measured, noise_for
 from blindsight.models import CNN
 from blindsight.models.primary import Primary, fit, primary
@@ -47,7 +48,7 @@ FRACTIONS = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5)
 EPSILONS = (1.0, 4.0, 8.0)
 CLIENTS = (425, 850, 3400)
 DELTA = 1e-6
-HIT = 500  # writers of whom the faulty ones are drawn
+HIT = 500  # writers that faulty ones are drawn from
 
 Vectors = dict[str, dict[str, np.ndarray]]
 """Healthy or a fault, then the part: what each writer would send."""
@@ -79,12 +80,12 @@ def what_writers_send(population: Population, model: Primary, arms: selection.Ar
     for name in (HEALTHY, *FAULTS):
         hit = population if name == HEALTHY else faults.apply(population.select(np.arange(HIT)), name)
         seen = diagnosis.observe(selection.observe(hit, model), model, suspects)
-        vectors[name] = power.client_vectors(cues.observe(seen, ("image",)), arms, (yardstick.cues, yardstick.votes))
+        vectors[name] = client_vectors(cues.observe(seen, ("image",)), arms, (yardstick.cues, yardstick.votes))
     return vectors
 
 
 def sums_of(vectors: Vectors, fault: str, fraction: float, clients: int, dice: np.random.Generator) -> Any:
-    """The sums over as many writers, drawn anew, of whom each is hit with probability `fraction`."""
+    """The sums over as many writers, drawn anew; each is hit with probability `fraction`."""
     healthy, faulty, hit = vectors[HEALTHY], vectors[fault], dice.binomial(clients, fraction)
     weights = [counted(len(pool["cues"]), n, dice) for pool, n in ((healthy, clients - hit), (faulty, hit))]
     return {part: weights[0] @ healthy[part] + weights[1] @ faulty[part] for part in healthy}
@@ -112,7 +113,7 @@ def noise_stds(yardstick: Yardstick) -> dict[float, dict[str, float]]:
 
 
 def verdicts(
-    yardstick: Yardstick, sums: Any, stds: dict[str, float], dice: np.random.Generator
+    yardstick: Yardstick, sums: Any, clients: int, stds: dict[str, float], dice: np.random.Generator
 ) -> tuple[bool, bool, str]:
     """Whether everyone's cues and the arms' differ, and what the failing arm is diagnosed with, in one noisy round.
 
@@ -121,12 +122,14 @@ def verdicts(
     together = sums["cues"].reshape(len(yardstick.cues.arms), -1).sum(axis=0)
     alone = Cues(yardstick.cues.names, ("everyone",), True)
     noisy = Measured(together + dice.normal(0, stds["cues"], together.shape), stds["cues"], 1.0)
-    odd = compare_cues(alone.read(noisy)["everyone"], yardstick.reference, epsilon=1.0)
+    odd = compare_cues(alone.read(noisy)["everyone"], yardstick.reference, epsilon=1.0, looks=FAMILIES)
     measured = {n: Measured(s + dice.normal(0, stds[n], s.shape), stds[n], 1.0) for n, s in sums.items()}
     arms = yardstick.cues.read(measured["cues"])
-    seen = compare_cues(arms["failing"], arms["healthy"], epsilon=1.0, expected=yardstick.expected)
+    pair = arms["failing"], arms["healthy"]
+    seen = compare_cues(*pair, epsilon=1.0, expected=yardstick.expected, looks=FAMILIES)
     votes = yardstick.votes.read(measured["votes"])["failing"]
-    diagnosed = diagnose(votes, epsilon=1.0, background=yardstick.background)[0].fault
+    public = {"public": yardstick.usual_votes, "public_clients": yardstick.clients}
+    diagnosed = diagnose(votes, epsilon=1.0, clients=clients, looks=3 * FAMILIES, **public)[0].fault
     return is_found(odd), is_found(seen), diagnosed
 
 
@@ -146,7 +149,7 @@ def simulate(yardstick: Yardstick, vectors: Vectors, runs: int) -> list[dict[str
                 for _ in range(runs):
                     sums = sums_of(vectors, fault, fraction, clients, dice)
                     for epsilon in EPSILONS:
-                        outcomes[epsilon].append(verdicts(yardstick, sums, stds[epsilon], dice))
+                        outcomes[epsilon].append(verdicts(yardstick, sums, clients, stds[epsilon], dice))
                 for epsilon in EPSILONS:
                     found = outcomes[epsilon]
                     told = power.predict(yardstick, fault, fraction, clients=clients, epsilon=epsilon, delta=DELTA)
@@ -176,7 +179,7 @@ def false_alarms(yardstick: Yardstick, vectors: Vectors, runs: int) -> list[dict
                 std = stds[epsilon]["cues"]
                 arms = halves.read(Measured(split + dice.normal(0, std, split.shape), std, 1.0))
                 coin = compare_cues(arms["heads"], arms["tails"], epsilon=1.0)
-                outcomes[epsilon].append((*verdicts(yardstick, sums, stds[epsilon], dice), is_found(coin)))
+                outcomes[epsilon].append((*verdicts(yardstick, sums, clients, stds[epsilon], dice), is_found(coin)))
         for epsilon in EPSILONS:
             odd, by_cues, named, by_halves = zip(*outcomes[epsilon], strict=True)
             row = {"clients": clients, "epsilon": epsilon, "by_sanity": float(np.mean(odd))}
@@ -243,7 +246,7 @@ def main() -> None:
     seen = cues.observe(strangers, ("image",))
     everyone = selection.Arms({"everyone": selection.everything()})
     part = cues.cues_part(seen, tuple(everyone), disjoint_by_client=True)
-    vectors["everyone"] = power.client_vectors(seen, everyone, (part,))
+    vectors["everyone"] = client_vectors(seen, everyone, (part,))
     print(f"{strangers.size} writers under test after {time.monotonic() - began:.0f} s", flush=True)
     alarms = false_alarms(yardstick, vectors, max(options.runs, 1000))
     rows = simulate(yardstick, vectors, options.runs)

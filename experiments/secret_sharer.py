@@ -1,17 +1,17 @@
-"""What a language model keeps of canaries, with and without privacy: Ramaswamy et al. 2020, Tables 3 and 4, in small.
+"""What a language model memorises of canaries, with and without privacy: Ramaswamy et al. 2020, Tables 3 and 4.
 
     python experiments/secret_sharer.py [--rounds 150] [--cohort 800] [--epsilon 8] [--references 2000000]
 
 *Training Production Language Models without Memorizing User Data* (arXiv:2009.10031): 27 phrases of random words on 189
 synthetic clients, which take part in 57.5 % of the rounds, beside real sentences by author (`stackexchange`). The same
-run twice: with a promise, and without clipping and noise. Both also carry clients put in or left out by fair coins, and
-the private one directions, from which a lower bound on epsilon follows (arXiv:2305.08846).
+run twice: with a guarantee, and without clipping and noise. Both also have clients included by fair coins, and the
+private one has directions, which give a lower bound on epsilon (arXiv:2305.08846).
 
-The scale is another one, and it matters. The paper has cohorts of 20,000 from about four million clients for 2,000
+The scale differs, and it matters. The paper has cohorts of 20,000 from about four million clients for 2,000
 rounds; here some hundreds of six thousand for a few hundred. A canary's client is a far larger part of a round here, so
-that an unprotected model memorises sooner; and the noise of a promise is far larger beside the mean update, so that a
-private model learns less of anything, which the recall beside it says. A tenth of the authors is taken for public: the
-vocabulary and the sentences around the canaries are theirs. Writes secret_sharer.json and .png.
+an unprotected model memorises sooner; and the noise is far larger relative to the mean update, so a private model
+learns less of everything, as its recall shows. A tenth of the authors count as public: they provide the vocabulary and
+the sentences around the canaries. Writes secret_sharer.json and .png.
 """
 
 import argparse
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=670)
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--clients", type=int, help="only so many authors, to try things out")
+    parser.add_argument("--clients", type=int, help="number of authors, to try things out")
     parser.add_argument("--out", type=Path, default=Path("experiments/results"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ log 32 by feature), by 1 % and 10 % of the updates, with the window and without:
     negated     the model that was drawn, times minus one
     flipped     an honest update with the sign of its step changed
     boosted     the same, with a step a hundred times as long
-    edge        whoever knows the window: half of its width in the direction of the flipped step, in every weight
+    edge        by an attacker who knows it: half of its width in the direction of the flipped step, in every weight
 
 Noise is drawn in float32, which a deployment must not do. Measured on data: `simulation_only`. Writes spam.json.
 """

@@ -64,7 +64,7 @@ class Run:
 
 
 def limit_jax_threads(count: int) -> None:
-    """Let JAX compute with so many threads; to be called before its first computation."""
+    """Let JAX compute with this many threads; call it before its first computation."""
     os.environ["NPROC"] = str(count)
 
 

@@ -1,0 +1,592 @@
+"""Is inspection right on strangers' data? False alarms where nothing is wrong, and names of faults planted by others.
+
+    python experiments/strangers.py plant --cache FOLDER         only compute what clients send; a GPU helps
+    python experiments/strangers.py null [--runs 200] [--epsilon 8] [--beds femnist,mnist,adult,handwriting]
+    python experiments/strangers.py draw
+    python experiments/strangers.py naming [--runs 50] [--epsilon 1 4 8] [--beds femnist,mnist,handwriting]
+
+What each client would send is computed once. A run draws private clients and public ones anew, without overlap, and
+the noise of a round at (epsilon, 1e-6) with the default shares of precision. Everything is read as `blindsight inspect`
+reads it. Models are trained on clients that are in neither.
+"""
+
+import argparse
+import dataclasses
+import gzip
+import json
+import multiprocessing
+import pickle
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+from scipy import stats
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+
+from blindsight import data
+from blindsight.data import faults
+from blindsight.data.population import Population
+from blindsight.data.schema import Schema
+from blindsight.inspection.contrast import cues, reading, votes
+from blindsight.inspection.contrast.cues import Cues
+from blindsight.inspection.contrast.explained import FACELESS, verdict_on
+from blindsight.inspection.contrast.explaining import Evidence, explain
+from blindsight.inspection.contrast.findings import Diagnosis, Finding
+from blindsight.inspection.contrast.planting import candidates, faceless
+from blindsight.inspection.contrast.question import Comparing, Mistakes, Sanity, Slices
+from blindsight.inspection.contrast.reading import Usual
+from blindsight.inspection.contrast.rounds import AccuracyCells, observe, plan
+from blindsight.inspection.contrast.vectors import client_vectors
+from blindsight.inspection.contrast.votes import VotesPart
+from blindsight.inspection.measuring import Measured
+from blindsight.inspection.question import Public, complete, identity_of
+from blindsight.models import CNN
+from blindsight.models.primary import Primary, fit, gather, primary
+from blindsight.selection import Arms, by_accuracy, by_correctness, everything
+
+matplotlib.use("agg")
+
+DELTA = 1e-6
+RESULTS = Path("experiments/results")
+QUESTIONS: Mapping[str, type[Comparing]] = {"sanity": Sanity, "mistakes": Mistakes, "slices": Slices}
+
+Sent = Mapping[str, np.ndarray]
+"""What every client would send, by part: one row for each client."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Bed:
+    """A pool of real clients, and a model that was trained on others."""
+
+    name: str
+    pool: Population
+    model: Primary
+    schema: Schema
+
+    def question(self, task: str, clients: int, epsilon: float) -> Comparing:
+        """The question as the command line asks it."""
+        about: dict[str, Any] = {"schema": self.schema, "clients": clients, "epsilon": epsilon, "delta": DELTA}
+        return QUESTIONS[task](**about, model=identity_of(self.model))
+
+    def look(self, population: Population) -> Population:
+        """What clients derive from their own examples."""
+        public = Public(model=self.model, reference=self.pool)
+        return observe(self.question("sanity", population.size, 1.0), public, population)
+
+
+def accuracies(seen: Population) -> np.ndarray:
+    """The model's accuracy on each client."""
+    owner = np.repeat(np.arange(seen.size), seen.sizes)
+    return np.bincount(owner, seen.columns["is_correct"], seen.size) / np.maximum(seen.sizes, 1)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Clients:
+    """What clients send: as one arm, and as two arms of examples; and the model's accuracy on each."""
+
+    everyone: Sent
+    mistakes: Sent
+    right: np.ndarray
+    names: tuple[str, ...]  # of the cues
+    labels: tuple[str, ...]  # of the votes
+
+    @classmethod
+    def of(cls, seen: Population) -> "Clients":
+        """Compute it, client by client."""
+        names, labels = seen.classes[cues.FIELD], (*seen.classes[votes.FIELD], "none")
+        alone, both = Arms({"everyone": everything()}), by_correctness(5)
+        return cls(
+            client_vectors(seen, alone, parts_of(names, labels, alone)),
+            client_vectors(seen, both, parts_of(names, labels, both)),
+            accuracies(seen),
+            names,
+            labels,
+        )
+
+    def parts(self, arms: Arms) -> dict[str, Any]:
+        """The parts of a round with these arms."""
+        return {part.name: part for part in parts_of(self.names, self.labels, arms)}
+
+    def send(self, arms: Arms) -> Sent:
+        """What they send for these arms; an arm of whole clients has the rows of one arm of all."""
+        if len(arms) == 1:
+            return self.everyone
+        if "mistakes" in arms:
+            return self.mistakes
+        (_, failing), (_, healthy) = arms.criteria
+        member = [self.right < failing.below - 1e-5, self.right >= healthy.least - 1e-5]  # pyright: ignore
+        both = lambda sent: np.concatenate([sent * one[:, None] for one in member], axis=1)  # noqa: E731
+        return {name: both(sent) for name, sent in self.everyone.items()}
+
+
+def parts_of(names: tuple[str, ...], labels: tuple[str, ...], arms: Arms) -> list[Any]:
+    """Cues and votes."""
+    disjoint, listed = arms.disjoint_by_client, tuple(arms)
+    return [Cues(names, listed, disjoint), VotesPart(labels, listed, disjoint, 0.15 if disjoint else 0.08)]
+
+
+def noise_of(bed: Bed, task: str, clients: int, epsilon: float) -> dict[str, float]:
+    """The standard deviation of the noise in each part's sums on the default path."""
+    planned = plan(bed.question(task, clients, epsilon), Public(model=bed.model, reference=bed.pool))
+    return {part.name: planned.mechanisms[part.name].noise_multiplier * part.bound for part in planned.parts}
+
+
+def thresholds(right: np.ndarray, noise_std: float, dice: np.random.Generator) -> Arms:
+    """Quarters of clients by accuracy, estimated with noise."""
+    part = AccuracyCells()
+    finest = np.clip(np.floor(right * 2**part.levels), 0, 2**part.levels - 1).astype(int)
+    rows = [np.bincount(finest >> (part.levels - level), minlength=2**level) for level in range(1, part.levels + 1)]
+    noisy = np.concatenate(rows) + noise_std * dice.standard_normal(part.coordinates)
+    low, high = (part.read(Measured(noisy, noise_std, 1.0), level).value for level in (0.25, 0.75))
+    return by_accuracy(max(low, 1e-3), max(low, high, 1e-3))
+
+
+def arms_of(task: str, right: np.ndarray, noise_std: float, dice: np.random.Generator) -> Arms:
+    """The arms of a task; quarters by accuracy are estimated."""
+    if task == "slices":
+        return thresholds(right, noise_std, dice)
+    return by_correctness(5) if task == "mistakes" else Arms({"everyone": everything()})
+
+
+def ask(
+    made: "Planted",
+    task: str,
+    rows: np.ndarray,
+    hit: np.ndarray,
+    fault: str,
+    own: np.ndarray,
+    epsilon: float,
+    dice: Any,
+) -> tuple[Arms, dict[str, Measured], Usual, list[Finding], list[Diagnosis]]:
+    """One inspection of the clients `rows`, where `hit` have the fault, against the public clients `own`."""
+    healthy, faulty = made.healthy, made.others.get(fault, made.healthy)
+    stds = made.noise[task, len(rows), epsilon]
+    right = np.where(hit, faulty.right[rows], healthy.right[rows])
+    arms = arms_of(task, right, stds.get("thresholds", 0.0), dice)
+    well, ill = healthy.send(arms), faulty.send(arms)
+    sums = {name: well[name][rows[~hit]].sum(axis=0) + ill[name][rows[hit]].sum(axis=0) for name in well}
+    released = {n: Measured(s + stds[n] * dice.standard_normal(s.shape), stds[n], 1.0) for n, s in sums.items()}
+    measured: Any = Release(released, len(rows))
+    parts = healthy.parts(arms)
+    usual = usual_of(healthy, own, arms, parts)
+    return arms, released, *reading.read(measured, parts, arms, usual)
+
+
+class Release(SimpleNamespace):
+    """The fields of a measurement that are read."""
+
+    def __init__(self, parts: Mapping[str, Measured], clients: int) -> None:
+        super().__init__(parts=parts, clients=clients)
+
+    def __getitem__(self, name: str) -> Measured:
+        return self.parts[name]
+
+
+def usual_of(public: Clients, own: np.ndarray, arms: Arms, parts: Mapping[str, Any]) -> Usual:
+    """What is usual on these public clients, as `reading.usual` computes it."""
+    exact = sent = {name: rows[own] for name, rows in public.send(arms).items()}
+    block = parts["cues"].block
+    members = {arm: int((sent["cues"][:, (p + 1) * block - 1] > 0).sum()) for p, arm in enumerate(arms)}
+    if len(arms) > 1 and arms.disjoint_by_client and min(members.values()) < 5 <= len(own) / 4:
+        low, high = np.quantile(public.right[own], (0.25, 0.75))
+        sent = {name: rows[own] for name, rows in public.send(by_accuracy(max(low, 1e-3), max(low, high))).items()}
+    return Usual(sent, members, exact)
+
+
+# --- beds
+
+
+def pictures(name: str, population: Population, learning: int, *, weak_clients: int, epochs: int = 4) -> list[Bed]:
+    """Writers: a CNN, and a linear model of few writers."""
+    dice = np.random.default_rng(1)
+    order = dice.permutation(population.size)
+    taught, pool = population.select(order[:learning]), population.select(order[learning:])
+    classes = len(population.classes["label"])
+    x, y = taught.columns["image"], taught.columns["label"]
+    cnn = fit(CNN((28, 28), classes, key=jax.random.key(0)), x, y, epochs=epochs, key=jax.random.key(1))
+    few = population.select(order[:weak_clients])
+    line = LogisticRegression(max_iter=60, C=0.01).fit(_flat(few.columns["image"]), few.columns["label"])
+    schema = complete(Schema(inputs=("image",), label="label"), pool, ("image",))
+    models = {
+        "good": primary(cnn, name="CNN"),
+        "weak": dataclasses.replace(primary(_Scores(line, classes), name="linear model"), by_row=True),
+    }
+    return [Bed(f"{name}, {which}", pool, model, schema) for which, model in models.items()]
+
+
+def _flat(images: np.ndarray) -> np.ndarray:
+    return images.reshape(len(images), int(np.prod(images.shape[1:]))).astype(np.float32) / 255
+
+
+class _Scores:
+    """A scikit-learn classifier as a function of images or rows."""
+
+    def __init__(self, model: Any, classes: int, columns: slice | None = None) -> None:
+        self.model, self.classes, self.columns = model, classes, columns
+
+    def __call__(self, inputs: np.ndarray) -> np.ndarray:
+        rows = _flat(inputs) if inputs.ndim > 2 else inputs
+        scores = np.zeros((len(rows), self.classes))
+        if len(rows):
+            scores[:, self.model.classes_.astype(int)] = self.model.predict_proba(rows)
+        return scores
+
+
+def femnist() -> list[Bed]:
+    """541 writers of 62 classes, dark ink."""
+    return pictures("femnist", data.dataset("femnist"), 160, weak_clients=160, epochs=15)
+
+
+def mnist() -> list[Bed]:
+    """836 writers of ten digits."""
+    return pictures("mnist", data.dataset("mnist", split="all"), 150, weak_clients=1)
+
+
+def handwriting() -> list[Bed]:
+    """Embedded writers, on which settings were chosen."""
+    population = data.embedded("handwriting", clients=1500, seed=3)
+    return pictures("handwriting", population.replace(population.columns), 200, weak_clients=4)
+
+
+def adult() -> list[Bed]:
+    """Rows of the census dealt to clients of about twenty."""
+    population = data.dataset("adult", split="all", clients=2440)
+    inputs = tuple(f for f, (d, s) in population.fields.items() if d.kind in "if" and f not in population.classes)
+    taught, pool = population.select(np.arange(300)), population.select(np.arange(300, population.size))
+    x, y = gather(taught.columns, inputs), taught.columns["label"]
+    mean, spread = x.mean(axis=0), x.std(axis=0) + 1e-6
+    net = MLPClassifier((16,), max_iter=60, random_state=0).fit((x - mean) / spread, y)
+    some = np.flatnonzero(y == 1).tolist() + np.flatnonzero(y == 0)[: int((y == 1).sum())].tolist()
+    line = LogisticRegression().fit(((x - mean) / spread)[some][:, :2], y[some])  # about 65 %
+    tops = {f: (float(taught.columns[f].min()), float(taught.columns[f].max())) for f in inputs}
+    given = {f: data.schema.Field("whole", low=low, high=high) for f, (low, high) in tops.items()}
+    schema = complete(Schema(given, inputs, "label"), pool, inputs)
+    models = {
+        "good": lambda rows: _Scores(net, 2)((rows - mean) / spread),
+        "weak": lambda rows: _Scores(line, 2)(((rows - mean) / spread)[:, :2]),
+    }
+    return [
+        Bed(f"adult, {which}", pool, dataclasses.replace(primary(model, name=which), by_row=True), schema)
+        for which, model in models.items()
+    ]
+
+
+BEDS = {"femnist": femnist, "mnist": mnist, "adult": adult, "handwriting": handwriting}
+
+
+# --- null runs
+
+
+def is_alarm(findings: list[Finding], diagnoses: list[Diagnosis]) -> bool:
+    """Whether anything is named or called detected."""
+    return any(one.verdict == "detected" for one in findings) or any(one.fault != "none" for one in diagnoses)
+
+
+def upper(alarms: int, runs: int) -> float:
+    """The upper 95 % limit of a rate (Clopper and Pearson)."""
+    return float(stats.beta.ppf(0.95, alarms + 1, runs - alarms)) if alarms < runs else 1.0
+
+
+CELLS = [(n, m) for n in (100, 220, 1000) for m in (100, 1000)]
+
+
+def null(made: "Planted", runs: int, epsilon: float) -> list[tuple[Any, ...]]:
+    """The cells of the table of false alarms: every task, as far as the data set reaches."""
+    fits = [(n, m) for n, m in CELLS if n + m <= len(made.healthy.right)]
+    return [(null_cell, made.name, task, n, m, runs, epsilon) for task in QUESTIONS for n, m in fits]
+
+
+def null_cell(made: "Planted", task: str, n: int, m: int, runs: int, epsilon: float) -> dict[str, Any]:
+    """How often anything is named or called detected where nothing is wrong."""
+    alarms, by = 0, dict[str, int]()
+    nobody = np.zeros(n, bool)
+    for run in range(runs):
+        dice = np.random.default_rng((7, run))
+        order = dice.permutation(len(made.healthy.right))
+        *_, findings, diagnoses = ask(made, task, order[:n], nobody, "", order[n : n + m], epsilon, dice)
+        alarms += is_alarm(findings, diagnoses)
+        for kind in {one.kind for one in findings if one.verdict == "detected"}:
+            by[kind] = by.get(kind, 0) + 1
+    row = {"bed": made.name, "task": task, "clients": n, "public": m, "runs": runs, "epsilon": epsilon}
+    row |= {"alarms": alarms / runs, "upper": upper(alarms, runs), "by": by}
+    print(
+        f"{made.name:18} {task:9} N {n:5} M {m:5}: {alarms / runs:6.1%} (at most {row['upper']:.1%}) {by}", flush=True
+    )
+    return row
+
+
+# --- faults planted by others: written here, without the package's own library
+
+
+def _zoomed(image: np.ndarray, by: float = 1.4) -> np.ndarray:
+    side = image.shape[1]
+    places = np.clip(np.rint((np.arange(side) - side / 2) / by + side / 2), 0, side - 1).astype(int)
+    return image[:, places][:, :, places]
+
+
+def _blurred(image: np.ndarray) -> np.ndarray:
+    padded = np.pad(image.astype(np.float64), ((0, 0), (2, 2), (2, 2)), mode="edge")
+    side = image.shape[1]
+    total = sum(padded[:, i : i + side, j : j + side] for i in range(5) for j in range(5))
+    return np.rint(np.asarray(total) / 25).astype(image.dtype)
+
+
+def _moved(image: np.ndarray) -> np.ndarray:
+    moved = np.zeros_like(image)
+    moved[:, :, 4:] = image[:, :, :-4]
+    return moved
+
+
+def _checkered(image: np.ndarray) -> np.ndarray:
+    board = np.add.outer(np.arange(28) // 4, np.arange(28) // 4) % 2 == 1
+    return np.where(board, 255 - image, image)
+
+
+def _erased(image: np.ndarray) -> np.ndarray:
+    erased = image.copy()
+    erased[:, :14] = 0
+    return erased
+
+
+def _speckled(image: np.ndarray) -> np.ndarray:
+    blocks = np.random.default_rng(5).random((len(image), 7, 7)) < 0.15
+    return np.where(np.kron(blocks, np.ones((1, 4, 4), bool)), 255, image).astype(image.dtype)
+
+
+PICTURES: dict[str, tuple[Any, str]] = {
+    "inverted": (lambda x: 255 - x, "invert"),
+    "upside down": (lambda x: x[:, ::-1, ::-1], "rotate90:turns=2"),
+    "on its side": (lambda x: x.transpose(0, 2, 1)[:, ::-1], "rotate90"),
+    "mirrored": (lambda x: x[:, :, ::-1], "flip"),
+    "moved right by 4": (_moved, "shift:right=4"),
+    "too dark": (lambda x: np.rint((x / 255.0) ** 3 * 255).astype(np.uint8), "gamma"),
+    "out of focus": (_blurred, "blur"),
+    "black": (lambda x: np.zeros_like(x), "constant"),
+    "checkerboard": (_checkered, ""),
+    "zoomed": (_zoomed, "crop"),
+    "top half erased": (_erased, "occlude"),
+    "white blocks": (_speckled, ""),
+}
+"""What others did, and the fault of the library that it is; nothing if it is none."""
+
+
+def damaged(pool: Population, change: Any, field: str) -> Population:
+    """The pool with the fault on all examples of every client."""
+    return pool.replace({**pool.columns, field: np.ascontiguousarray(change(pool.columns[field]))})
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Planted:
+    """What is sent on a bed: healthy, with each fault of the library, and with each fault of others; and the noise."""
+
+    name: str
+    accuracy: float
+    healthy: Clients
+    library: dict[str, Clients]
+    others: dict[str, Clients]
+    noise: dict[tuple[str, int, float], dict[str, float]]
+
+
+def plant(bed: Bed, *, with_faults: bool) -> Planted:
+    """Compute what every client of the pool would send, once."""
+    seen = bed.look(bed.pool)
+    listed = candidates(bed.pool, bed.schema.inputs, "label") if with_faults else ()
+    library = {fault: Clients.of(bed.look(faults.apply(bed.pool, fault))) for fault in listed}
+    changes = PICTURES if with_faults else {}
+    others = {name: Clients.of(bed.look(damaged(bed.pool, one, "image"))) for name, (one, _) in changes.items()}
+    sizes = [n for n in (100, 220, 1000) if n < bed.pool.size]
+    noise = {(t, n, e): noise_of(bed, t, n, e) for t in QUESTIONS for n in sizes for e in (1.0, 4.0, 8.0)}
+    print(f"{bed.name}: accuracy {seen.columns['is_correct'].mean():.3f}, {bed.pool.size} clients", flush=True)
+    right = float(seen.columns["is_correct"].mean())
+    return Planted(bed.name, right, Clients.of(seen), library, others, noise)
+
+
+def diagnosed(
+    made: Planted, task: str, fault: str, share: float, n: int, m: int, epsilon: float, without: str, run: int
+) -> tuple[bool, str, Any]:
+    """Whether anything was detected, and the name that was given: nothing, "unknown", "several" or a fault."""
+    dice = np.random.default_rng((3, run))
+    order = dice.permutation(len(made.healthy.right))
+    rows, own, hit = order[:n], order[n : n + m], dice.random(n) < share
+    arms, released, findings, _ = ask(made, task, rows, hit, fault, own, epsilon, dice)
+    if not any(one.verdict == "detected" for one in findings):
+        return False, "", None
+    side_by_side = lambda sent: np.concatenate([sent[name][own] for name in released], axis=1)  # noqa: E731
+    evidence = Evidence(
+        sums=np.concatenate([one.sums for one in released.values()]),
+        noise_std=np.concatenate([np.full(one.sums.size, one.noise_std) for one in released.values()]),
+        clients=n,
+        public=side_by_side(made.healthy.send(arms)),
+    )
+    tried = {
+        spelled: (np.arange(m), side_by_side(clients.send(arms)))
+        for spelled, clients in made.library.items()
+        if not without or not spelled.startswith(without)
+    }
+    if task == "slices":
+        own_arms: Any = SimpleNamespace(by_name=made.healthy.parts(arms), arms=arms)
+        tried[FACELESS] = (
+            np.arange(m),
+            faceless(own_arms, {n: sent[own] for n, sent in made.healthy.send(arms).items()}),
+        )
+    fault_named, close = verdict_on(explain(evidence, tried))
+    return True, fault_named, close[0] if len(close) == 1 else None
+
+
+def naming(made: Planted, runs: int, epsilons: tuple[float, ...]) -> list[tuple[Any, ...]]:
+    """The cells of the table of names; each fault of the library is also left out once."""
+    sizes = [(n, 100) for n in (220, 1000) if n + 100 <= len(made.healthy.right)]
+    return [
+        (named_cell, made.name, task, fault, share, n, m, epsilon, without, runs)
+        for task in ("sanity", "slices")
+        for n, m in sizes
+        for epsilon in epsilons
+        for share in (0.1, 0.2, 0.5)
+        for fault, (_, answer) in PICTURES.items()
+        for without in dict.fromkeys(("", answer.partition(":")[0]))
+    ]
+
+
+def named_cell(
+    made: Planted, task: str, fault: str, share: float, n: int, m: int, epsilon: float, without: str, runs: int
+) -> dict[str, Any]:
+    """How often a planted fault is detected, named rightly, called unknown, and named wrongly."""
+    answer = "" if without else PICTURES[fault][1]
+    outcomes = [diagnosed(made, task, fault, share, n, m, epsilon, without, run) for run in range(runs)]
+    names = [name for _, name, _ in outcomes]
+    missed, unknown, several = (names.count(one) for one in ("", "unknown", "several"))
+    seen = runs - missed
+    right = sum(bool(answer) and name.partition(":")[0] == answer.partition(":")[0] for name in names)
+    covered = sum(best is not None and best.low <= share <= best.high for *_, best in outcomes)
+    row: dict[str, Any] = {"bed": made.name, "task": task, "fault": fault, "answer": answer, "without": without}
+    row |= {"share": share, "clients": n, "public": m, "epsilon": epsilon, "runs": runs, "detected": seen / runs}
+    row |= {"right": right / runs, "unknown": unknown / runs, "several": several / runs}
+    row |= {"wrong": (seen - right - unknown - several) / runs, "covered": covered / max(right, 1)}
+    row["named"] = sorted({name for name in names if name not in ("", "unknown", "several")})
+    print(
+        f"{made.name:16} {task:7} N {n} eps {epsilon:g} {share:4.0%} {fault:17}{'(left out)' if without else '':11} "
+        f"detected {row['detected']:4.0%} right {row['right']:4.0%} unknown {row['unknown']:4.0%} "
+        f"several {row['several']:4.0%} wrong {row['wrong']:4.0%} {row['named']}",
+        flush=True,
+    )
+    return row
+
+
+MADE: dict[str, Planted] = {}
+"""What each bed's clients send; shared with the processes that are forked."""
+
+
+def run_cell(cell: tuple[Any, ...]) -> dict[str, Any]:
+    """One cell of a table."""
+    measure, name, *words = cell
+    return measure(MADE[name], *words)
+
+
+def main() -> None:
+    """Run the part that is asked for and write its results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("null", "naming", "plant", "draw"))
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[8.0])
+    parser.add_argument("--beds", default=",".join(BEDS))
+    parser.add_argument("--cache", type=Path, default=None, help="Folder that keeps what clients send.")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    asked = parser.parse_args()
+    if asked.part == "draw":
+        draw(asked.out)
+        return
+    began = time.monotonic()
+    for name in asked.beds.split(","):
+        for made in kept(name, asked.cache, with_faults=asked.part != "null"):
+            MADE[made.name] = made
+    if asked.part == "plant":
+        return
+    cells = list[tuple[Any, ...]]()
+    for made in MADE.values():
+        if asked.part == "null":
+            cells += [cell for epsilon in asked.epsilon for cell in null(made, asked.runs, epsilon)]
+        else:
+            cells += naming(made, asked.runs, tuple(asked.epsilon))
+    with multiprocessing.get_context("fork").Pool(asked.processes) as pool:
+        rows = pool.map(run_cell, cells, chunksize=1)
+    about = {
+        "command": f"python experiments/strangers.py {asked.part} --runs {asked.runs} --epsilon "
+        + " ".join(f"{epsilon:g}" for epsilon in asked.epsilon),
+        "machine": f"{platform.machine()}, jax {jax.__version__}, {jax.devices()[0].device_kind}",
+        "seconds": round(time.monotonic() - began),
+        "models": {made.name: round(made.accuracy, 3) for made in MADE.values()},
+    }
+    write(asked.out / f"strangers_{asked.part}.json", about, rows)
+
+
+COLUMNS = ("bed", "task", "fault", "answer", "without", "clients", "public", "share", "epsilon")
+COLUMNS += ("detected", "right", "unknown", "several", "wrong", "covered")
+
+
+def write(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """The results, one row a line."""
+    short = lambda value: round(value, 3) if isinstance(value, float) else value  # noqa: E731
+    if "right" in rows[0]:
+        about = about | {"columns": COLUMNS, "runs": rows[0]["runs"]}
+        lines = [json.dumps([short(row[name]) for name in COLUMNS]) for row in rows]
+    else:
+        lines = [json.dumps(row) for row in rows]
+    body = ",\n".join(f"  {line}" for line in lines)
+    path.write_text(json.dumps(about, indent=1)[:-2] + f',\n "rows": [\n{body}\n ]\n}}\n')
+
+
+GROUPS = {
+    "in the library": lambda row: bool(row["answer"]),
+    "left out of it": lambda row: bool(row["without"]),
+    "never in it": lambda row: not row["answer"] and not row["without"],
+}
+COLOURS = {"right": "#2a7f4f", "unknown": "#8aa4bf", "several": "#d9c46a", "wrong": "#b3261e"}
+
+
+def draw(folder: Path) -> None:
+    """What is said of planted faults, of the runs that detected something."""
+    stored = json.loads((folder / "strangers_naming.json").read_text())
+    rows = [dict(zip(stored["columns"], row, strict=True)) for row in stored["rows"]]
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), sharey=True)
+    for axis, task in zip(axes, ("sanity", "slices"), strict=True):
+        labels = list[str]()
+        for group, is_in in GROUPS.items():
+            for bed in dict.fromkeys(row["bed"] for row in rows):
+                chosen = [row for row in rows if row["task"] == task and row["bed"] == bed and is_in(row)]
+                seen, left = sum(row["detected"] for row in chosen), 0.0
+                for said, colour in COLOURS.items():
+                    share = sum(row[said] for row in chosen) / max(seen, 1e-9)
+                    axis.barh(len(labels), share, left=left, color=colour, label=said if not labels else None)
+                    left += share
+                labels.append(f"{group}: {bed}")
+        axis.set_yticks(range(len(labels)), labels)
+        axis.set_xlabel("share of runs that detected something")
+        axis.set_title(f"inspect {task}")
+    axes[0].invert_yaxis()  # both axes: they share it
+    axes[0].legend(ncols=4, loc="upper center", bbox_to_anchor=(0.9, -0.14), frameon=False)
+    figure.tight_layout()
+    figure.savefig(folder / "strangers_naming.png", dpi=110)
+
+
+def kept(name: str, cache: Path | None, *, with_faults: bool) -> list[Planted]:
+    """The beds of a data set, from the cache if they are there."""
+    path = None if cache is None else cache / f"{name}.pkl.gz"
+    if path is not None and path.exists():
+        return pickle.loads(gzip.decompress(path.read_bytes()))
+    made = [plant(bed, with_faults=with_faults and name != "adult") for bed in BEDS[name]()]
+    if path is not None and with_faults:
+        path.write_bytes(gzip.compress(pickle.dumps(made), 1))
+    return made
+
+
+if __name__ == "__main__":
+    main()

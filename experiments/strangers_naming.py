@@ -1,0 +1,417 @@
+"""Are faults of tables, texts and images named rightly? They are planted by other code than the library's.
+
+    python experiments/strangers_naming.py [--runs 20] [--epsilon 1 4 8] [--beds adult,stackexchange,mnist]
+    python experiments/strangers_naming.py --beds tabular,forum,handwriting --out FOLDER   where settings were chosen
+
+`inspect sanity` without a model, against 100 public clients. What every client would send is computed once; a run draws
+private and public clients anew, and the noise of a round at (epsilon, 1e-6). Each fault that the library knows is also
+left out of it once (at 20 %): it must then be called unknown. `strangers.py naming` asks with a model, for images.
+"""
+
+import argparse
+import dataclasses
+import html
+import itertools
+import json
+import multiprocessing
+import platform
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from strangers import DELTA, PICTURES, RESULTS, Release
+
+from blindsight import data
+from blindsight.data import faults
+from blindsight.data.population import TEXT, Population
+from blindsight.data.schema import Field, Schema
+from blindsight.errors import InvalidInput
+from blindsight.inspection.contrast import cues, reading
+from blindsight.inspection.contrast.cues import Cues
+from blindsight.inspection.contrast.explained import Explanation, verdict_on
+from blindsight.inspection.contrast.explaining import Evidence, explain
+from blindsight.inspection.contrast.planting import candidates, odd_scales, scaled_fields, without_odd_scales
+from blindsight.inspection.contrast.question import Sanity
+from blindsight.inspection.contrast.reading import Usual
+from blindsight.inspection.contrast.rounds import plan
+from blindsight.inspection.measuring import Measured
+from blindsight.inspection.question import Public, complete
+from blindsight.selection import Arms, everything
+
+ALONE = Arms({"everyone": everything()})
+PUBLIC, PLANTED = 100, 60  # public clients of a run, and those in which candidates are planted
+Change = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+# --- faults planted by others: the change, and the fault of the library that it is (nothing if it is none)
+
+
+def table_faults(age: str, hours: str, money: str, category: str) -> dict[str, tuple[Change, str]]:
+    """What others did to a table."""
+
+    def on(field: str, change: Callable[[np.ndarray], np.ndarray]) -> Change:
+        return lambda rows: rows | {field: np.rint(change(rows[field].astype(float))).astype(rows[field].dtype)}
+
+    def mixed(values: np.ndarray) -> np.ndarray:
+        return np.random.default_rng(3).permutation(values)
+
+    return {
+        f"{age} and {hours} swapped": (lambda rows: rows | {age: rows[hours], hours: rows[age]}, "column_swap"),
+        f"{hours} in minutes": (on(hours, lambda x: x * 60), f"unit_change:field={hours}"),
+        f"{age} in months": (on(age, lambda x: x * 12), f"unit_change:field={age}"),
+        f"{hours} in another unit": (on(hours, lambda x: x * 2.54), f"unit_change:field={hours}"),
+        f"{money} in thousands": (on(money, lambda x: x / 1000), f"unit_change:field={money}"),
+        f"{age} is -1": (on(age, lambda x: 0 * x - 1), f"missing_fill:field={age}"),
+        f"{hours} is 999": (on(hours, lambda x: 0 * x + 999), f"missing_fill:field={hours}"),
+        f"{age} has one digit": (on(age, lambda x: np.where(x >= 10, x // 10, x)), f"field_cut:field={age}"),
+        "every other row again": (_doubled, "repeated_rows"),
+        f"one {category} lost": (lambda rows: rows | {category: np.where(rows[category] == 4, 0, rows[category])},
+                                 f"lost_category:field={category}"),
+        f"{age} counts down": (on(age, lambda x: 100 - x), ""),
+        f"{age} and {hours} rounded to tens": (lambda rows: on(hours, lambda x: 10 * np.rint(x / 10))(
+            on(age, lambda x: 10 * np.rint(x / 10))(rows)), ""),
+        f"{hours} of someone else's {money}": (on(hours, lambda x: np.sqrt(np.abs(x)) * 10), ""),
+        f"{age} noisy": (on(age, lambda x: x + np.random.default_rng(4).normal(0, 25, len(x))), ""),
+        f"{category} shuffled": (lambda rows: rows | {category: mixed(rows[category]), age: mixed(rows[age]) + 20}, ""),
+    }  # fmt: skip
+
+
+def _doubled(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    place = np.arange(len(next(iter(rows.values())))) // 2 * 2
+    return {field: column[place] for field, column in rows.items()}
+
+
+def text_faults() -> dict[str, tuple[Change, str]]:
+    """What others did to texts."""
+
+    def on(change: Callable[[str], str]) -> Change:
+        return lambda rows: rows | {"text": np.array([change(one) for one in rows["text"].tolist()], dtype=TEXT)}
+
+    def glued(text: str) -> str:
+        words = text.split(" ")
+        return " ".join(a + b for a, b in itertools.zip_longest(words[::2], words[1::2], fillvalue=""))
+
+    def mojibake(text: str) -> str:
+        return text.replace("'", "\u2019").replace('"', "\u201d").encode().decode("latin-1")
+
+    return {
+        "lower case": (on(str.lower), "case:to=lower"),
+        "upper case": (on(str.upper), "case:to=upper"),
+        "escaped twice": (on(lambda one: html.escape(html.escape(one))), "html_entities"),
+        "escaped": (on(lambda one: one.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+                       .replace('"', "&quot;").replace("'", "&#39;")), "html_entities"),
+        "cut at 100": (on(lambda one: one[:100]), "truncation"),
+        "cut at 24": (on(lambda one: one[:24]), "truncation"),
+        "words joined": (on(lambda one: re.sub(r"(?<=[A-Za-z0-9]) (?=[A-Za-z0-9])", "", one)), "token_join"),
+        "wrong encoding": (on(mojibake), "encoding_damage"),
+        "title case": (on(str.title), "case:to=title"),
+        "words glued in pairs": (on(glued), "token_join"),
+        "vowels lost": (on(lambda one: "".join(sign for sign in one if sign not in "aeiou")), ""),
+        "digits masked": (on(lambda one: "".join("#" if sign.isdigit() else sign for sign in one)), ""),
+        "words doubled": (on(lambda one: " ".join(f"{word} {word}" for word in one.split(" "))), ""),
+        "every line quoted": (on(lambda one: "\n".join(f"> {line}" for line in one.split("\n"))), ""),
+    }  # fmt: skip
+
+
+def image_faults() -> dict[str, tuple[Change, str]]:
+    """What others did to images (`strangers`)."""
+
+    def on(change: Any) -> Change:
+        return lambda rows: rows | {"image": np.ascontiguousarray(change(rows["image"]))}
+
+    return {name: (on(change), ANSWERS.get(name, answer)) for name, (change, answer) in PICTURES.items()}
+
+
+ANSWERS = {"white blocks": "block_noise"}
+
+TOGETHER = {
+    "tabular": ("age and hours swapped", "savings in thousands"),
+    "adult": ("age and hours_per_week swapped", "fnlwgt in thousands"),
+    "forum": ("upper case", "cut at 100"),
+    "stackexchange": ("upper case", "cut at 100"),
+    "handwriting": ("inverted", "on its side"),
+    "mnist": ("inverted", "on its side"),
+}
+"""Two faults at once."""
+
+
+# --- beds
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Bed:
+    """Public and private clients, and the faults of others."""
+
+    name: str
+    population: Population
+    inputs: tuple[str, ...]
+    others: Mapping[str, tuple[Change, str]]
+    public: int = 300
+
+    def halves(self) -> tuple[Population, Population]:
+        """Public clients, and the others."""
+        order = np.random.default_rng(1).permutation(self.population.size)
+        return self.population.select(order[: self.public]), self.population.select(order[self.public :])
+
+
+def adult() -> Bed:
+    """Rows of the census dealt to clients of about twenty."""
+    inputs = ("age", "fnlwgt", "education_num", "hours_per_week", "workclass", "sex")
+    people = data.dataset("adult", split="all", clients=2440)
+    return Bed("adult", people, inputs, table_faults("age", "hours_per_week", "fnlwgt", "workclass"))
+
+
+def tabular() -> Bed:
+    """Embedded rows, on which settings were chosen."""
+    people = data.embedded("tabular", clients=2440, examples=(15, 25))
+    inputs = ("age", "hours", "savings", "education", "region")
+    return Bed("tabular", people.replace(people.columns), inputs, table_faults("age", "hours", "savings", "education"))
+
+
+def stackexchange() -> Bed:
+    """Posts by author."""
+    posts = data.dataset("stackexchange")
+    few = posts.select(np.flatnonzero((posts.sizes >= 2) & (posts.sizes <= 40))[:1600])
+    return Bed("stackexchange", few, ("text",), text_faults())
+
+
+def forum() -> Bed:
+    """Embedded posts, on which settings were chosen."""
+    people = data.embedded("forum", clients=1600)
+    return Bed("forum", people.replace(people.columns), ("text",), text_faults())
+
+
+def mnist() -> Bed:
+    """836 writers of ten digits."""
+    return Bed("mnist", data.dataset("mnist", split="all"), ("image",), image_faults(), 200)
+
+
+def handwriting() -> Bed:
+    """Embedded writers, on which settings were chosen."""
+    people = data.embedded("handwriting", clients=1400, seed=3, examples=(15, 25))
+    return Bed("handwriting", people.replace(people.columns), ("image",), image_faults())
+
+
+BEDS = {one.__name__: one for one in (adult, stackexchange, mnist, tabular, forum, handwriting)}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Planted:
+    """What is sent on a bed: by private clients, healthy and with each fault of others; by public ones, with ours."""
+
+    part: Cues
+    private: np.ndarray
+    others: dict[str, np.ndarray]
+    public: np.ndarray
+    library: dict[str, np.ndarray]
+    numbers: list[str]
+    noise: dict[tuple[int, float], float]
+
+
+def vectors_of(seen: Population) -> np.ndarray:
+    """What every client would send, as `Cues.client_part` computes it."""
+    values, sizes = seen.columns[cues.FIELD].astype(np.float64), np.maximum(seen.sizes, 1)[:, None]
+    mean = np.add.reduceat(values, seen.offsets[:-1]) / sizes - 0.5
+    return np.concatenate([mean, mean**2, np.ones((len(mean), 1))], axis=1).astype(np.float32)
+
+
+def plant(bed: Bed) -> Planted:
+    """Compute what every client would send, once."""
+    public, private = bed.halves()
+    numbers = [field for field in bed.inputs if faults.facts_of(public)[field].kind == "number"]
+    ends = {f: (float(public.columns[f].min()), float(public.columns[f].max())) for f in numbers}
+    given = {field: Field("whole", low=low, high=high) for field, (low, high) in ends.items()}
+    schema = complete(Schema(given, bed.inputs, "label"), public, bed.inputs)
+
+    def look(population: Population) -> Population:
+        return cues.observe(population, bed.inputs, schema.ranges, public)
+
+    part = cues.cues_part(look(public), tuple(ALONE), disjoint_by_client=True)
+    send = lambda population: vectors_of(look(population))  # noqa: E731
+    listed = candidates(public, bed.inputs, "label", ranges=schema.ranges) + odd_scales(numbers)
+    library = dict[str, np.ndarray]()
+    for fault in listed:
+        try:
+            library[fault] = send(faults.apply(public, fault))
+        except InvalidInput:  # no room in the field
+            continue
+    others = {name: send(private.replace(change(dict(private.columns)))) for name, (change, _) in bed.others.items()}
+    noise = dict[tuple[int, float], float]()
+    for n, epsilon in itertools.product((220, 1000), (1.0, 4.0, 8.0)):
+        question = Sanity(schema=schema, clients=n, epsilon=epsilon, delta=DELTA)
+        planned = plan(question, Public(reference=public))
+        noise[n, epsilon] = planned.mechanisms["cues"].noise_multiplier * part.bound
+    print(f"{bed.name}: {private.size} private clients, {len(library)} candidates, {len(part.names)} cues", flush=True)
+    return Planted(part, send(private), others, send(public), library, numbers, noise)
+
+
+# --- runs
+
+
+def asked(
+    made: Planted, planted: Mapping[str, float], n: int, epsilon: float, without: str, run: int
+) -> tuple[bool, tuple[Explanation, ...]]:
+    """Whether anything was detected, and the candidates that were tried."""
+    dice = np.random.default_rng((11, run))
+    rows = dice.permutation(len(made.private))[:n]
+    own = dice.permutation(len(made.public))[:PUBLIC]
+    which = dice.choice(len(planted) + 1, n, p=[*planted.values(), 1 - sum(planted.values())])
+    sums = made.private[rows[which == len(planted)]].sum(axis=0)
+    for place, fault in enumerate(planted):
+        sums = sums + made.others[fault][rows[which == place]].sum(axis=0)
+    std = made.noise[n, epsilon]
+    released = Measured(sums + std * dice.standard_normal(sums.shape), std, epsilon)
+    public = made.public[own]
+    usual = Usual({"cues": public}, {"everyone": len(public)}, {"cues": public})
+    measured: Any = Release({"cues": released}, n)
+    findings, _ = reading.read(measured, {"cues": made.part}, ALONE, usual)
+    if not any(one.verdict == "detected" for one in findings):
+        return False, ()
+    evidence = Evidence(released.sums, np.full(sums.shape, std), n, public)
+    some = np.arange(PLANTED)
+    tried = {
+        f: (some, sent[own[:PLANTED]]) for f, sent in made.library.items() if not without or not f.startswith(without)
+    }
+    odd = set(odd_scales(made.numbers))
+    known = {f: sent for f, sent in tried.items() if f not in odd or f.rpartition("=")[2] in ("1000", "100", "10")}
+    scaled = set(odd_scales(scaled_fields(evidence, known, made.numbers)))
+    chosen = {f: sent for f, sent in tried.items() if f in known or f in scaled}
+    return True, explain(evidence, without_odd_scales(evidence, chosen))
+
+
+def cell(made: Planted, bed: Bed, fault: str, share: float, n: int, epsilon: float, without: str, runs: int) -> Any:
+    """How often a planted fault is detected, named rightly, called unknown, and named wrongly."""
+    answer = "" if without else bed.others[fault][1]
+    said, covered, among = list[str](), 0, 0
+    for run in range(runs):
+        seen, tried = asked(made, {fault: share}, n, epsilon, without, run)
+        name, close = verdict_on(tried) if seen else ("", ())
+        said.append(name)
+        among += bool(answer) and len(close) > 1 and any(one.fault.startswith(answer) for one in close)
+        covered += len(close) == 1 and close[0].low <= share <= close[0].high
+    row = {"bed": bed.name, "fault": fault, "answer": answer, "without": without, "clients": n}
+    row |= {"share": share, "epsilon": epsilon, "among several": among / runs}
+    return counted(row, said, [answer] if answer else [], covered)
+
+
+def both_cell(made: Planted, bed: Bed, n: int, epsilon: float, runs: int) -> Any:
+    """How often two faults at once, 10 % of clients each, are both named, or not named at all."""
+    two = TOGETHER[bed.name]
+    answers = [bed.others[fault][1] for fault in two]
+    said = list[str]()
+    for run in range(runs):
+        seen, tried = asked(made, dict.fromkeys(two, 0.1), n, epsilon, "", run)
+        said.append(verdict_on(tried)[0] if seen else "")
+    row = {"bed": bed.name, "fault": " + ".join(two), "answer": " + ".join(answers), "without": "", "clients": n}
+    return counted(row | {"share": 0.1, "epsilon": epsilon, "among several": 0.0}, said, answers, 0)
+
+
+def counted(row: dict[str, Any], said: list[str], answers: list[str], covered: int) -> dict[str, Any]:
+    """The outcomes of all runs; one of two faults named is right as far as it goes, and is counted apart."""
+    missed, unknown, several = (said.count(one) for one in ("", "unknown", "several"))
+
+    def is_right(name: str) -> bool:
+        parts = name.split(" + ")
+        return bool(answers) and all(any(part.startswith(one) for one in answers) for part in parts)
+
+    named = [name for name in said if name not in ("", "unknown", "several")]
+    right = [name for name in named if is_right(name)]
+    whole = [name for name in right if len(name.split(" + ")) == len(answers)]
+    runs = len(said)
+    row |= {"runs": runs, "detected": (runs - missed) / runs, "right": len(whole) / runs}
+    row |= {"one of two": (len(right) - len(whole)) / runs, "unknown": unknown / runs, "several": several / runs}
+    row |= {"wrong": (len(named) - len(right)) / runs, "covered": covered / max(len(whole), 1)}
+    row["named"] = sorted({name for name in named if not is_right(name)})
+    left_out = " (left out)" if row["without"] else ""
+    print(
+        f"{row['bed']:13} N {row['clients']:4} eps {row['epsilon']:g} {row['share']:4.0%} {row['fault'] + left_out:42} "
+        f"detected {row['detected']:4.0%} right {row['right']:4.0%} unknown {unknown / runs:4.0%} "
+        f"several {several / runs:4.0%} wrong {row['wrong']:4.0%} {row['named']}",
+        flush=True,
+    )
+    return row
+
+
+MADE: dict[str, tuple[Planted, Bed]] = {}
+"""What each bed's clients send; shared with the processes that are forked."""
+
+
+def run_cell(words: tuple[Any, ...]) -> dict[str, Any]:
+    """One cell of the table."""
+    measure, name, *rest = words
+    return measure(*MADE[name], *rest)
+
+
+def cells(name: str, runs: int, epsilons: list[float], sizes: list[int]) -> list[tuple[Any, ...]]:
+    """All cells of a bed, as far as its clients reach."""
+    made, bed = MADE[name]
+    chosen = [n for n in sizes if n <= len(made.private)]
+    listed = list[tuple[Any, ...]]()
+    for n, epsilon in itertools.product(chosen, epsilons):
+        for share, (fault, (_, answer)) in itertools.product((0.1, 0.2, 0.5), bed.others.items()):
+            for without in dict.fromkeys(("", answer.partition(":")[0] if share == 0.2 else "")):
+                listed.append((cell, name, fault, share, n, epsilon, without, runs))
+        listed.append((both_cell, name, n, epsilon, runs))
+    return listed
+
+
+def main() -> None:
+    """Run all cells and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 4.0, 8.0])
+    parser.add_argument("--clients", type=int, nargs="+", default=[220, 1000])
+    parser.add_argument("--beds", default="adult,stackexchange,mnist")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    began = time.monotonic()
+    listed = list[tuple[Any, ...]]()
+    for name in given.beds.split(","):
+        bed = BEDS[name]()
+        MADE[name] = plant(bed), bed
+        listed += cells(name, given.runs, given.epsilon, given.clients)
+    with multiprocessing.get_context("fork").Pool(given.processes) as pool:
+        rows = pool.map(run_cell, listed, chunksize=1)
+    about = {
+        "command": f"python experiments/strangers_naming.py --runs {given.runs} --beds {given.beds} --epsilon "
+        + " ".join(f"{epsilon:g}" for epsilon in given.epsilon),
+        "machine": platform.machine(),
+        "seconds": round(time.monotonic() - began),
+        "summary": summary(rows),
+    }
+    short = [{k: round(v, 3) if isinstance(v, float) else v for k, v in row.items()} for row in rows]
+    body = ",\n".join(f"  {json.dumps(row)}" for row in short)
+    path = given.out / "strangers_naming_by_cues.json"
+    path.write_text(json.dumps(about, indent=1)[:-2] + f',\n "rows": [\n{body}\n ]\n}}\n')
+    print(json.dumps(about["summary"], indent=1))
+
+
+SAID = ("right", "among several", "one of two", "several", "unknown", "wrong")
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Shares of the runs in which something was detected, by bed and by what the library knows of the fault."""
+    groups = {
+        "in the library, power above 0.9": lambda row: (
+            row["answer"] and "+" not in row["answer"] and row["detected"] > 0.9
+        ),
+        "in the library": lambda row: row["answer"] and "+" not in row["answer"],
+        "left out of it": lambda row: bool(row["without"]),
+        "never in it": lambda row: not row["answer"] and not row["without"],
+        "two at once": lambda row: "+" in row["answer"],
+    }  # fmt: skip
+    table = dict[str, dict[str, float]]()
+    for bed, (group, is_in) in itertools.product(dict.fromkeys(row["bed"] for row in rows), groups.items()):
+        chosen = [row for row in rows if row["bed"] == bed and is_in(row)]
+        seen = max(sum(row["detected"] for row in chosen), 1e-9)
+        shares = {said: sum(row[said] for row in chosen) / seen for said in SAID}
+        table[f"{bed}: {group}"] = {"cells": len(chosen), **{said: round(share, 3) for said, share in shares.items()}}
+    return table
+
+
+if __name__ == "__main__":
+    main()
