@@ -72,6 +72,7 @@ clean: ## remove what these commands made; runs and ledgers stay
 $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -c '$(SUITABLE)' >/dev/null 2>&1 || { $(FIND_PYTHON); \
 	echo "Setting up .venv with $$($$python --version); once, a minute or two."; $$python -m venv --clear .venv; }
-	@$(PIP) --require-hashes -r requirements.lock
+	@# the lock is whole: resolving again would let an older pip stumble over a release newer than its pins
+	@$(PIP) --no-deps --require-hashes -r requirements.lock
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@

@@ -113,7 +113,7 @@ def test_a_file_cut_off_anywhere_is_refused(tmp_path):
     for length in [*range(0, len(whole), 37), len(whole) - 1]:
         path.write_bytes(whole[:length])
         assert "is damaged" in refusal(path, like)
-        assert "resumes from the checkpoint before" in refusal(path, like)
+        assert "resumes from the previous checkpoint" in refusal(path, like)
     path.write_bytes(whole + b"more")
     refusal(path, like)
 

@@ -66,7 +66,7 @@ BAD = {
     "mistakes of nobody": (["mistakes", "digits"], "needs a primary model: name one with --model"),
     "no such class": (["mistakes", "digits", "--label", "foo"], "choose one of image, label with --label FIELD"),
     "slices of no class": (["slices", "digits", "--label", "foo"], "choose one of image, label with --label FIELD"),
-    "whose rows": (["sanity", "plain.csv"], "name the one that does, of 'age', 'label', as --client NAME"),
+    "whose rows": (["sanity", "plain.csv"], "choose it from 'age', 'label' with --client NAME"),
     "which column": (["sanity", "odd.csv", "--client", "label"], "choose the fields to inspect from age"),
     "unknown kind": (["sanity", "odd.csv", "--client", "label", "--input", "age"], "--type age=number"),
     "no such kind": (["sanity", "odd.csv", "--client", "label", "--type", "age=colour"], "one of number, whole"),
@@ -145,10 +145,10 @@ def test_every_task_of_the_library_is_a_command():
     ids=["before", "a value that is a task's name", "after"],
 )
 def test_options_may_come_before_or_after_the_task(arguments, monkeypatch):
-    def remember(request: jobs.ModelRequest, **_: Any) -> None:
+    def remember(request: jobs.SanityRequest, **_: Any) -> None:
         raise InvalidInput(f"{request.data} {request.epsilon:g} {request.population}")
 
-    monkeypatch.setattr("blindsight.jobs.inspect.run_sanity", remember)
+    monkeypatch.setattr("blindsight.jobs.run_sanity", remember)
     assert run("inspect", *arguments)[2] == "error: digits 2 sanity\n"
 
 

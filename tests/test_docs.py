@@ -15,7 +15,18 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 # Each of these trains or inspects for seconds on end: `make docs` runs them, which CI and `make check` do.
-LONG = ("bayesian-gans", "bias", "guide", "heterogeneous", "inspection", "labelling", "language", "synthesis")
+LONG = (
+    "asking",
+    "bayesian-gans",
+    "rows",
+    "bias",
+    "guide",
+    "heterogeneous",
+    "inspection",
+    "labelling",
+    "language",
+    "synthesis",
+)
 
 
 def blocks(page: Path, language: str) -> list[str]:

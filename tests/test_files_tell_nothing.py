@@ -19,7 +19,7 @@ import numpy as np
 import optax
 import pytest
 
-from blindsight import inspect, keys, runs
+from blindsight import asking, inspect, keys, runs
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import dp_fedavg
 from blindsight.backends import Simulation
@@ -79,7 +79,14 @@ def with_rows(ask: Callable[..., Any], **more: Any) -> Callable[[Population, dic
     return lambda clients, about: ask(clients, inputs=["x", "y"], **PRICE, **about, **more)
 
 
+def ask_statistics(clients: Population, about: dict[str, Any]) -> None:
+    items = ["x", asking.Mean("y", by="label"), asking.Cross("label", "x"), asking.Missing("text")]
+    ranges = {"x": (-3.0, 3.0), "y": (-3.0, 3.0)}
+    asking.ask(clients, items, **PRICE, ranges=ranges, session=inspect.Session(**about, even_if_blind=True))
+
+
 QUESTIONS: dict[str, Callable[[Population, dict[str, Any]], Any]] = {
+    "ask": ask_statistics,
     "train": ask_train,
     "mistakes": with_rows(functools.partial(flat.ask, inspect.mistakes), model=by_sign, minimum=1),
     "bias": with_rows(flat.ask_bias, reference=people(9, "public")),

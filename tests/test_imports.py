@@ -72,6 +72,8 @@ def test_help_loads_nothing_that_takes_long():
         ["train", "student"],
         ["inspect"],
         ["inspect", "slices"],
+        ["ask"],
+        ["synthesize"],
     ]
     assert loaded(HELP.format(commands=commands)).isdisjoint({"jax", "jaxlib", "numpy", "pyarrow", "sklearn"})
 

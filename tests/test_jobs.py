@@ -489,6 +489,7 @@ def test_a_run_from_a_table_in_a_file_and_again(tmp_path, ledger_path):
         "metrics.jsonl",
         "result.json",
         "lock",
+        "checkpoint-00000001.safetensors",
         "checkpoint-00000002.safetensors",
     }
     assert json.loads((tmp_path / "runs" / "tiny" / "guarantee.json").read_text()) == first["guarantee"]
@@ -524,7 +525,7 @@ BAD_DATA = [
     ("data.population", "nowhere.csv", "nowhere.csv is neither a file nor a population: the names are handwriting"),
     ("data.population", "empty.csv", "empty.csv"),
     ("data.population", "binary.csv", "binary.csv"),
-    ("data.population", "unknown.xyz", "unknown.xyz has no known format"),
+    ("data.population", "unknown.xyz", "unknown.xyz has no supported format"),
     ("data.options", {"client": "person"}, "person"),
     ("data.options", {"client": "who", "colour": "red"}, "no option 'colour'"),
     ("data.options", {"client": 3}, "client"),

@@ -91,7 +91,7 @@ def test_the_majority_of_raters_is_learnt_and_what_is_left_out_is_counted(digits
     assert (found.counts["0"], found.counts["1"], found.examples) == (20, 20, 40)
     assert (found.ties, found.unlabelled) == (1, 359)
     own = jobs.run_student(place, labels="own", model="logistic", steps=5, out=tmp_path / "own")
-    assert own.counts["1"] == sum(sample.proposed == "0" for sample in labels.made.samples)
+    assert own.counts["1"] == sum(sample.proposed == "0" for sample in labels.dataset.samples)
 
 
 @pytest.mark.usefixtures("untrained")
@@ -140,6 +140,33 @@ def test_bad_requests_are_one_sentence(digits, make_set, tmp_path):
             jobs.run_student(folder, steps=1, out=tmp_path / "student", **settings)
         assert "\n" not in str(refusal.value)
         assert not (tmp_path / "student").exists()
+
+
+@pytest.mark.usefixtures("untrained")
+def test_public_labels_may_be_texts_and_may_be_missing(make_set, tmp_path):
+    made = make_set("rows", count=30)
+    labels = ["owl", "dog", None, "cat"]
+    columns = {
+        "who": ["a", "b", "b", "c"],
+        "age": [31, None, 50, 44],
+        "work": [0, 1, 1, 0],
+        "pay": [0.5, 1.5, 0.1, -1.0],
+    }
+    coded = {"owl": 2, "dog": 1, "cat": 0}
+    found = dict[str, Any]()
+    for name, column in {"text": labels, "codes": [coded.get(label or "", 1) for label in labels]}.items():
+        pq.write_table(pa.table({**columns, "label": column}), tmp_path / f"{name}.parquet")
+        public = str(tmp_path / f"{name}.parquet")
+        student = jobs.run_student(made.folder, steps=5, public=public, client="who", out=tmp_path / name)
+        found[name] = student.public
+    assert found["text"]["examples"] == 3
+    assert found["codes"]["examples"] == 4
+    pq.write_table(pa.table({**columns, "label": ["emu", *labels[1:]]}), tmp_path / "odd.parquet")
+    with pytest.raises(InvalidInput, match="has the class 'emu'"):
+        jobs.run_student(made.folder, public=str(tmp_path / "odd.parquet"), client="who", out=tmp_path / "odd")
+    pq.write_table(pa.table({**columns, "label": [0.5, 1.0, 2.0, 0.0]}), tmp_path / "float.parquet")
+    with pytest.raises(InvalidInput, match="name the field of the class"):
+        jobs.run_student(made.folder, public=str(tmp_path / "float.parquet"), client="who", out=tmp_path / "float")
 
 
 def test_data_with_strange_classes_are_refused(make_set, tmp_path):

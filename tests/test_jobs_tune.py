@@ -16,7 +16,7 @@ from blindsight.jobs import public as public_data
 from blindsight.jobs import tables, tune
 from blindsight.jobs.algorithm import make_privacy
 from blindsight.jobs.run_data import with_listed_classes
-from blindsight.jobs.tasks import Task
+from blindsight.jobs.tasks import TrainingTask
 from blindsight.privacy import Privacy
 
 RUN: dict[str, Any] = {
@@ -167,7 +167,7 @@ def test_of_a_private_table_the_number_of_places_is_read_and_nothing_else(tmp_pa
     asked |= {"privacy": {"cohort": 2, "rounds": 1, "epsilon": 1.0, "delta": 1e-3, "unit": unit}}
     for odd in ("c,1,0", "c,n/a,0", 'c,"1,0', "c,1e400,1.5", "c"):
         (tmp_path / "private.csv").write_text(f"who,x,label\na,1,0\n{odd}\nb,2,1\nb,3,1\n", encoding="utf-8")
-        assert tune._noise_of_the_run(settings(**asked), Task(public(), public(), None, {})) == 2.0
+        assert tune._noise_of_the_run(settings(**asked), TrainingTask(public(), public(), None, {})) == 2.0
     assert counts == [{"client": 3, "example": 4}[unit]] * 5
 
 

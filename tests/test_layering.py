@@ -14,14 +14,14 @@ LAYERS = """
     cli
     demo
     jobs
-    studio  service  inspect
+    studio  service  inspect  asking  synthesizing
     inspection  audit
     samples
     training
     algorithms  evaluation  fidelity  students
     backends
     privacy
-    mechanisms  selection  participation
+    mechanisms  selection  participation  round_bar
     accounting  checkpoints  config  data  models  runs
     codings
     kernels

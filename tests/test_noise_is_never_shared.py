@@ -19,7 +19,7 @@ from blindsight.accounting.guarantee import Guarantee
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import moments
 from blindsight.algorithms.parties.generators import OneShot
-from blindsight.algorithms.parties.party import Party, Session
+from blindsight.algorithms.parties.party import Party, PartySession
 from blindsight.algorithms.parties.voters import OnRawData, PrivateLinear
 from blindsight.algorithms.synthetic_votes import NoisyVotes, aggregate
 from blindsight.algorithms.vocabulary import count_words, discover_words, own_words
@@ -177,7 +177,7 @@ def party(folder: Path, other: bool, **changes: Any) -> Party:
 
 
 def ask_party(folder: Path, key: keys.Key, other: bool) -> Guarantee:
-    session = Session(party(folder, other))
+    session = PartySession(party(folder, other))
     made = session.samples(4)
     session.votes(made, cost=None, unprotected=False)
     return session.guarantee(DELTA)

@@ -7,9 +7,9 @@ from pathlib import Path
 import blindsight
 
 PINNED = {
-    "blindsight": "Guarantee Ledger Plan Privacy accounting algorithms audit backends config data errors evaluation "
-    "fidelity inspect inspection jobs keys mechanisms models participation plan runs selection service students "
-    "studio training trees",
+    "blindsight": "Guarantee Ledger Plan Privacy accounting algorithms ask asking audit backends config data errors "
+    "evaluation fidelity inspect inspection jobs keys mechanisms models participation plan runs selection service "
+    "students studio synthesize synthesizing training trees",
     "blindsight.accounting": "Bound Event Guarantee Relation Unit certify delta epsilon group_privacy rounds_for "
     "solve_noise split_noise",
     "blindsight.algorithms": "AdaptiveClip Algorithm State dp_fedavg",
@@ -20,6 +20,9 @@ PINNED = {
     "PrivateNetwork TrainedPrivately",
     "blindsight.algorithms.synthetic_votes": "Aggregated NoisyVotes aggregate majority share_noise",
     "blindsight.algorithms.synthesis": "Synthesis plan synthesise",
+    "blindsight.algorithms.set_union": "CHANCE MOST_PLACES SetUnion WeighedWords join_words places_of threshold_of "
+    "weigh",
+    "blindsight.asking": "Cross Histogram Item Mean Missing Quantiles Top ask",
     "blindsight.audit": "AuditReport Canaries LowerBound Planted client_scores direction_clients direction_scores "
     "exposures extracted joined lower_bound ranks references secret_sharer",
     "blindsight.backends": "Backend Batch ClientUpdate Cohort Debug Examples Simulation use_cores",
@@ -37,8 +40,10 @@ PINNED = {
     "blindsight.inspect": "Diagnosis Finding Language Quarters Report Schema Session Training WordTraining bias "
     "contrast labelling mistakes sanity slices unknowns",
     "blindsight.inspection": "Inquiry Public Question Report Round Session answer",
-    "blindsight.jobs": "ModelRequest Request load_model load_student load_trained run_audit run_bias run_labelling "
-    "run_mistakes run_sanity run_slices run_student run_training run_tuning run_unknowns",
+    "blindsight.jobs": "AskRequest BiasRequest LabellingRequest MistakesRequest SanityRequest SlicesRequest "
+    "SynthesizeRequest UnknownsRequest load_model load_student load_trained run_ask run_audit "
+    "run_bias run_labelling run_mistakes run_sanity run_slices run_student run_synthesize "
+    "run_training run_tuning run_unknowns",
     "blindsight.keys": "Key Stream digest_of lots reproducible root",
     "blindsight.mechanisms": "GaussianMechanism LaplaceMechanism Mechanism NoisyArgmax Quantile QuantileEstimate "
     "Release Tally Votes WithoutNoise gaussian laplace noisy_argmax publish quantile votes without_noise",

@@ -188,9 +188,15 @@ def test_texts_are_selected_by_once_their_public_values_are_named():
     assert Arms({"greeted": where("said", "hi")}).fit(said)["greeted"] == where("said", 1)
     with pytest.raises(InvalidInput, match="is not text: said"):
         coded(people(said=np.array(["hi"] * 6)), "weather", ["rain"])
-    for names in ([], ["hi", "hi"], ["hi", "other"]):
-        with pytest.raises(InvalidInput, match="all different and none"):
+    for names in ([], ["hi", "hi"]):
+        with pytest.raises(InvalidInput, match="all different"):
             coded(people(said=np.array(["hi"] * 6)), "said", names)
+    others = coded(people(said=np.array(["other", "ho", "hi", "hm", "ho", "other"])), "said", ["other", "hi"])
+    assert others.classes["said"] == ("other", "hi", "(other)")
+    assert others.columns["said"].tolist() == [0, 2, 1, 2, 2, 0]
+    assert coded(others, "said", ["hi"]) is others
+    with pytest.raises(InvalidInput, match="is not text"):
+        coded(others, "said", ["ho"])
 
 
 def test_members_and_eligible_clients_are_those_of_the_masks():

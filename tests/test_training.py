@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blindsight import checkpoints, keys, runs, training
+from blindsight import checkpoints, keys, round_bar, runs, training
+from blindsight.accounting import accountants, composition
 from blindsight.accounting import filter as filters
 from blindsight.accounting.composition import Split
 from blindsight.accounting.events import Gaussian, from_json
-from blindsight.accounting.guarantee import Guarantee
+from blindsight.accounting.guarantee import Guarantee, round_up
 from blindsight.accounting.ledger import Ledger
 from blindsight.backends import Simulation
 from blindsight.errors import BudgetExceeded, InvalidInput, LedgerTampered, PrivacyError
@@ -173,26 +174,36 @@ def test_a_reproducible_run_resumes_to_the_same_bits_and_pays_once(tmp_path: Pat
 
 
 def test_a_secret_run_pays_again_for_what_it_repeats(tmp_path: Path):
-    interrupted(tmp_path, 7, seed=None)  # the checkpoint is at 5, rounds 6 and 7 were released and are lost
-    assert len(released(tmp_path)) == 7
-    begin(tmp_path, seed=None)
+    interrupted(tmp_path, 8, rounds=30, seed=None)  # the checkpoint is at 6, two more rounds were released and are lost
+    assert len(released(tmp_path)) == 8
+    begin(tmp_path, rounds=30, seed=None)
     made = released(tmp_path)
-    assert len(made) == len(set(made)) == 7 + 7
-    assert paid_rounds(Ledger(tmp_path / "ledger.db")) >= 14
+    assert len(made) == len(set(made)) == 8 + 24
+    assert paid_rounds(Ledger(tmp_path / "ledger.db")) >= 32
 
 
 def test_a_reproducible_run_pays_again_on_other_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """There its sums are rounded otherwise, so that the rounds it repeats are other releases."""
-    interrupted(tmp_path, 7)
+    interrupted(tmp_path, 8, rounds=30)
     monkeypatch.setattr(training, "machine", lambda: "16 other devices")
-    begin(tmp_path)
-    assert paid_rounds(Ledger(tmp_path / "ledger.db")) >= 5 + 5 + 7
+    begin(tmp_path, rounds=30)
+    assert paid_rounds(Ledger(tmp_path / "ledger.db")) >= 6 + 3 + 24
 
 
 def test_rounds_are_paid_for_before_the_first_of_them_begins(tmp_path: Path):
-    interrupted(tmp_path, 0)
+    interrupted(tmp_path, 0, rounds=100)
     assert paid_rounds(Ledger(tmp_path / "ledger.db")) == 5
     assert released(tmp_path) == []
+
+
+@pytest.mark.parametrize("rounds", [7, 20])
+def test_a_run_of_few_rounds_that_is_killed_does_not_start_again(tmp_path: Path, rounds: int):
+    """Whatever the interval says: most of what was paid for and computed is kept."""
+    rarely = Checkpointing(every_rounds=50)
+    interrupted(tmp_path, rounds - 2, rounds=rounds, seed=None, checkpointing=rarely)
+    begin(tmp_path, rounds=rounds, seed=None, checkpointing=rarely)
+    assert len(released(tmp_path)) <= rounds + max(1, rounds // 10) - 1
+    assert paid_rounds(Ledger(tmp_path / "ledger.db")) <= rounds + 2 * max(1, rounds // 10)
 
 
 def test_a_deleted_run_that_is_begun_again_pays_again(tmp_path: Path):
@@ -284,7 +295,7 @@ def test_a_run_is_not_resumed_with_another_promise(tmp_path: Path, change):
 
 def test_a_secret_run_is_not_resumed_as_a_reproducible_one(tmp_path: Path):
     begin(tmp_path, rounds=5, seed=None)
-    with pytest.raises(InvalidInput, match="another kind of key"):
+    with pytest.raises(InvalidInput, match="another type of key"):
         begin(tmp_path, rounds=9, seed=7)
 
 
@@ -341,6 +352,35 @@ def test_the_guarantee_is_on_disk_before_the_first_round(tmp_path: Path):
     assert any("reproducible" in words for words in promised["assumptions"])
 
 
+def test_the_bar_shows_a_bound_at_once_and_no_round_waits_for_a_tighter_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    bounds, inner = list[int](), accountants.epsilon
+    monkeypatch.setattr(accountants, "epsilon", lambda *given: (bounds.append(1), inner(*given))[1])
+    monkeypatch.setattr(round_bar, "_UPDATE_S", 0.0)
+    composition._epsilon.cache_clear()
+    begin(tmp_path / "silent")
+    without_bar = len(bounds)
+    bounds.clear()
+    composition._epsilon.cache_clear()
+    trained = begin(tmp_path / "shown", progress=True)
+    assert 0 < len(bounds) <= without_bar
+    shown = capsys.readouterr().err
+    assert f"epsilon {round_up(trained.guarantee.epsilon)}" in shown
+
+
+@pytest.mark.parametrize("rounds", [1, 5, 11])
+def test_the_bound_that_the_bar_shows_is_not_below_the_guarantee(tmp_path: Path, rounds: int):
+    chosen = child.privacy(12)
+    run, ledger = runs.begin(tmp_path / "run", "bar", {}), Ledger(tmp_path / "ledger.db")
+    loop: Any = training._Loop(
+        child.algorithm(chosen), Simulation(child.population()), chosen, child.POPULATION, 1e-5,
+        keys.reproducible(7), run, ledger, Terms(),
+    )  # fmt: skip
+    loop.round = rounds
+    assert loop.epsilon_so_far() >= loop.guarantee().epsilon > 0
+
+
 def test_a_checkpoint_names_the_head_of_the_ledger(tmp_path: Path):
     begin(tmp_path)
     path = checkpoints.newest(tmp_path / "run")
@@ -394,7 +434,7 @@ def test_the_terms_of_a_run_are_in_its_ledger_and_its_guarantee(tmp_path: Path):
         backend = Simulation(child.population())
         trained.append(train(child.algorithm(chosen), backend, chosen, run=run, terms=terms, **about))
     paid = [(entry.split, entry.arm) for entry in ledger.entries("p") if entry.kind == "release"]
-    assert paid == [(split.to_json(), arm) for arm in split.arms]
+    assert list(dict.fromkeys(paid)) == [(split.to_json(), arm) for arm in split.arms]
     release = child.algorithm(chosen).event
     alone = chosen.guarantee(delta=1e-5, release=release)
     assert ledger.spent("p", 1e-5).epsilon == pytest.approx(alone.epsilon)  # of one arm

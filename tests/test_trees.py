@@ -380,7 +380,7 @@ def test_an_enormous_divisor_does_not_undo_the_clip(way, bound):
 @pytest.mark.parametrize("bound", [1e-10, 1.0, 3e38, math.inf])
 def test_a_norm_beyond_float32_is_refused_or_zeroed(bound):
     for order, tree in ((2, jnp.array([3e38, 3e38])), (1, {"a": jnp.array([2e38]), "b": jnp.array([2e38])})):
-        with pytest.raises(UnboundedContribution, match="enormous"):
+        with pytest.raises(UnboundedContribution, match="huge"):
             trees.clip(tree, bound, order)
         assert not np.any(values(traced(tree, bound, order)))
         assert not np.any(values(stacked(tree, bound, order)))
@@ -391,7 +391,7 @@ def test_a_norm_beyond_float32_is_refused_or_zeroed(bound):
 def test_what_is_not_finite_is_refused_or_zeroed(bad, order):
     tree = {"a": jnp.array([1.0, bad]), "b": jnp.array([2.0, 3.0])}
     for bound in (1.0, math.inf):
-        with pytest.raises(UnboundedContribution, match="leave the client out"):
+        with pytest.raises(UnboundedContribution, match="drop the client"):
             trees.clip(tree, bound, order)
         zeros = trees.zeros_like(tree)
         assert same_bits(traced(tree, bound, order), zeros)

@@ -18,11 +18,12 @@ from blindsight.data import Population
 from blindsight.data.schema import Field, Schema
 from blindsight.inspection import Inquiry, Public, Question, Report, Round, Session
 from blindsight.inspection.measuring import noise_for
+from blindsight.inspection.question import ReleasePlan
 from blindsight.samples.views import ArmView
 from blindsight.selection import Arms, everything
 
 PACKAGE = Path(__file__).parents[1] / "src" / "blindsight"
-CUE = ('        "digits": share(str.isdigit),\n', '        "exclamation marks": share(lambda sign: sign == "!"),\n')
+CUE = ('        "spaces": share(str.isspace),\n', '        "exclamation marks": share(lambda sign: sign == "!"),\n')
 IMAGE_FAULT = (
     "DAMAGES: dict[str, Damage] = {\n",
     '    "dim": Damage("image", "darker", lambda image: image // 2, lambda image: image * 2, suspects=_always),\n',
@@ -55,8 +56,8 @@ WALKS = {
 texts = np.array(["yes!", "no"] * 60, dtype=TEXT)
 people = Population({"text": texts}, sizes=[2] * 60, name="people")
 report = inspect.sanity(people, epsilon=8, delta=1e-6, schema=Schema(inputs=("text",)))
-print([row["coordinates"] for row in report.releases], 2 * 7 + 1)
-assert [row["coordinates"] for row in report.releases] == [2 * 7 + 1]
+print([row["coordinates"] for row in report.releases], 2 * 12 + 1)
+assert [row["coordinates"] for row in report.releases] == [2 * 12 + 1]
 """,
     ),
     "a fault of images": (
@@ -111,6 +112,7 @@ class Crowding(Question):
     least: int = 3
 
     task: ClassVar[str] = "crowding"
+    server: ClassVar[str] = __name__
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +128,13 @@ class HasEnough:
         return (jnp.sum(batch.weight) >= self.least).astype(jnp.float32)[None]
 
 
-def count_crowded(question: Crowding, inquiry: Inquiry) -> Report:
+def plan(question: Crowding, public: Public) -> ReleasePlan:
+    """What the server half would release."""
+    part = HasEnough(question.least)
+    return ReleasePlan([part], noise_for([part], epsilon=question.epsilon, delta=question.delta))
+
+
+def conduct(question: Crowding, inquiry: Inquiry) -> Report:
     """The server half: one round, and one number in the report."""
     part = HasEnough(question.least)
     one = Round(
@@ -135,7 +143,7 @@ def count_crowded(question: Crowding, inquiry: Inquiry) -> Report:
         observe=lambda clients: clients,
         arms=Arms({"everyone": everything()}),
         parts=(part,),
-        mechanisms=noise_for([part], epsilon=question.epsilon, delta=question.delta),
+        mechanisms=plan(question, inquiry.public).mechanisms,
     )
     counted = float(inquiry.measure(one)["enough"].sums[0])
     return Report(
@@ -152,16 +160,18 @@ def count_crowded(question: Crowding, inquiry: Inquiry) -> Report:
     )
 
 
-def test_a_task_is_a_question_and_a_function(tmp_path):
+def test_a_task_is_a_question_and_its_server_half(tmp_path):
     sizes = np.tile([1, 5], 100)
     people = Population({"x": np.zeros(sizes.sum(), np.float32)}, sizes=sizes, name="people")
     schema = Schema({"x": Field("number")}, ("x",))
     question = Crowding(schema=schema, clients=people.size, epsilon=4.0, delta=1e-6)
     assert Crowding.from_dict(question.to_dict()) == question
     ledger, released = Ledger(tmp_path / "ledger.db"), list[Any]()
+    dry = Session(ledger=ledger, dry_run=True).ask(question, people, Public())
+    assert dry.answer.startswith("Dry run: asking would cost epsilon 4")
     for _ in range(2):  # the second time it is read again, and costs nothing
         session = Session(out=tmp_path / "run", ledger=ledger)
-        report = session.ask(question, people, Public(), lambda inquiry: count_crowded(question, inquiry))
+        report = session.ask(question, people, Public())
         released.append(report.verdict)
         assert 3.9 < report.guarantee.epsilon <= 4.0
     assert released[0] == released[1]

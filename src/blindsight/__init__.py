@@ -1,7 +1,7 @@
 """Blindsight: machine learning on data nobody may look at.
 
-Nothing is imported before it is used, so the ledger and the command line start at once and without JAX. The public
-names are listed in `__init__.pyi`, here and in every package that loads its names this way.
+Modules are imported on first use, so the ledger and the command line start immediately and without JAX. `__init__.pyi`
+lists the public names, here and in every other lazy package.
 """
 
 import lazy_loader

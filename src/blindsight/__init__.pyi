@@ -1,6 +1,7 @@
 from . import (
     accounting as accounting,
     algorithms as algorithms,
+    asking as asking,
     audit as audit,
     backends as backends,
     config as config,
@@ -20,11 +21,14 @@ from . import (
     service as service,
     students as students,
     studio as studio,
+    synthesizing as synthesizing,
     training as training,
     trees as trees,
 )
 from .accounting.guarantee import Guarantee as Guarantee
 from .accounting.ledger import Ledger as Ledger
+from .asking import ask as ask
 from .privacy import Plan as Plan, Privacy as Privacy, plan as plan
+from .synthesizing import synthesize as synthesize
 
 __version__: str

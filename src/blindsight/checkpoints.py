@@ -1,6 +1,6 @@
-"""Checkpoints: a pytree of arrays and a few facts in one safetensors file, written whole or not at all.
+"""Checkpoints: a pytree of arrays and a few facts in one safetensors file, written atomically.
 
-The facts travel in the file's own header, so that arrays and facts cannot come from different moments.
+The facts are in the file's own header, so arrays and facts always belong to the same moment.
 """
 
 import dataclasses
@@ -24,31 +24,31 @@ _KEPT = 2  # the newest may be damaged by a failing disk
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """The tree as it was, and the facts beside it."""
+    """A saved tree and its facts."""
 
     tree: Any
     facts: dict[str, Any]
 
 
 def path_of(folder: Path, number: int) -> Path:
-    """Where checkpoint `number` lies."""
+    """The path of checkpoint `number`."""
     return folder / f"checkpoint-{number:08d}.safetensors"
 
 
 def write(folder: Path, number: int, tree: Any, facts: dict[str, Any], *, secret: bool = False) -> Path:
-    """Write checkpoint `number`; it is on disk when this returns. Older ones are deleted, but for the last.
+    """Write checkpoint `number`; it is on disk when this returns. Older ones are deleted, except the previous one.
 
-    A `secret` one only its owner may read; the folder is made if need be.
+    With `secret`, only its owner may read it; the folder is created if needed.
     """
     path = path_of(folder, number)
     arrays = {name: np.array(leaf, order="C") for name, leaf in _named(tree)}  # ascontiguousarray adds an axis
-    about = json.dumps(facts)
+    header = json.dumps(facts)
     scratch = path.with_suffix(f".{os.getpid()}")
     try:
         if secret:
             folder.mkdir(mode=0o700, exist_ok=True)
         with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if secret else 0o666), "wb") as out:
-            out.write(save(arrays, {"facts": about, "digest": _digest(about, arrays)}))
+            out.write(save(arrays, {"facts": header, "digest": _digest(header, arrays)}))
             out.flush()
             os.fsync(out.fileno())
         os.replace(scratch, path)
@@ -70,12 +70,12 @@ def write(folder: Path, number: int, tree: Any, facts: dict[str, Any], *, secret
 
 def newest(folder: Path) -> Path | None:
     """The newest checkpoint in `folder`, if there is one."""
-    found = _all(folder)
-    return found[-1] if found else None
+    paths = _all(folder)
+    return paths[-1] if paths else None
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """The facts in the checkpoint at `path` as they stand there; none if they cannot be read. `load` checks them."""
+    """The unchecked facts in the checkpoint at `path`; none if they cannot be read. `load` checks them."""
     try:
         with safe_open(path, framework="numpy") as file:
             return json.loads((file.metadata() or {})["facts"])
@@ -84,7 +84,7 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 
 def load(path: Path, like: Any) -> Checkpoint:
-    """The checkpoint at `path`, in the structure, shapes and dtypes of `like`, or a refusal that says what differs."""
+    """The checkpoint at `path`, in the structure, shapes and dtypes of `like`; an error states any difference."""
     try:
         with safe_open(path, framework="numpy") as file:
             header = file.metadata() or {}
@@ -94,18 +94,18 @@ def load(path: Path, like: Any) -> Checkpoint:
             raise ValueError("its contents do not match its digest")
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise InvalidInput(
-            f"{path} is damaged ({error}): delete it, and the run resumes from the checkpoint before"
+            f"{path} is damaged ({error}): delete it, and the run resumes from the previous checkpoint"
         ) from error
     expected = dict(_named(like))
     for name, leaf in expected.items():
-        found = arrays.get(name)
-        if found is None or (found.shape, found.dtype) != (leaf.shape, leaf.dtype):
-            there = "nothing" if found is None else f"{found.dtype}{list(found.shape)}"
+        array = arrays.get(name)
+        if array is None or (array.shape, array.dtype) != (leaf.shape, leaf.dtype):
+            there = "nothing" if array is None else f"{array.dtype}{list(array.shape)}"
             raise InvalidInput(
                 f"{path} has {there} for {name}, but this run needs {leaf.dtype}{list(leaf.shape)}: "
                 f"resume with the settings the run was started with"
             )
-    leaves = [  # what was numpy's stays so: JAX would make 32 bits of 64
+    leaves = [  # numpy arrays stay numpy: JAX would convert 64 bits to 32
         jax.numpy.asarray(arrays[name]) if isinstance(leaf, jax.Array) else arrays[name]
         for name, leaf in zip(expected, jax.tree.leaves(like), strict=True)
     ]
@@ -113,18 +113,18 @@ def load(path: Path, like: Any) -> Checkpoint:
 
 
 def _named(tree: Any) -> list[tuple[str, np.ndarray]]:
-    """Every leaf as a numpy array under the path that leads to it."""
+    """Every leaf as a numpy array, with its path."""
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)
     return [(jax.tree_util.keystr(path) or ".", np.asarray(leaf)) for path, leaf in paths]
 
 
 def _digest(facts: str, arrays: dict[str, np.ndarray]) -> str:
-    """A hash of everything in the file: a disk that changes one bit of a weight says nothing."""
-    found = hashlib.blake2b(facts.encode(), digest_size=16)
+    """A hash of everything in the file: a disk may flip one bit of a weight silently."""
+    digest = hashlib.blake2b(facts.encode(), digest_size=16)
     for name in sorted(arrays):
-        found.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
-        found.update(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
-    return found.hexdigest()
+        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        digest.update(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def _all(folder: Path) -> list[Path]:

@@ -61,7 +61,7 @@ def demo(
         updated,
         thresholds=(LOW, HIGH),
         model=model,
-        reference=public,
+        reference=data.embedded("handwriting", clients=150, seed=2, examples=EXAMPLES),  # not what it was trained on
         epsilon=EPSILON,
         delta=DELTA,
         session=inspect.Session(out=run.path / "who-fails", ledger=ledger, population="phones", progress=progress),

@@ -17,10 +17,10 @@ from blindsight.errors import InvalidInput
 
 __all__ = ["Interval", "by_client", "evaluator", "jackknife", "of_clients", "relative_change"]
 
-Totals = tuple[jax.Array, jax.Array]
+ExampleTotals = tuple[jax.Array, jax.Array]
 
 Metric = Callable[[Any, Any, jax.Array], Any]
-"""(model, batch, key) to the mean over the batch's examples, or to each example's total and what that is divided by."""
+"""(model, batch, key) to the mean over the batch's examples, or to each example's total and divisor."""
 
 
 def evaluator(
@@ -28,23 +28,23 @@ def evaluator(
 ) -> Callable[[Any], dict[str, float]]:
     """A function from a model to the mean of every metric over all examples of `population`.
 
-    All examples weigh the same, whichever client they come from, and stay on the device between calls. Metrics that
-    count (such as words, of which an example has several) are summed first and divided once.
+    All examples have equal weight, whichever client they come from, and stay on the device between calls. Counting
+    metrics (such as words, of which an example has several) are summed first and divided once.
     """
     _, fields, weights = _in_batches(population, batch_size)
 
     @eqx.filter_jit
-    def measure(model: Any, fields: dict[str, jax.Array], weights: jax.Array) -> dict[str, Totals]:
-        def on_batch(batch: Batch) -> dict[str, Totals]:
-            key = jax.random.key(0)  # nothing that is measured may depend on chance
-            found = {name: metric(model, batch, key) for name, metric in metrics.items()}
-            return {name: _totals(value, batch.weight) for name, value in found.items()}
+    def measure(model: Any, fields: dict[str, jax.Array], weights: jax.Array) -> dict[str, ExampleTotals]:
+        def on_batch(batch: Batch) -> dict[str, ExampleTotals]:
+            key = jax.random.key(0)  # metrics must be deterministic
+            values = {name: metric(model, batch, key) for name, metric in metrics.items()}
+            return {name: _totals(value, batch.weight) for name, value in values.items()}
 
         return jax.tree.map(lambda parts: jnp.sum(parts), jax.lax.map(on_batch, Batch(fields, weights)))
 
     def evaluate(model: Any) -> dict[str, float]:
-        found = measure(model, fields, weights).items()
-        return {name: float(total) / max(float(of), 1.0) for name, (total, of) in found}
+        totals = measure(model, fields, weights).items()
+        return {name: float(total) / max(float(of), 1.0) for name, (total, of) in totals}
 
     return evaluate
 
@@ -54,27 +54,27 @@ def by_client(
 ) -> Callable[[Any], dict[str, np.ndarray]]:
     """A function from a model to each client's total and divisor of every counting metric.
 
-    Two numbers for each client, (clients, 2), from which `jackknife` computes intervals.
+    Each is an array (clients, 2), from which `jackknife` computes intervals.
     """
     count, fields, weights = _in_batches(population, batch_size)
 
     @eqx.filter_jit
     def measure(model: Any, fields: dict[str, jax.Array], weights: jax.Array) -> dict[str, jax.Array]:
         def on_batch(batch: Batch) -> dict[str, jax.Array]:
-            found = {name: metric(model, batch, jax.random.key(0)) for name, metric in metrics.items()}
-            return {name: jnp.stack(pair, axis=-1) for name, pair in found.items()}
+            pairs = {name: metric(model, batch, jax.random.key(0)) for name, metric in metrics.items()}
+            return {name: jnp.stack(pair, axis=-1) for name, pair in pairs.items()}
 
         return jax.lax.map(on_batch, Batch(fields, weights))
 
     def evaluate(model: Any) -> dict[str, np.ndarray]:
-        found = measure(model, fields, weights).items()
-        return {name: of_clients(population, np.asarray(pairs).reshape(-1, 2)[:count]) for name, pairs in found}
+        measured = measure(model, fields, weights).items()
+        return {name: of_clients(population, np.asarray(pairs).reshape(-1, 2)[:count]) for name, pairs in measured}
 
     return evaluate
 
 
 def of_clients(population: Population, values: np.ndarray) -> np.ndarray:
-    """Numbers of every example, (examples, ...), added up for each client."""
+    """Values per example, (examples, ...), summed per client."""
     before = np.concatenate([np.zeros_like(values[:1], np.float64), np.cumsum(values, axis=0, dtype=np.float64)])
     return np.diff(before[population.offsets], axis=0)
 
@@ -91,7 +91,7 @@ class Interval:
 def jackknife(
     clients: np.ndarray, statistic: Callable[[np.ndarray], float] = lambda sums: sums[0] / sums[1], *, buckets: int = 20
 ) -> Interval:
-    """A statistic of sums over clients, (clients, numbers), with its interval by the jackknife with client buckets.
+    """A statistic of sums over clients, (clients, numbers), with its interval from a jackknife over client buckets.
 
     Clients are assigned to buckets in turn, and the statistic is recomputed without each bucket (Tukey 1958, as in
     Ramaswamy et al. 2020). By default the statistic is the ratio of two sums.
@@ -108,13 +108,13 @@ def jackknife(
 
 
 def relative_change(ours: np.ndarray, baseline: np.ndarray, *, buckets: int = 20) -> Interval:
-    """By which share the ratio of `ours` (clients, 2) is above the baseline's on the same clients, and its interval."""
+    """The relative change of the ratio of `ours` (clients, 2) over the baseline's on the same clients."""
     both = np.concatenate([ours, baseline], axis=1)
     return jackknife(both, lambda sums: (sums[0] / sums[1]) / (sums[2] / sums[3]) - 1, buckets=buckets)
 
 
 def _in_batches(population: Population, batch_size: int) -> tuple[int, dict[str, jax.Array], jax.Array]:
-    """How many examples there are, and they in batches with weights: what fills the last one up weighs nothing."""
+    """The number of examples, the examples in batches, and weights: padding of the last batch has weight 0."""
     numbers, count = placement.numbers(population.columns), population.n_examples
     if count == 0:
         raise InvalidInput(f"the held-out clients of {population.name} have no examples: hold out more, or none")
@@ -129,9 +129,9 @@ def _in_batches(population: Population, batch_size: int) -> tuple[int, dict[str,
     return count, fields, in_batches(np.ones(count, np.float32))
 
 
-def _totals(found: Any, weight: jax.Array) -> Totals:
-    """A batch's part of a metric: a total, and what it is divided by."""
-    if isinstance(found, tuple):
-        totals, counts = found
+def _totals(value: Any, weight: jax.Array) -> ExampleTotals:
+    """A batch's part of a metric: total and divisor."""
+    if isinstance(value, tuple):
+        totals, counts = value
         return jnp.sum(totals * weight), jnp.sum(counts * weight)
-    return found * jnp.sum(weight), jnp.sum(weight)
+    return value * jnp.sum(weight), jnp.sum(weight)

@@ -1,8 +1,8 @@
 """How similar samples are to real examples. It compares with real data, so all of it is `simulation_only`.
 
-Distances are between what a classifier sees (`hidden`): its last layer before the output knows which differences
-matter, and pixels do not. One number is never enough: precision says whether samples are like real examples, recall
-whether all real examples could have been samples; a generator without recall cannot show what only a few clients have.
+Distances are between a classifier's features (`hidden`): unlike pixels, its last hidden layer represents the
+differences that matter. One number is never enough: precision measures whether samples look like real examples, recall
+whether they cover all real examples. A generator without recall cannot show what only a few clients have.
 """
 
 import dataclasses
@@ -26,10 +26,10 @@ __all__ = ["Fidelity", "fidelity", "frechet", "hidden", "nearest", "precision_an
 class Fidelity:
     """The quality of samples compared with real examples.
 
-    `frechet`: the distance of the two normal distributions that are most like samples and real examples (0 is best);
-    `class_frechet`: the mean of the same within every class; `agreement`: how often the classifier finds the class in a
-    sample that it was asked for; `precision` and `recall`: see `precision_and_recall`; `nearest`: the median distance
-    of a sample to the training examples, over that of other real examples (far below 1: samples are copies).
+    `frechet`: the distance of normal distributions fitted to samples and to real examples (0 is best);
+    `class_frechet`: its mean within classes; `agreement`: how often the classifier predicts the class that a sample was
+    generated for; `precision` and `recall`: see `precision_and_recall`; `nearest`: the median distance of a sample to
+    the training examples, divided by that of other real examples (far below 1: samples are copies).
     """
 
     frechet: float
@@ -46,30 +46,28 @@ class Fidelity:
 
 
 def fidelity(
-    made: tuple[np.ndarray, np.ndarray],
+    generated: tuple[np.ndarray, np.ndarray],
     real: tuple[np.ndarray, np.ndarray],
     training: np.ndarray,
     classifier: CNN | MLP,
-    *,
-    neighbours: int = 3,
 ) -> Fidelity:
     """Compare samples and their classes with real examples and theirs, in the features of `classifier`.
 
     `training` are the examples the samples were generated from; `real` should be different ones.
     """
-    (samples, asked), (examples, labels) = made, real
-    seen, truth, known = (hidden(classifier, images) for images in (samples, examples, training))
+    (samples, intended), (examples, labels) = generated, real
+    seen, truth, trained = (hidden(classifier, images) for images in (samples, examples, training))
     agree = [np.asarray(_logits(classifier, part)).argmax(axis=1) for part in _parts(samples)]
-    classes = [label for label in np.unique(labels) if min(np.sum(asked == label), np.sum(labels == label)) > 1]
-    within = [frechet(seen[asked == label], truth[labels == label]) for label in classes]
-    precision, recall = precision_and_recall(truth, seen, neighbours=neighbours)
+    classes = [label for label in np.unique(labels) if min(np.sum(intended == label), np.sum(labels == label)) > 1]
+    within = [frechet(seen[intended == label], truth[labels == label]) for label in classes]
+    precision, recall = precision_and_recall(truth, seen)
     return Fidelity(
         frechet=frechet(seen, truth),
         class_frechet=float(np.mean(within)) if within else float("nan"),
-        agreement=float(np.mean(np.concatenate(agree) == asked)),
+        agreement=float(np.mean(np.concatenate(agree) == intended)),
         precision=precision,
         recall=recall,
-        nearest=float(np.median(nearest(seen, known)) / max(float(np.median(nearest(truth, known))), 1e-12)),
+        nearest=float(np.median(nearest(seen, trained)) / max(float(np.median(nearest(truth, trained))), 1e-12)),
     )
 
 
@@ -89,23 +87,25 @@ def frechet(one: np.ndarray, other: np.ndarray) -> float:
     return max(float(mean + np.trace(first) + np.trace(second) - 2 * shared), 0.0)
 
 
-def precision_and_recall(real: np.ndarray, made: np.ndarray, *, neighbours: int = 3) -> tuple[float, float]:
-    """Kynkäänniemi et al. 2019: the share of samples within reach of real examples, and the other way round.
+def precision_and_recall(real: np.ndarray, samples: np.ndarray, *, neighbours: int = 3) -> tuple[float, float]:
+    """Kynkäänniemi et al. 2019: the share of samples within reach of real examples, and vice versa.
 
-    A vector reaches as far as its `neighbours`-th neighbour on its own side.
+    A vector reaches as far as its `neighbours`-th nearest neighbour in its own set.
     """
-    if min(len(real), len(made)) <= neighbours:
-        raise InvalidInput(f"more than {neighbours} vectors are needed on either side, got {len(real)} and {len(made)}")
-    return _within_reach(made, real, neighbours), _within_reach(real, made, neighbours)
+    if min(len(real), len(samples)) <= neighbours:
+        raise InvalidInput(
+            f"more than {neighbours} vectors are needed on either side, got {len(real)} and {len(samples)}"
+        )
+    return _within_reach(samples, real, neighbours), _within_reach(real, samples, neighbours)
 
 
-def nearest(made: np.ndarray, training: np.ndarray) -> np.ndarray:
-    """The distance of every sample to the nearest training example: `simulation_only`, it looks at clients' data."""
-    return np.asarray(pairwise_distances_argmin_min(made, training)[1])
+def nearest(samples: np.ndarray, training: np.ndarray) -> np.ndarray:
+    """The distance of every sample to the nearest training example: `simulation_only`, since it reads clients' data."""
+    return np.asarray(pairwise_distances_argmin_min(samples, training)[1])
 
 
 def hidden(classifier: CNN | MLP, images: np.ndarray) -> np.ndarray:
-    """What the classifier's last layer but one makes of the images, (n, units)."""
+    """The activations of the classifier's last hidden layer, (n, units)."""
     before_output = eqx.tree_at(_output, classifier, lambda x: x)
     return np.concatenate([np.asarray(_logits(before_output, part), np.float64) for part in _parts(images)])
 
@@ -114,9 +114,9 @@ def _output(classifier: CNN | MLP) -> Any:
     return classifier.output if isinstance(classifier, CNN) else classifier.layers[-1]
 
 
-def _within_reach(asked: np.ndarray, centres: np.ndarray, neighbours: int) -> float:
+def _within_reach(vectors: np.ndarray, centres: np.ndarray, neighbours: int) -> float:
     reach = NearestNeighbors(n_neighbors=neighbours + 1).fit(centres).kneighbors(centres)[0][:, -1]  # itself is one
-    inside = pairwise_distances_chunked(asked, centres, reduce_func=lambda part, _: (part <= reach).any(axis=1))
+    inside = pairwise_distances_chunked(vectors, centres, reduce_func=lambda part, _: (part <= reach).any(axis=1))
     return float(np.mean(np.concatenate(list(inside))))
 
 

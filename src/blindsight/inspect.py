@@ -16,45 +16,27 @@ is (epsilon, delta)-DP for each client. A model that was trained on the same cli
 """
 
 import dataclasses
-import functools
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from blindsight import runs
-from blindsight.accounting.ledger import known_apart
+from blindsight.accounting.ledger import ledger_names
 from blindsight.data.population import TEXT, Population
-from blindsight.data.schema import Field, Schema
+from blindsight.data.schema import Schema
 from blindsight.data.text import Case, Vocabulary
 from blindsight.errors import InvalidInput
-from blindsight.inspection.bias.comparison import compare_with
-from blindsight.inspection.bias.question import Bias, Language
-from blindsight.inspection.bias.rounds import plan as plan_bias
-from blindsight.inspection.bias.task import find_bias
+from blindsight.inspection.bias.question import Bias, Language, in_public_classes
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
-from blindsight.inspection.contrast.question import (
-    Comparing,
-    Contrast,
-    Mistakes,
-    Quarters,
-    Sanity,
-    Slices,
-    Training,
-)
-from blindsight.inspection.contrast.rounds import plan as plan_arms
-from blindsight.inspection.contrast.task import inspect_arms
+from blindsight.inspection.contrast.question import Comparing, Contrast, Mistakes, Quarters, Sanity, Slices, Training
 from blindsight.inspection.labelling.question import Labelling
-from blindsight.inspection.labelling.task import check_unlabelled, make_set
-from blindsight.inspection.question import Public, complete, identity_of
+from blindsight.inspection.labelling.task import check_unlabelled
+from blindsight.inspection.question import Public, complete, digest_of, identity_of
 from blindsight.inspection.report import Report
 from blindsight.inspection.session import Session
 from blindsight.inspection.unknowns.models import WordTraining
 from blindsight.inspection.unknowns.question import Unknowns
-from blindsight.inspection.unknowns.task import find_unknowns
-from blindsight.inspection.unknowns.task import plan as plan_unknowns
-from blindsight.inspection.unknowns.words import SIDES, joined
+from blindsight.inspection.unknowns.words import joined
 from blindsight.models.primary import Primary, primary
 from blindsight.selection import Arms, Criterion, Forming
 
@@ -227,7 +209,7 @@ def labelling(
     """Synthetic examples of all clients for people to label, with proposed labels.
 
     The run folder (`session.out`, default `runs/labelling-NAME`) gets the report, the set in `samples/`, and
-    `label_studio.json` beside `label_studio.xml`.
+    `label_studio.json` and `label_studio.xml`.
 
     Args:
         clients: the protected population.
@@ -254,9 +236,7 @@ def labelling(
         samples=samples,
         population=clients.name,
     )
-    conduct = functools.partial(make_set, question)
-    ask = dataclasses.replace(session, out=folder).ask
-    return ask(question, clients, common.public, conduct, plan=functools.partial(plan_arms, question))
+    return dataclasses.replace(session, out=folder).ask(question, clients, common.public)
 
 
 def unknowns(
@@ -302,17 +282,15 @@ def unknowns(
         epsilon=epsilon,
         delta=delta,
         suspects=tuple(map(str, suspects)),
-        vocabulary=hashlib.blake2b(json.dumps(vocabulary.words).encode(), digest_size=8).hexdigest(),
+        vocabulary=digest_of(vocabulary),
         words=len(vocabulary.words),
         case=case,
         most=most,
         discover=discover,
         training=training,
     )
-    payers: dict[str, str] = dict(zip(SIDES, known_apart((before, after), session.population), strict=True))
-    conduct = functools.partial(find_unknowns, question, payers)
-    public, plan = Public(vocabulary=vocabulary), functools.partial(plan_unknowns, question)
-    return session.ask(question, clients, public, conduct, plan=plan, payers=list(payers.values()))
+    payers = ledger_names((before, after), session.population)
+    return session.ask(question, clients, Public(vocabulary=vocabulary), payers=payers)
 
 
 def bias(
@@ -357,10 +335,8 @@ def bias(
         language=language or Language(),
         steps=steps,
     )
-    question = dataclasses.replace(question, schema=_in_public_classes(question.schema, reference))
-    conduct = functools.partial(find_bias, question)
-    plan = lambda public: plan_bias(compare_with(question, public))  # noqa: E731
-    return (session or Session()).ask(question, clients, common.public, conduct, plan=plan)
+    question = dataclasses.replace(question, schema=in_public_classes(question.schema, reference))
+    return (session or Session()).ask(question, clients, common.public)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -383,24 +359,15 @@ def _common(
     also: Sequence[str] = (),
 ) -> _Common:
     checked: Primary | None = None if model is None else primary(model)
-    fields: dict[str, Any] = {"schema": complete(schema, clients, _IMAGE, also), "clients": clients.size}
+    whole = complete(schema, clients, _IMAGE, also, model=checked, reference=reference)
+    fields: dict[str, Any] = {"schema": whole, "clients": clients.size}
     fields |= {"epsilon": epsilon, "delta": delta, "suspects": tuple(map(str, suspects))}
     fields |= {"model": identity_of(checked), "reference": identity_of(reference)}
     return _Common(clients, Public(model=checked, reference=reference), fields)
-
-
-def _in_public_classes(schema: Schema, reference: Population) -> Schema:
-    """The schema with the reference's classes: a loader may have derived the clients' list from their data."""
-    fields = dict(schema.fields)
-    for name in schema.classes:
-        values = reference.classes.get(name, ())
-        fields[name] = Field("category", values=values) if values else Field("whole")
-    return dataclasses.replace(schema, fields=fields)
 
 
 def _ask_arms(question: Comparing, common: _Common, session: Session | None) -> Report:
     label, fields = question.schema.label, common.clients.fields
     if label not in ("", "label", *fields):  # the default label is optional
         raise InvalidInput(f"{common.clients.name} has no field {label!r}: choose the label from {', '.join(fields)}")
-    conduct, plan = functools.partial(inspect_arms, question), functools.partial(plan_arms, question)
-    return (session or Session()).ask(question, common.clients, common.public, conduct, plan=plan)
+    return (session or Session()).ask(question, common.clients, common.public)

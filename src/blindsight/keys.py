@@ -92,17 +92,17 @@ def digest_of(facts: Any) -> str:
 
     A function is represented by its name alone, anything else by its `repr` without addresses.
     """
-    found = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     for part in _parts_of(facts):
-        found.update(len(part).to_bytes(8, "little") + part)
-    return found.hexdigest()
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
 
 
 def _parts_of(value: Any) -> Iterator[bytes]:
-    """What a value consists of, in an order of its own."""
+    """The parts of a value as bytes, in a fixed order."""
     if value is None or isinstance(value, str | bytes | bool | int | float):
-        said = value.hex() if isinstance(value, float) else repr(value)
-        yield f"{type(value).__name__} {said}".encode("utf-8", "surrogatepass")
+        text = value.hex() if isinstance(value, float) else repr(value)
+        yield f"{type(value).__name__} {text}".encode("utf-8", "surrogatepass")
     elif isinstance(value, Mapping):
         items: list[tuple[Any, Any]] = sorted(value.items(), key=lambda item: repr(item[0]))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType, reportUnknownLambdaType]
         yield f"mapping {len(items)}".encode()
@@ -141,9 +141,9 @@ def lots(names: Iterable[str], seed: bytes) -> np.ndarray:
 class Stream:
     """Uniform random words from SHAKE-256 in counter mode, as numpy arrays.
 
-    SHAKE-256 keyed with 32 secret bytes is a pseudo-random function: without the key its output cannot be told from
-    uniform bits. About 400 MB/s, from Python's standard library. The n-th word is the same however the words before it
-    were asked for.
+    SHAKE-256 keyed with 32 secret bytes is a pseudo-random function: without the key its output is indistinguishable
+    from uniform bits. About 400 MB/s, from Python's standard library. The n-th word does not depend on how earlier
+    words were requested.
     """
 
     _BLOCK_WORDS = 1 << 11

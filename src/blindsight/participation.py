@@ -1,16 +1,16 @@
 """Who takes part in a round, and the accounting event of that choice: one object, so that they cannot disagree.
 
 ======================  =====================  ==============================================================
-participation           relation               what must be true in the field
+participation           relation               assumption about the deployment
 ======================  =====================  ==============================================================
 `poisson` (default)     add or remove one      each client tosses its own secret coin every round
 `fixed_size`            replace one            cohorts are drawn uniformly, in secret
 `full`                  add or remove one      nothing: every client takes part every round
-`unproven`              add or remove one      no client takes part more than `max_participations` times, and who
-                                               else does is independent of it
+`unproven`              add or remove one      no client takes part more than `max_participations` times, and
+                                               other clients' participation is independent of it
 ======================  =====================  ==============================================================
 
-The number of clients is public under every rule: a client that is left out leaves an empty place.
+The number of clients is public under every rule: a removed client leaves an empty place.
 A cohort is drawn from a secret key (`keys.root()`). Its members must stay secret, or amplification is void.
 """
 
@@ -162,11 +162,11 @@ class Unproven:
     For a server that cannot prove how its clients were selected (charging, idle, on wi-fi: Ramaswamy et al. 2020,
     Section V-A). No amplification is claimed.
 
-    **Why a round costs one bound S.** Whether a client is kept depends on its own coin and its own history alone. There
-    is no cap on the count: a cap would make room for somebody else whenever a client stays away, in this round and,
-    through the limit per client, in later ones, and such a pair of sums is 2S apart. So with one client more or less
-    every other client takes part in exactly the same rounds, and sums differ by that client's part, in its own rounds
-    only, of which there are at most `max_participations`.
+    **Why a round costs one bound S.** Whether a client is kept depends only on its own coin and its own history. There
+    is no cap on the count: with a cap, a client that stays away would make room for another one, in this round and,
+    through the limit per client, in later ones, and such a pair of sums is 2S apart. Without it, adding or removing one
+    client changes no other client's rounds, and sums differ only by that client's contribution to its own rounds, of
+    which there are at most `max_participations`.
     """
 
     population: int
@@ -182,12 +182,12 @@ class Unproven:
 
     @property
     def rate(self) -> float:
-        """The probability with which an eligible client is kept; it does not depend on how many there are."""
+        """The probability that an eligible client is kept; it does not depend on their number."""
         return self.cohort / self.population
 
     @property
     def n_expected(self) -> float:
-        """The expected cohort size if everyone is eligible; a smaller turnout does not change the divisor."""
+        """The expected cohort size if all clients are eligible; a smaller turnout does not change the divisor."""
         return float(self.cohort)
 
     @property
@@ -212,12 +212,12 @@ class Unproven:
         if who.size and not (who.dtype.kind in "iu" and who[0] >= 0 and who[-1] < self.population):
             raise InvalidInput(f"available must list client indices from 0 to {self.population - 1}")
         who = who.astype(np.int64)
-        coins = key.stream().bernoulli(self.rate, self.population)  # everyone's, so that client i has coin i
+        coins = key.stream().bernoulli(self.rate, self.population)  # for all clients, so that client i has coin i
         return who[coins[who] & (participated[who] < self.max_participations)]
 
 
 def poisson(population: int, cohort: float, *, limit: int | None = None) -> TruncatedPoissonRounds:
-    """Truncated Poisson participation; by default a limit so high that it is reached once in 10^16 rounds.
+    """Truncated Poisson participation; the default limit is exceeded once in 10^16 rounds.
 
     >>> poisson(250_000, 1000).limit
     1271
@@ -239,7 +239,7 @@ def full(population: int) -> Full:
 
 
 def unproven(population: int, cohort: float, *, max_participations: int) -> Unproven:
-    """Participation about which the server can prove only an upper limit per client."""
+    """Participation for which the server can prove only an upper limit per client."""
     return Unproven(population, cohort, max_participations)
 
 
@@ -251,7 +251,7 @@ def _check(population: int, cohort: float) -> None:
 
 
 def _make_whole(rule: Participation, *fields: str) -> None:
-    """Makes 1e6 the whole number it is; refuses what is none."""
+    """Converts whole floats such as 1e6 to integers; refuses other values."""
     for field in fields:
         value = getattr(rule, field)
         if not math.isfinite(value) or value != int(value):

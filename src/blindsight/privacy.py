@@ -1,6 +1,6 @@
 """`Privacy`: the settings that decide a guarantee, in one frozen value; and `Plan`, the page that compares them.
 
-Sits above `participation` (whose event it composes) and below everything that trains.
+Sits above `participation`, which gives the event to compose, and below everything that trains.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ class Privacy:
             raise InvalidInput(f"clip must be positive and finite, got {self.clip}")
         if self.noise_multiplier is not None and not 0 <= self.noise_multiplier < math.inf:
             raise InvalidInput(f"noise_multiplier must be 0 or more, got {self.noise_multiplier}")
-        participation.poisson(self.population, self.cohort)  # refuses what makes no sense, whatever is made of it
+        participation.poisson(self.population, self.cohort)  # checks both, whatever the participation rule
         object.__setattr__(self, "population", int(self.population))
         if self.participation == "fixed" and self.cohort != int(self.cohort):
             raise InvalidInput(f"a cohort of exact size must be a whole number, got {self.cohort}")
@@ -110,8 +110,8 @@ class Privacy:
     ) -> Guarantee:
         """The guarantee of the run: each round makes `release` on its cohort (default: ideal Gaussian noise).
 
-        It includes what was released `before` the rounds about the same clients, such as a vocabulary, and lists
-        further `assumptions`.
+        It includes releases about the same clients made `before` the rounds, such as a vocabulary, and lists further
+        `assumptions`.
         """
         words = {
             "poisson": f"poisson: {self.cohort:,.0f} of {self.population:,} expected",
@@ -139,7 +139,7 @@ class Privacy:
     ) -> "Privacy":
         """The same settings with the least noise that satisfies (epsilon, delta).
 
-        `release` is what a round at a noise multiplier releases; for exact noise, `lambda z: gaussian(z).event_for(n)`.
+        `release` maps a noise multiplier to a round's event; for exact noise, `lambda z: gaussian(z).event_for(n)`.
         Releases made `before` the rounds are included.
         """
         noise = planning.solve_noise(
@@ -194,7 +194,7 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """The JSON of `blindsight plan --json`."""
         promise = self.guarantee
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "epsilon": _plain(promise.epsilon),
             "delta": promise.delta,
             "noise_multiplier": self.privacy.noise_multiplier,
@@ -202,20 +202,20 @@ class Plan:
             "relation": str(promise.relation),
             "accountant": promise.accountant,
             "assumptions": list(promise.assumptions),
-            "alternatives": {name: found.to_dict() for name, found in self.alternatives.items()},
+            "alternatives": {name: alternative.to_dict() for name, alternative in self.alternatives.items()},
             "population": self.privacy.population,
             "cohort": self.privacy.cohort,
             "rounds": self.privacy.rounds,
             "unit": str(promise.unit),
         }
         if promise.lower is not None:
-            found |= {"lower": _plain(promise.lower), "upper": _plain(promise.epsilon)}
+            fields |= {"lower": _plain(promise.lower), "upper": _plain(promise.epsilon)}
         if self.published is not None:
-            found["published"] = self.published
+            fields["published"] = self.published
         if self.group > 1:
             epsilon, delta = planning.group_privacy(promise.epsilon, promise.delta, self.group)
-            found["group"] = {"members": self.group, "epsilon": _plain(epsilon), "delta": delta}
-        return found
+            fields["group"] = {"members": self.group, "epsilon": _plain(epsilon), "delta": delta}
+        return fields
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         promise = self.guarantee
@@ -256,7 +256,7 @@ _BASIS = {
 
 
 def plan(privacy: Privacy, *, delta: float, as_published: bool = False, group: int = 1) -> Plan:
-    """The guarantee of `privacy`, beside those of the same noise under every other participation."""
+    """The guarantee of `privacy`, next to those of the same noise under every other participation rule."""
     guarantee = privacy.guarantee(delta=delta)
     if privacy.participation == "fixed":
         guarantee = dataclasses.replace(guarantee, lower=accountants.fixed_size_lower(privacy.event, delta))

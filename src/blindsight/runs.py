@@ -1,10 +1,10 @@
-"""The run directory: what a run leaves behind, and all that viewers read. No JAX in here.
+"""The run directory: everything a run writes and viewers read. Does not import JAX.
 
 ::
 
     runs/demo-20260131-120000/
-      run.json            name, id, version, when it began, its settings
-      guarantee.json      what the run promises (written before the first value)
+      run.json            name, id, version, start time, settings
+      guarantee.json      the guarantee (written before the first value)
       metrics.jsonl       one line per round or release, appended
       ...                 pictures and reports
 """
@@ -33,7 +33,7 @@ class Run:
     path: Path
 
     def write(self, file: str, value: Any) -> Path:
-        """Write `value` as JSON: a reader sees the old file or the new one, never half of it."""
+        """Write `value` as JSON, atomically: a reader sees the old file or the new one."""
         return self._replace(file, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
     def _replace(self, file: str, text: str) -> Path:
@@ -75,29 +75,29 @@ class Run:
             raise InvalidInput(f"{self.path / file} is not JSON: it was edited by hand or damaged") from error
 
     def settings(self, *, less: tuple[str, ...] = ()) -> Any:
-        """The settings that the run began with, less the one that `less` leads to, such as ("privacy", "rounds")."""
+        """The settings that the run began with, without the one at path `less`, such as ("privacy", "rounds")."""
         return _without(self.read("run.json").get("settings"), less)
 
     def rows(self, file: str) -> list[dict[str, Any]]:
-        """The lines of a `.jsonl` file; a last line cut off by a crash is left out."""
+        """The lines of a `.jsonl` file; a last line cut off by a crash is dropped."""
         try:
             lines = (self.path / file).read_text(encoding="utf-8").split("\n")
         except FileNotFoundError:
             return []
         try:
-            return [json.loads(line) for line in lines[:-1] if line]  # what a crash cut off has no newline
+            return [json.loads(line) for line in lines[:-1] if line]  # a line cut off by a crash has no newline
         except ValueError as error:
             raise InvalidInput(f"{self.path / file} has a line that is not JSON: remove that line") from error
 
     def keep_rows(self, file: str, wanted: Callable[[dict[str, Any]], bool]) -> None:
-        """Leave only the wanted lines of a `.jsonl` file: a run that resumes repeats what came after."""
+        """Keep only the wanted lines of a `.jsonl` file: a resumed run repeats the others."""
         rows = self.rows(file)
         if (self.path / file).exists():
             self._replace(file, "".join(json.dumps(row) + "\n" for row in rows if wanted(row)))
 
     @contextlib.contextmanager
     def alone(self) -> Generator[None]:
-        """Keep every other process that asks out of this run until the block ends, or until this process dies."""
+        """Lock this run against other processes until the block ends or this process dies."""
         try:
             lock = open(self.path / "lock", "w", encoding="utf-8")  # noqa: SIM115
         except OSError as error:
@@ -115,9 +115,9 @@ class Run:
 
     @contextlib.contextmanager
     def taken_back_if_refused(self, has_released: Callable[[], bool], *, also: Sequence[str] = ()) -> Generator[None]:
-        """Remove `run.json`, and `also` these files, if the block is refused before anything is released.
+        """Remove `run.json` and the files in `also` if the block is refused before anything is released.
 
-        The run then never began: the next request for this folder may have other settings.
+        The run then never began: the next run in this folder may have other settings.
         """
         try:
             yield
@@ -129,7 +129,7 @@ class Run:
 
 
 def write_whole(path: str | Path, text: str) -> Path:
-    """Write a file whole or not at all, in a folder that is made where there is none."""
+    """Write a file atomically; creates its folder if needed."""
     target = Path(path)
     if not target.name or target.is_dir():
         raise BlindsightError(f"cannot write {target}, which is a folder: choose another file")
@@ -146,19 +146,19 @@ def write_whole(path: str | Path, text: str) -> Path:
 
 
 def file_name(name: str) -> str:
-    """A population's name as part of a file's."""
+    """A population's name, made safe for file names."""
     return "".join(letter if letter.isalnum() or letter in ".-" else "-" for letter in name)
 
 
 def begin(path: str | Path, name: str, settings: dict[str, Any], *, may_differ: tuple[str, ...] = ()) -> Run:
-    """The run in the folder `path`, begun now, or found there with these settings (but for the one at `may_differ`)."""
+    """The run in folder `path`: new, or an existing one with these settings (except the one at `may_differ`)."""
     run = Run(Path(path))
     if not (run.path / "run.json").exists():
         return _new(run.path, name, settings)
-    about = run.read("run.json")
-    found = about.get("settings") if isinstance(about, dict) else None
+    header = run.read("run.json")
+    stored = header.get("settings") if isinstance(header, dict) else None
     now = json.loads(json.dumps(settings))  # tuples become lists
-    before, after = (_without(value, may_differ) for value in (found, now))
+    before, after = (_without(value, may_differ) for value in (stored, now))
     if before != after:
         raise InvalidInput(
             f"{path} holds a run with other settings ({', '.join(_changed(before, after))}): "
@@ -168,7 +168,7 @@ def begin(path: str | Path, name: str, settings: dict[str, Any], *, may_differ: 
 
 
 def create(name: str, settings: dict[str, Any], *, folder: str | Path = "runs") -> Run:
-    """A new run directory `folder/name-DATE-TIME`, never one that exists."""
+    """A new run directory `folder/name-DATE-TIME`; never reuses an existing one."""
     if not name or Path(name).name != name or name.startswith("."):
         raise InvalidInput(f"a run's name is one word without slashes or a leading dot, got {name!r}")
     began = datetime.datetime.now(datetime.UTC)
@@ -186,19 +186,19 @@ def create(name: str, settings: dict[str, Any], *, folder: str | Path = "runs") 
 
 
 def _new(path: Path, name: str, settings: dict[str, Any], began: datetime.datetime | None = None) -> Run:
-    """A run in `path`, whose id tells it from one that was deleted there before."""
+    """A run in `path`; its id differs from that of any earlier run deleted there."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BlindsightError(f"cannot create {path} ({error.strerror}): choose another folder") from error
     run, began = Run(path), began or datetime.datetime.now(datetime.UTC)
-    about = {"name": name, "id": secrets.token_hex(8), "version": __version__, "began": began.isoformat()}
-    run.write("run.json", {**about, "settings": settings})
+    header = {"name": name, "id": secrets.token_hex(8), "version": __version__, "began": began.isoformat()}
+    run.write("run.json", {**header, "settings": settings})
     return run
 
 
 def _without(settings: Any, path: tuple[str, ...]) -> Any:
-    """The settings less the one that `path` leads to."""
+    """The settings without the one at `path`."""
     if not path or not isinstance(settings, dict) or path[0] not in settings:
         return settings
     return {
@@ -209,17 +209,17 @@ def _without(settings: Any, path: tuple[str, ...]) -> Any:
 
 
 def _changed(before: Any, after: Any, place: str = "") -> list[str]:
-    """The places of the settings that differ, such as `privacy.clip`."""
+    """The paths of the settings that differ, such as `privacy.clip`."""
     if before == after:
         return []
     if not isinstance(before, dict) or not isinstance(after, dict):
         return [place]
     keys = [*after, *(key for key in before if key not in after)]
-    return [found for key in keys for found in _changed(before.get(key), after.get(key), f"{place}.{key}".strip("."))]
+    return [path for key in keys for path in _changed(before.get(key), after.get(key), f"{place}.{key}".strip("."))]
 
 
 def open_run(path: str | Path) -> Run:
-    """The run in `path`, which must be one."""
+    """The existing run in `path`."""
     if not (Path(path) / "run.json").is_file():
         raise InvalidInput(f"{path} is not a run: it has no run.json")
     return Run(Path(path))

@@ -6,7 +6,7 @@ costs nothing more, however often it is trained.
     model = MLP((28, 28), 10, hidden=(512,), key=jax.random.key(0))
     student = train_student(samples, labels, model=model, steps=2000, key=keys.root(), guarantee=guarantee)
     student.labels(unlabelled)      # the most likely class of each
-    student.accuracy(real_test)     # simulation_only: it takes true labels to say
+    student.accuracy(real_test)     # simulation_only: needs true labels
 """
 
 import dataclasses
@@ -27,8 +27,8 @@ from blindsight.keys import Key
 
 __all__ = ["Augmentation", "Student", "train_student"]
 
-_CHUNK = 100  # steps in one compiled call, between which progress is told
-_AVERAGE = 0.01  # of the newest parameters in the running average that becomes the student
+_CHUNK = 100  # steps per compiled call; progress is reported in between
+_AVERAGE = 0.01  # weight of the newest parameters in the running average that becomes the student
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Student:
     guarantee: Guarantee | None = None
 
     def probabilities(self, examples: np.ndarray, *, batch: int = 1000) -> np.ndarray:
-        """The probability of every class, (n, classes); images are bytes, or numbers as those it learnt from."""
+        """The probability of every class, (n, classes); images are bytes, or numbers scaled as in training."""
         if len(examples) == 0:
             raise InvalidInput("there is nothing to predict: give at least one example")
         parts = np.array_split(examples, -(-len(examples) // batch))
@@ -59,7 +59,7 @@ class Student:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """How every batch is varied while a student is trained; by default it is not.
+    """Augmentation of every training batch; none by default.
 
     =============  =====================================================================================
     `noise`        normal noise of this standard deviation on every number (pixels are from 0 to 1)
@@ -85,7 +85,7 @@ class Augmentation:
 
     @property
     def moves(self) -> tuple[float, float, float] | None:
-        """Shift, turn and zoom of images; None if they stay as they are."""
+        """Shift, turn and zoom of images; None if they are unchanged."""
         return (self.shift, self.turn, self.zoom) if max(self.shift, self.turn, self.zoom) > 0 else None
 
 
@@ -106,13 +106,13 @@ def train_student(
 
     Args:
         examples: Released examples, (n, ...).
-        labels: Classes (n,), or a probability for each (n, classes) where the labeller was unsure.
+        labels: Classes (n,), or class probabilities (n, classes) from an uncertain labeller.
         model: A fresh classifier, (batch, ...) to logits (`models.classifiers`, or any Equinox module).
         steps: Number of steps.
         key: Key of the batches and their augmentation.
         batch: Examples per step.
         learning_rate: Learning rate at the start; it decays to 0 along a cosine.
-        augmentation: How every batch is varied; not at all by default.
+        augmentation: Augmentation of every batch; none by default.
         guarantee: Guarantee of the examples, which the student inherits.
         progress: Called with the steps done and their total.
     """
@@ -170,7 +170,7 @@ def _numbers(x: jax.Array) -> jax.Array:
 
 
 def _moved(images: jax.Array, shift: float, turn: float, zoom: float, *, key: jax.Array) -> jax.Array:
-    """Each image moved a little in its own way; what comes in from outside is as the edge was."""
+    """Each image with its own small random transformation; the edge is extended outwards."""
     if images.ndim not in (3, 4):
         raise InvalidInput("augmentation needs images: (n, height, width) or with channels last")
     count, height, width = images.shape[:3]

@@ -1,30 +1,27 @@
-"""The one loop: choose a cohort, step, record, check the budget, checkpoint.
+"""The training loop: draw a cohort, step, record, check the budget, checkpoint.
 
-**What a crash can do.** Rounds are paid for in blocks, written to the ledger before the first of them begins. Whatever
-is killed when, the ledger may hold rounds that nobody saw, never lack one that somebody did. Resuming repeats the
-rounds since the last checkpoint. With a secret key their noise is new, so they are paid for again; a reproducible run
-repeats them bit for bit, which is the same release, and its payment is found in the ledger under the run's own id. On
-other devices it would round otherwise: there it pays again.
+**Crashes.** Blocks of rounds are recorded in the ledger before they begin. After a crash it may count rounds that
+nobody saw, but never misses one that somebody did. Resuming repeats the rounds since the last checkpoint. With a secret
+key their noise is new, so they are paid for again. A reproducible run repeats them bit for bit: the same release,
+already paid for under the run's id, except on other devices, which round differently.
 """
 
-import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from blindsight import checkpoints, keys, runs
+from blindsight.accounting import accountants
 from blindsight.accounting.assumptions import KEPT_SECRET
 from blindsight.accounting.bayesian import BayesianDiagnostic
 from blindsight.accounting.composition import Split
-from blindsight.accounting.events import Event, to_json
-from blindsight.accounting.guarantee import Guarantee, round_up
+from blindsight.accounting.events import Composed, Event, to_json
+from blindsight.accounting.guarantee import Guarantee
 from blindsight.accounting.ledger import Ledger, Payers, names_of
 from blindsight.algorithms import Algorithm
 from blindsight.backends import Backend
@@ -33,20 +30,22 @@ from blindsight.keys import Key
 from blindsight.mechanisms.release import marked
 from blindsight.participation import Unproven
 from blindsight.privacy import Privacy
+from blindsight.round_bar import round_bar
 from blindsight.runs import Run
 from blindsight.version import __version__
 
 __all__ = ["Checkpointing", "Evaluation", "Terms", "Trained", "machine", "train"]
 
-_SECRET = "secret"  # a folder in the run's
+_SECRET = "secret"  # subfolder of the run
+_SAVED = 10  # checkpoints of a run at least, one for each round if it has fewer
 
 Evaluate = Callable[[Any], dict[str, float]]
-"""A model to numbers about it, read off data without noise: they are kept as `simulation_only`."""
+"""A model to its metrics, computed without noise: they are stored as `simulation_only`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What is measured on the way: `function` after every `every` rounds, or at the end only if that is 0."""
+    """Evaluates `function` every `every` rounds and at the end; only at the end if `every` is 0."""
 
     function: Evaluate
     every: int = 0
@@ -62,7 +61,10 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpointing:
-    """When a run is saved: after so many rounds, which are also paid for together, and after so many seconds."""
+    """When a run is saved: every `every_rounds` rounds, which are also paid for together, and `every_seconds`.
+
+    A run of few rounds is saved at least ten times on the way, so that a killed run never starts from nothing.
+    """
 
     every_rounds: int = 50
     every_seconds: float = 300.0
@@ -73,14 +75,22 @@ class Checkpointing:
         if not self.every_seconds > 0:
             raise InvalidInput(f"every_seconds must be positive, got {self.every_seconds}")
 
+    def rounds_of(self, rounds: int) -> int:
+        """Rounds between checkpoints of a run of that many rounds.
+
+        >>> Checkpointing(every_rounds=50).rounds_of(20), Checkpointing(every_rounds=50).rounds_of(2000)
+        (2, 50)
+        """
+        return min(self.every_rounds, max(1, rounds // _SAVED))
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What the ledger and the guarantee have to know of a run beside its rounds.
+    """What the ledger and the guarantee need to know about a run besides its rounds.
 
-    With `split` and `arm` only clients of that arm may contribute anything but zeros: arms are paid for in parallel.
-    What was released `before` about the same clients, and paid for, is within the guarantee, which says in words what
-    else it rests on, `assumptions`.
+    With `split` and `arm`, only clients of that arm may contribute anything but zeros: arms are paid for in parallel.
+    The guarantee includes `before`, earlier releases about the same clients that are already paid for, and lists
+    further `assumptions`.
     """
 
     split: Split | None = None
@@ -91,7 +101,7 @@ class Terms:
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A trained model, what it promises, and where its run lies."""
+    """A trained model, its guarantee, and the folder of its run."""
 
     model: Any
     guarantee: Guarantee
@@ -99,18 +109,18 @@ class Trained:
     stopped: str  # "finished", or "budget": the next rounds would have exceeded it
     simulation_only: dict[str, float]
     path: Path
-    bayesian: BayesianDiagnostic | None = None  # simulation_only, where it was asked for; no guarantee
+    bayesian: BayesianDiagnostic | None = None  # optional, simulation_only; not a guarantee
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of `blindsight train --json`."""
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "run": str(self.path),
             "rounds": self.rounds,
             "stopped": self.stopped,
             "guarantee": self.guarantee.to_dict(),
             "simulation_only": self.simulation_only,
         }
-        return found if self.bayesian is None else found | {"bayesian": self.bayesian.to_dict()}
+        return fields if self.bayesian is None else fields | {"bayesian": self.bayesian.to_dict()}
 
 
 def train(
@@ -130,37 +140,38 @@ def train(
 ) -> Trained:
     """Train for `privacy.rounds` rounds, or until the budget of `population` in the ledger is spent; resumes `run`.
 
-    **Guarantee**: `Trained.guarantee` holds for the model, for `metrics.jsonl` less what is marked `simulation_only`,
-    and for every checkpoint, provided that the run was not repeated with another ledger. Nothing in the run's folder
-    says who took part, except where participation is unproven: there each client's rounds are counted in `secret/`, and
-    the guarantee says that nobody may see it. A reproducible key is bound to the data, the initial state, the privacy
-    and the settings in the run's `run.json`: with any of them changed the noise is another. What no one can see, such
-    as a learning rate inside an optimiser, belongs into these settings, `runs.begin(folder, name, settings)`. Two
-    different sums under one noise would give their difference away.
+    **Guarantee**: `Trained.guarantee` holds for the model, every checkpoint, and `metrics.jsonl` except values marked
+    `simulation_only`, provided that the run was not repeated with another ledger. The run folder does not reveal who
+    took part, with one exception: unproven participation counts each client's rounds in `secret/`, and the guarantee
+    assumes that nobody sees it. A reproducible key is bound to the data, the initial state, the privacy settings and
+    the settings in `run.json`: if any of them changes, so does the noise, because two different sums with the same
+    noise would reveal their difference. Settings that cannot be inspected, such as a learning rate inside an
+    optimiser, must therefore be passed to `runs.begin(folder, name, settings)`.
 
     Args:
-        algorithm: What a round does, such as `dp_fedavg`.
-        backend: Where the clients are, such as `Simulation`.
+        algorithm: Computes a round, such as `dp_fedavg`.
+        backend: Holds the clients, such as `Simulation`.
         privacy: Rounds, cohort, clip and noise.
         population: Name of the clients in the ledger.
         delta: Delta of the guarantee.
         key: Root of the run's randomness; secret by default. A reproducible key needs a run that states its settings.
-        run: Folder of the run, which resumes there; by default a new one under `runs/`, see `Trained.path`.
-        ledger: Ledger that records the cost; the usual one by default.
-        evaluation: What is measured on the way; nothing by default.
-        checkpointing: When the run is saved; by default every 50 rounds and every 5 minutes.
-        terms: What else the ledger and the guarantee have to know.
+        run: The run to resume; by default a new one under `runs/`, see `Trained.path`.
+        ledger: Ledger that records the cost; the default ledger if omitted.
+        evaluation: Metrics to compute during training; none by default.
+        checkpointing: When to save the run; by default every 50 rounds, at least ten times, and every 5 minutes.
+        terms: What else the ledger and the guarantee need to know.
         progress: Show a progress bar on stderr.
     """
     saving = checkpointing or Checkpointing()
     key, ledger, run = key or keys.root(), ledger or Ledger(), run or _new_run(key)
     loop = _Loop(algorithm, backend, privacy, population, delta, key, run, ledger, terms or Terms())
     loop.restore()
-    run.write("guarantee.json", loop.promise(privacy).to_dict())
-    with _progress(privacy.rounds, loop.round, shown=progress) as show:
+    whole = loop.promise(privacy)
+    run.write("guarantee.json", whole.to_dict())
+    with round_bar(privacy.rounds, loop.round, whole.epsilon, shown=progress) as show:
         stopped = "finished"
         while loop.round < privacy.rounds:
-            last = loop.reserve(saving.every_rounds)
+            last = loop.reserve(saving.rounds_of(privacy.rounds))
             if last == loop.round:
                 stopped = "budget"
                 break
@@ -185,20 +196,20 @@ def _new_run(key: Key | None) -> Run:
     """A new run without settings. Under a reproducible key two such runs could share their noise."""
     if key is not None and key.is_reproducible:
         raise InvalidInput(
-            "a reproducible key needs a run with the settings that training depends on, or two runs could share their "
-            "noise: pass run=runs.begin(folder, name, settings)"
+            "with a reproducible key, two runs without settings could share their noise: "
+            "pass run=runs.begin(folder, name, settings) with all settings that training depends on"
         )
     return runs.create("train", {})
 
 
 def machine() -> str:
-    """What a reproducible run is reproducible on: elsewhere sums are rounded otherwise, and are other releases."""
+    """Devices and versions on which a reproducible run repeats bit for bit; others round sums differently."""
     devices = jax.local_devices()
     return f"{len(devices)} {devices[0].device_kind}, jax {jax.__version__}, blindsight {__version__}"
 
 
 class _Loop:
-    """The state of a run between rounds, and how it is saved and restored."""
+    """The state of a run between rounds: saved, restored and advanced."""
 
     def __init__(
         self,
@@ -228,16 +239,13 @@ class _Loop:
         self.saved_at = self.flushed_at = time.monotonic()
         self.head = ""
         self.run_id = f"{run.path.name} {run.read('run.json')['id']} on {machine()}"
-        if key.is_reproducible:  # another key draws other noise, which is to be paid for anew
+        if key.is_reproducible:  # another key draws different noise, which must be paid for again
             self.run_id += f", key {self.key.derive('name').secret.hex()[:16]}"
 
     def _facts(self) -> dict[str, Any]:
-        """All that can be seen of what decides a round's sum; `self.state` is still the one that training begins with.
-
-        The number of rounds may grow, and no round's sum depends on it.
-        """
+        """Every visible input of a round's sum; the number of rounds is none and may grow. State is the initial one."""
         return {
-            "data": getattr(self.backend, "fingerprint", None),  # a simulation knows its data
+            "data": getattr(self.backend, "fingerprint", None),  # only a simulation has one
             "population": names_of(self.population),
             "state": [np.asarray(leaf) for leaf in jax.tree.leaves(self.state)],
             "event": to_json(self.algorithm.event),
@@ -248,13 +256,13 @@ class _Loop:
 
     @property
     def event(self) -> Event:
-        """What one round releases about its cohort."""
+        """The event of one round on its cohort."""
         return marked(self.algorithm.event, self.key)
 
     def reserve(self, rounds: int) -> int:
-        """Pay for the next `rounds`, or for as many as the budget allows; returns the round they end before."""
+        """Pay for the next `rounds`, or as many as the budget allows; returns the end of the paid range (exclusive)."""
         if isinstance(self.sampling, Unproven):
-            rounds = self.privacy.rounds  # a client's limit is for the whole run, so the run is paid for as a whole
+            rounds = self.privacy.rounds  # the limit per client covers the whole run, so it is paid for as a whole
         first, last = self.round, min(self.privacy.rounds, (self.round // rounds + 1) * rounds)
         if self.key.is_reproducible and (paid := self._paid_until(first)):
             return paid
@@ -279,7 +287,7 @@ class _Loop:
         return first
 
     def _paid_until(self, first: int) -> int | None:
-        """Where the block of rounds ends in which this very run has already paid for round `first`."""
+        """The end of the block in which this run has already paid for round `first`."""
         for entry in self.ledger.entries(names_of(self.population)[-1]):
             if entry.kind == "release" and entry.run == self.run_id:
                 begin, end = (int(word) for word in entry.note.removeprefix("rounds ").split(" to "))
@@ -298,19 +306,17 @@ class _Loop:
         )
         before = self.state
         self.state, event = self.algorithm.step(before, cohort, key=key.derive("noise", self.round))
-        # on an accelerator this round may still be computed while the next is prepared, no more
+        # on an accelerator the next round is prepared while this one is computed, but no further ahead
         jax.block_until_ready(self.state.params if jax.default_backend() == "cpu" else before.params)
         if event != self.algorithm.event:
-            raise PrivacyError(
-                f"round {self.round} released {event} but {self.algorithm.event} was paid for: "
-                f"an algorithm's step must release exactly its event"
-            )
+            paid = self.algorithm.event
+            raise PrivacyError(f"round {self.round} released {event} but {paid} was paid for: a step must release that")
         if isinstance(self.sampling, Unproven):
             self.participated[clients] += 1
         self.round += 1
         seconds = time.monotonic() - started
-        self.clients_per_s = self.sampling.n_expected / seconds  # how many came is a secret
-        # how long a round takes tells how many came, which is a secret too; counts may not have been computed yet
+        self.clients_per_s = self.sampling.n_expected / seconds  # the realised number is secret
+        # the duration reveals the realised number, so it is secret too; counts may not have been computed yet
         seen = {**cohort.simulation_only, "seconds": round(seconds, 6)}
         self.rows.append({"round": self.round, "clip": self.state.clip, "simulation_only": seen})
 
@@ -321,87 +327,68 @@ class _Loop:
         return self.sampling.draw(key=key)
 
     def note(self, measured: dict[str, float]) -> None:
-        """Keep numbers that were read off data without noise, marked as such."""
+        """Keep metrics computed without noise, marked as such."""
         self.measured = {name: float(value) for name, value in measured.items()}
         self.rows[-1]["simulation_only"] |= self.measured
 
     def guarantee(self) -> Guarantee:
-        """What the rounds so far promise."""
+        """The guarantee of the rounds so far."""
         if self.round == 0:
             raise BudgetExceeded(
                 f"not even one round fits the budget of population {self.population!r}: raise it, or use more noise"
             )
         return self.promise(dataclasses.replace(self.privacy, rounds=self.round))
 
+    def epsilon_so_far(self) -> float:
+        """A quick upper bound on the epsilon of the rounds so far."""
+        rounds = self.sampling.event(self.event, self.round)
+        return accountants.epsilon_by_renyi(Composed((*self.before, rounds)), self.delta, self.sampling.relation)
+
     def promise(self, privacy: Privacy) -> Guarantee:
         """The guarantee of the rounds in `privacy`."""
-        about: dict[str, Any] = {"delta": self.delta, "before": self.before, "assumptions": self.assumptions}
-        return privacy.guarantee(release=self.event, **about)
+        terms: dict[str, Any] = {"delta": self.delta, "before": self.before, "assumptions": self.assumptions}
+        return privacy.guarantee(release=self.event, **terms)
 
     def flush(self) -> None:
-        """Bring what was measured to disk."""
+        """Write metrics to disk."""
         for row in self.rows:
-            counts = {
-                name: value if isinstance(value, float) else int(value)
-                for name, value in row["simulation_only"].items()
-            }
+            seen = row["simulation_only"].items()
+            counts = {name: value if isinstance(value, float) else int(value) for name, value in seen}
             self.run.append("metrics.jsonl", {**row, "clip": float(row["clip"]), "simulation_only": counts})
         self.rows, self.flushed_at = [], time.monotonic()
 
     def save(self) -> None:
-        """A checkpoint of everything that the rest of the run depends on."""
+        """Checkpoint everything that the rest of the run depends on."""
         self.flush()
         facts = {"round": self.round, "run": self.run_id, "ledger": self.head, "settings": self._settings()}
-        if isinstance(self.sampling, Unproven):  # first, so that no checkpoint is without its counts
+        if isinstance(self.sampling, Unproven):  # first, so that every checkpoint has its counts
             counts = {"participated": self.participated}
             checkpoints.write(self.run.path / _SECRET, self.round, counts, {"run": self.run_id}, secret=True)
         checkpoints.write(self.run.path, self.round, {"state": self.state}, facts)
         self.saved_at = time.monotonic()
 
     def restore(self) -> None:
-        """Continue from the newest checkpoint, if there is one; refuses to continue as another run."""
+        """Continue from the newest checkpoint, if any; refuses one with other settings."""
         path = checkpoints.newest(self.run.path)
         if path is None:
             self.run.keep_rows("metrics.jsonl", lambda row: False)
             return
-        found = checkpoints.load(path, {"state": self.state})
-        if found.facts["settings"] != self._settings():
+        saved = checkpoints.load(path, {"state": self.state})
+        if saved.facts["settings"] != self._settings():
             raise InvalidInput(
-                f"{self.run.path} was started with other privacy settings or another kind of key: resume "
+                f"{self.run.path} was started with other privacy settings or another type of key: resume "
                 "it with those, or start another run"
             )
-        self.ledger.verify(found.facts["ledger"] or None).raise_if_broken()
-        self.state, self.round, self.head = found.tree["state"], found.facts["round"], found.facts["ledger"]
+        self.ledger.verify(saved.facts["ledger"] or None).raise_if_broken()
+        self.state, self.round, self.head = saved.tree["state"], saved.facts["round"], saved.facts["ledger"]
         if isinstance(self.sampling, Unproven):
-            kept = checkpoints.path_of(self.run.path / _SECRET, self.round)
-            counts = checkpoints.load(kept if kept.exists() else path, {"participated": self.participated})  # as before
+            secret = checkpoints.path_of(self.run.path / _SECRET, self.round)  # older runs had the counts in `path`
+            counts = checkpoints.load(secret if secret.exists() else path, {"participated": self.participated})
             self.participated = np.array(counts.tree["participated"])
         self.run.keep_rows("metrics.jsonl", lambda row: row["round"] <= self.round)
 
     def _settings(self) -> dict[str, Any]:
-        """Settings that may not change during a run; the number of rounds may."""
+        """Settings that must not change during a run; the number of rounds may."""
         fixed = dataclasses.asdict(dataclasses.replace(self.privacy, rounds=1))
         fixed |= {"event": to_json(self.event), "delta": self.delta, "unit": str(self.privacy.unit)}
         return fixed | ({"before": [to_json(event) for event in self.before]} if self.before else {})
-
-
-@contextlib.contextmanager
-def _progress(rounds: int, begun: int, *, shown: bool) -> Generator[Callable[[_Loop], None]]:
-    """A bar with the round, clients per second, epsilon so far and the time left."""
-    if not shown:
-        yield lambda loop: None
-        return
-    words = [TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[speed]:,.0f} clients/s")]
-    words += [TextColumn("epsilon {task.fields[epsilon]}"), TimeRemainingColumn()]
-    with Progress(*words, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=rounds, completed=begun, speed=0.0, epsilon="...")
-        stated_at = 0
-
-        def show(loop: _Loop) -> None:
-            nonlocal stated_at
-            fields: dict[str, Any] = {"speed": loop.clients_per_s}
-            if loop.round in (rounds, begun + 1) or loop.round >= 1.1 * stated_at:  # it takes a while to compute
-                fields["epsilon"], stated_at = round_up(loop.guarantee().epsilon), loop.round
-            bar.update(task, completed=loop.round, **fields)
-
-        yield show

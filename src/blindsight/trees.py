@@ -1,9 +1,9 @@
-"""Arithmetic on pytrees of arrays, and `BoundedSum`: a sum that knows how much one client can have changed it.
+"""Arithmetic on pytrees of arrays, and `BoundedSum`: a sum that carries a bound on the effect of one client.
 
-Privacy depends on the clip, so its rounding is proved. A plain float32 norm of 1.6 million
-values can come out 2e-5 too small, and then the "clipped" update is too long. Here squares are summed pairwise, which
-bounds the relative error by a few units in the last place, and the scale leaves that much room: the result's exact norm
-is never above the clip, whatever the backend.
+Privacy depends on the clip, so its rounding error is proved. A plain float32 norm of 1.6 million values can be 2e-5 too
+small, and then the "clipped" update is too long. Here squares are summed pairwise, which bounds the relative error by a
+few units in the last place, and the scale leaves that much room: the result's exact norm never exceeds the clip, on any
+backend.
 """
 
 import dataclasses
@@ -24,9 +24,9 @@ Tree = Any
 """A pytree whose leaves are floating-point arrays (or numbers)."""
 
 _U = 2.0**-24  # unit round-off of float32
-_SMALLEST_BOUND = 1e-20  # a trillion coordinates below 2^-126, which processors read as zero, are far shorter
+_SMALLEST_BOUND = 1e-20  # far above the norm of a trillion coordinates below 2^-126, which processors flush to zero
 _LARGEST = float(np.finfo(np.float32).max)
-_SMALL = 4096  # coordinates of a leaf that is measured together with others: what is copied for it costs nothing
+_SMALL = 4096  # leaves with fewer coordinates are concatenated: copying them costs next to nothing
 
 
 def add(left: Tree, right: Tree) -> Tree:
@@ -63,13 +63,13 @@ def norm(tree: Tree, order: int = 2) -> jax.Array:
     no leaves, or all zero       0
     any NaN or infinity          not finite
     exact norm above 3.4e38      infinite
-    coordinates below 2^-126     may count as zero: processors read them so, and no
-                                 bound that `clip` accepts is so small as to notice
+    coordinates below 2^-126     may count as zero: processors flush them, and every
+                                 bound that `clip` accepts is far larger
     ===========================  ==================================================
 
-    Proof of the bound, u = 2^-24 and n coordinates. Scaling by a power of two is exact (a division would not do: XLA
-    multiplies by the reciprocal, which is flushed to zero for divisors above 8.5e37). Squaring costs (1-u) per
-    coordinate at worst; squares that underflow are below 2^-126 beside a largest one above 2^-52. A leaf of k
+    Proof of the bound, with u = 2^-24 and n coordinates. Scaling by a power of two is exact (a division would not be:
+    XLA multiplies by the reciprocal, which is flushed to zero for divisors above 8.5e37). Squaring costs (1-u) per
+    coordinate at worst; squares that underflow are below 2^-126 while the largest is above 2^-52. A leaf of k
     coordinates, or all small leaves in a row, is added up in at most log2 k + 4 levels of additions of non-negative
     numbers, each losing at most (1-u), and the m sums in log2 m + 4 more. As k + m <= n + 1, that is at most
     2 log2(n + 1) + 6 levels, and the root halves their loss. The factor `1 + _slack(n)` with _slack =
@@ -81,13 +81,13 @@ def norm(tree: Tree, order: int = 2) -> jax.Array:
     return _length([leaf for leaf in leaves if leaf.size], order)
 
 
-@functools.partial(jax.jit, static_argnums=1)  # an update is measured several times: it is traced and compiled once
+@functools.partial(jax.jit, static_argnums=1)  # called several times per update: traced and compiled once
 def _length(leaves: list[jax.Array], order: int) -> jax.Array:
     if not leaves:
         return jnp.zeros((), jnp.float32)
     small = [leaf for leaf in leaves if leaf.size < _SMALL]
     parts = [leaf for leaf in leaves if leaf.size >= _SMALL]
-    if small:  # together they are one long leaf: a program has a dozen instructions for each leaf and level
+    if small:  # as one long leaf: a program has a dozen instructions for each leaf and level
         parts.append(jnp.concatenate(small))
     largest = functools.reduce(jnp.maximum, [jnp.max(jnp.abs(part)) for part in parts])
     exponent = jnp.clip(jnp.right_shift(jax.lax.bitcast_convert_type(largest, jnp.int32), 23) - 126, -100, 126)
@@ -100,15 +100,15 @@ def clip(tree: Tree, bound: float | jax.Array, order: int = 2) -> Tree:
     """`tree`, scaled down as a whole so that its exact L2 (or L1) norm is at most `bound`.
 
     **Guarantee**: the exact norm of the result, computed in real arithmetic over its float32 leaves, is at most
-    `bound`; a tree already within it is returned bit for bit, and clipping twice is clipping once.
+    `bound`; a tree already within it is returned bit for bit, and clipping is idempotent.
 
     ===========================  =========================================================================
     input                        result
     ===========================  =========================================================================
     norm 0                       unchanged
     bound infinite               unchanged
-    bound NaN or below 1e-20     refused; inside a compiled function, where nothing can be raised, all
-                                 zeros: the client contributes nothing
+    bound NaN or below 1e-20     refused; inside a compiled function, which cannot raise, all zeros: the
+                                 client contributes nothing
     any NaN or infinity          refused with `UnboundedContribution`; inside a compiled function, zeros
     norm above 8e37 bounds       zeros: the factor is too small for float32
     ===========================  =========================================================================
@@ -119,7 +119,7 @@ def clip(tree: Tree, bound: float | jax.Array, order: int = 2) -> Tree:
     _check_bound(bound)
     length = norm(tree, order)
     _refuse_non_finite(length)
-    room = 1 - 2 * _slack(size(tree))  # so that the result, measured again, is found to be within the bound
+    room = 1 - 2 * _slack(size(tree))  # so that the result passes when measured again
     limit = bound if isinstance(bound, jax.Array) else jnp.float32(_below(bound))
     inside = length <= limit
     factor = limit * jnp.float32(room) / jnp.where(inside, jnp.ones_like(length), length)
@@ -135,10 +135,10 @@ def clip(tree: Tree, bound: float | jax.Array, order: int = 2) -> Tree:
 def to_grid(tree: Tree, bound: float, step: float, order: int = 2) -> Tree:
     """`tree` clipped to `bound` and rounded to multiples of `step`: int32 leaves whose norm is at most `bound / step`.
 
-    **Guarantee**: the exact integer norm of the result is at most `bound / step`. The update is clipped first; rounding
-    to nearest may lengthen it again, so its norm is checked after rounding, and where it is too long the coordinates
-    are rounded towards zero instead, which never lengthens (the room that `clip` leaves is more than the rounding of
-    the division by `step`). Non-finite input is refused as in `clip`.
+    **Guarantee**: the exact integer norm of the result is at most `bound / step`. The update is clipped first. Rounding
+    to nearest may lengthen it again, so the norm is checked after rounding; if it is too long, the coordinates are
+    rounded towards zero instead, which never lengthens (`clip` leaves more room than the rounding error of the division
+    by `step`). Non-finite input is refused as in `clip`.
     """
     _check_bound(bound)
     if not 0 < step < math.inf or not bound / step <= 2**24:
@@ -153,11 +153,11 @@ def to_grid(tree: Tree, bound: float, step: float, order: int = 2) -> Tree:
 
 @dataclasses.dataclass(frozen=True)
 class BoundedSum:
-    """A sum over clients of which each added at most `l2_bound` in L2 norm (and `l1_bound` in L1, where known).
+    """A sum over clients, each of which added at most `l2_bound` in L2 norm (and `l1_bound` in L1, if set).
 
-    Only a sum that carries its bounds can be released. `n_expected` is what it will be divided by: the expected number
-    of clients, never the realised one. `grid`, if set, is the step of which the integer leaves count multiples.
-    `known_finite` is for backends, which clip every contribution themselves: looking would wait for the accelerator.
+    Only a sum that carries its bounds can be released. `n_expected` is its divisor: the expected number of clients,
+    never the realised one. `grid`, if set, is the step that the integer leaves count in. `known_finite` is for
+    backends, which clip every contribution themselves: a check would wait for the accelerator.
     """
 
     value: Tree
@@ -188,9 +188,9 @@ class BoundedSum:
 def sum_clients(
     stacked: Tree, bound: float, *, n_expected: float, order: int = 2, grid: float | None = None
 ) -> BoundedSum:
-    """The bounded sum of updates stacked along the first axis, one client each, every one clipped to `bound`.
+    """The bounded sum of updates stacked along the first axis, one per client, each clipped to `bound`.
 
-    With `grid`, each is rounded to that step first and the sum is exact, in int64. A client whose update is not finite
+    With `grid`, each is rounded to that step first and the sum is exact, in int64. A client with a non-finite update
     contributes nothing.
 
     >>> print(np.round(sum_clients(jnp.array([[3.0, 4.0], [0.0, 0.1]]), 1.0, n_expected=2).value, 3))
@@ -217,16 +217,16 @@ def _grid_each(stacked: Tree, bound: float, step: float, order: int) -> Tree:
 
 @jax.jit
 def _all_finite(tree: Tree) -> jax.Array:
-    """Answered where the sum lies: only the answer is fetched."""
+    """Computed on the sum's device: only the answer is fetched."""
     finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]
     return functools.reduce(jnp.logical_and, finite, jnp.bool_(True))
 
 
 def _pairwise_sum(values: jax.Array) -> jax.Array:
-    """The sum of a vector of non-negative numbers by pairs, pairs of pairs and so on: log2(n) + 4 roundings, not n.
+    """The pairwise sum of a vector of non-negative numbers: log2(n) + 4 roundings, not n.
 
     Three levels at a time, in one pass over memory: eight parts are added as ((a + b) + (c + d)) + ((e + f) + (g + h)).
-    What does not divide by eight is carried along, which costs the four levels.
+    The remainder after division by eight is carried along, which costs the four levels.
     """
     while values.size > 1:
         ways = 8 if values.size >= 8 else 2
@@ -262,6 +262,6 @@ def _check_bound(bound: float | jax.Array) -> None:
 def _refuse_non_finite(length: jax.Array) -> None:
     if not isinstance(length, Tracer) and not bool(jnp.isfinite(length)):
         raise UnboundedContribution(
-            "an update with NaN, infinite or enormous coordinates cannot be clipped: find the "
-            "division, logarithm or learning rate that caused it, or leave the client out"
+            "an update with NaN, infinite or huge coordinates cannot be clipped: find the "
+            "division, logarithm or learning rate that caused it, or drop the client"
         )

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from blindsight.accounting import accountants, losses
+from blindsight.accounting import accountants, losses, sampled_gaussian
 from blindsight.accounting.accountants import Bound, delta, epsilon, fixed_size_lower
 from blindsight.accounting.as_published import fixed_size_epsilon
 from blindsight.accounting.events import (
@@ -893,9 +893,9 @@ def test_losses_too_small_to_compute_are_next_to_nothing(noise: float, relation:
     assert 0 <= fixed_size_lower(fixed, 1e-8) <= epsilon(fixed, 1e-8, REPLACE).epsilon < 0.08
 
 
-def test_divergences_that_rounding_made_negative_are_never_a_bound():
+def test_divergences_that_rounding_made_negative_are_never_a_bound(monkeypatch: pytest.MonkeyPatch):
     sampled = Poisson(1e-6, Gaussian(1e5))
-    assert np.min(losses.rdp(sampled, REPLACE)) < 0
+    monkeypatch.setattr(sampled_gaussian, "poisson_renyi", lambda noise, rate, orders: np.full(len(orders), -1e-20))
     for event in (sampled, Composed((FixedSize(9, 3, Gaussian(1e6)), Repeated(sampled, 10**9)))):
         with pytest.raises(PrivacyError, match="not precise enough"):
             accountants._RdpCurve.of(flatten(event), REPLACE)

@@ -26,6 +26,7 @@ from blindsight.accounting.events import (
     RandomizedResponse,
     Relation,
     Repeated,
+    Thresholded,
     TruncatedPoisson,
     Unit,
     flatten,
@@ -51,8 +52,9 @@ sampled = st.one_of(
     st.builds(TruncatedPoisson, counts, rates, counts, elementary),
     counts.flatmap(lambda n: st.builds(FixedSize, st.just(n), st.integers(1, n), elementary)),
 )
+thresholded = st.builds(Thresholded, st.floats(1e-300, 0.5), st.builds(Gaussian, noises))
 nested = st.recursive(
-    elementary | sampled,
+    elementary | sampled | thresholded,
     lambda inner: st.one_of(
         st.builds(Repeated, inner, st.integers(0, 5)),
         st.builds(Composed, st.lists(inner, max_size=3).map(tuple)),
@@ -61,13 +63,14 @@ nested = st.recursive(
 )
 
 EVERY_KIND: list[Event] = [
-    Gaussian(1.5, kl_slack=1e-9, reproducible=True, partly_float=True),
+    Gaussian(1.5, kl_slack=1e-9, reproducible=True, partly_float=True, rounded=True),
     Laplace(2.0, discrete=True, reproducible=True),
     RandomizedResponse(1.0, 4),
     PureDP(0.5, Relation.REPLACE),
     Poisson(0.1, Gaussian(1.0)),
     TruncatedPoisson(1000, 0.1, 150, Gaussian(1.0)),
     FixedSize(1000, 100, Gaussian(1.0)),
+    Thresholded(1e-9, Gaussian(1.0)),
     NonPrivate(),
     Repeated(Gaussian(1.0), 3),
     Composed((Gaussian(1.0), Laplace(1.0))),
@@ -330,6 +333,7 @@ BAD_FIELDS: list[tuple[type[Event], dict[str, Any], str, list[Any]]] = [
     (Gaussian, {"noise_multiplier": 1.0}, "kl_slack", [*BAD_REALS, math.inf, 1.0, 2.0]),
     (Gaussian, {"noise_multiplier": 1.0}, "reproducible", [1, 0, None, "yes"]),
     (Gaussian, {"noise_multiplier": 1.0}, "partly_float", [1, 0, None, "yes"]),
+    (Gaussian, {"noise_multiplier": 1.0}, "rounded", [1, 0, None, "yes"]),
     (Laplace, {"noise_multiplier": 1.0}, "noise_multiplier", [*BAD_REALS, math.inf]),
     (Laplace, {"noise_multiplier": 1.0}, "discrete", [1, 0, None, "yes"]),
     (Laplace, {"noise_multiplier": 1.0}, "reproducible", [1, 0, None, "yes"]),

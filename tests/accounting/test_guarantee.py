@@ -214,6 +214,8 @@ ASSUMED: list[tuple[Event, Relation, set[str], str]] = [
     (Gaussian(3.0, reproducible=True), Relation.ADD_OR_REMOVE, {IDEAL, SEED}, "no sampling assumed"),
     (Gaussian(3.0, 1e-20, reproducible=True), Relation.REPLACE, {SEED}, "no sampling assumed"),
     (Gaussian(3.0, 1e-20, partly_float=True), Relation.ADD_OR_REMOVE, {IDEAL}, "no sampling assumed"),
+    (Gaussian(3.0, rounded=True), Relation.ADD_OR_REMOVE, set(), "no sampling assumed"),
+    (Gaussian(3.0, partly_float=True, rounded=True), Relation.ADD_OR_REMOVE, {IDEAL}, "no sampling assumed"),
     (Laplace(3.0), Relation.ADD_OR_REMOVE, {IDEAL}, "no sampling assumed"),
     (Laplace(3.0, discrete=True), Relation.ADD_OR_REMOVE, set(), "no sampling assumed"),
     (Laplace(3.0, discrete=True, reproducible=True), Relation.ADD_OR_REMOVE, {SEED}, "no sampling assumed"),

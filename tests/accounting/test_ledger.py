@@ -41,6 +41,7 @@ from blindsight.accounting.events import (
     Repeated,
     TruncatedPoisson,
     Unit,
+    flatten,
     to_json,
 )
 from blindsight.accounting.ledger import Budget, Ledger, Split, verify_export
@@ -436,13 +437,30 @@ def test_a_loss_beyond_floating_point_is_refused(book: Ledger, monkeypatch: pyte
     assert book.entries() == []
 
 
-def test_an_event_that_cannot_stand_beside_the_earlier_ones_is_refused(book: Ledger):
+def test_an_event_that_cannot_stand_beside_the_earlier_ones_is_refused(book: Ledger, monkeypatch: pytest.MonkeyPatch):
     fixed, truncated = FixedSize(100, 10, Gaussian(5.0)), TruncatedPoisson(100, 0.1, 5, Gaussian(5.0))
+    inner = accountants.epsilon
+
+    def never_both(event: Event, *given: Any) -> accountants.Bound:
+        if len({type(leaf) for leaf in flatten(event)}) > 1:
+            raise UnknownEvent("no accountant can bound these together")
+        return inner(event, *given)
+
+    monkeypatch.setattr(accountants, "epsilon", never_both)
+    composition._epsilon.cache_clear()
     for population, first, second in (("phones", fixed, truncated), ("tablets", truncated, fixed)):
         book.record(first, population=population, relation=Relation.REPLACE)
         with pytest.raises(UnknownEvent):
             book.record(second, population=population, relation=Relation.REPLACE)
         assert math.isfinite(book.spent(population, DELTA).epsilon)
+
+
+def test_rounds_of_fixed_size_and_with_a_limit_add_up(book: Ledger):
+    alone = list[float]()
+    for event in (FixedSize(100, 10, Gaussian(5.0)), TruncatedPoisson(100, 0.1, 5, Gaussian(5.0))):
+        book.record(event, population="phones", relation=Relation.REPLACE)
+        alone.append(accountants.epsilon(event, DELTA, Relation.REPLACE).epsilon)
+    assert max(alone) < book.spent("phones", DELTA).epsilon < 2 * sum(alone)
 
 
 def test_entries_of_different_relations_have_no_common_guarantee():

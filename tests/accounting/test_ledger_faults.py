@@ -207,7 +207,7 @@ def test_on_a_full_disk_nothing_is_granted_and_nothing_is_lost(small_disk: Path)
         with pytest.raises(LedgerError, match="disk is full") as refused:
             book.record(EVENT, population="phones")
         assert one_sentence(refused.value)
-        assert "use no value" in str(refused.value)
+        assert "do not use the value" in str(refused.value)
     ballast.unlink()
     assert book.entries() == granted
     assert book.verify().ok

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blindsight.accounting import accountants
+from blindsight.accounting import accountants, losses
 from blindsight.accounting.events import (
     Composed,
     Event,
@@ -20,6 +20,8 @@ from blindsight.accounting.events import (
     Poisson,
     Relation,
     Repeated,
+    Thresholded,
+    TruncatedPoisson,
 )
 from blindsight.accounting.planning import group_privacy, rounds_for, solve_noise, split_noise
 from blindsight.errors import InvalidInput, PrivacyError, RelationMismatch
@@ -326,3 +328,43 @@ def test_huge_groups_do_not_overflow(method):
 def test_a_group_that_makes_no_sense_is_refused(epsilon: float, delta: float, members: int):
     with pytest.raises(InvalidInput, match=r"members must be|epsilon must be"):
         group_privacy(epsilon, delta, members)
+
+
+# --- quick bounds
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Repeated(Poisson(0.09, Gaussian(1.05)), 150),
+        Repeated(TruncatedPoisson(1000, 0.1, 190, Gaussian(0.7)), 20),
+        Composed((Gaussian(2.0), Repeated(Poisson(0.01, Gaussian(1.0)), 500))),
+        Thresholded(1e-7, Gaussian(3.0)),
+        Gaussian(1.0),
+    ],
+    ids=str,
+)
+def test_quick_bounds_are_never_below_the_tight_one_and_not_far_above(event: Event):
+    tight = accountants.epsilon(event, 1e-6).epsilon
+    rough, by_renyi = accountants.rough_epsilon(event, 1e-6), accountants.epsilon_by_renyi(event, 1e-6)
+    assert tight * (1 - 1e-9) <= rough <= 1.02 * tight
+    assert tight <= by_renyi <= 1.5 * tight
+
+
+def test_quick_bounds_claim_nothing_where_nothing_is_known():
+    assert accountants.epsilon_by_renyi(NonPrivate(), 1e-6) == math.inf
+    assert accountants.epsilon_by_renyi(Poisson(0.1, Laplace(1.0)), 1e-6) == math.inf
+    assert accountants.epsilon_by_renyi(Thresholded(1e-5, Gaussian(3.0)), 1e-6) == math.inf
+    assert accountants.epsilon_by_renyi(Composed(()), 1e-6) == 0.0
+
+
+def test_rounds_that_no_grid_can_compose_are_not_put_on_one(monkeypatch: pytest.MonkeyPatch):
+    """The rounding of 10^12 compositions exceeds delta: distributions would be composed for minutes, for nothing."""
+
+    def composed(*_: object) -> None:
+        raise AssertionError("a distribution was composed")
+
+    monkeypatch.setattr(losses, "self_composed_pld", composed)
+    for rounds in (10**12, 10**15):
+        event = Repeated(Poisson(0.004, Gaussian(1.0)), rounds)
+        assert 1e6 < accountants.epsilon(event, 1e-6).epsilon < math.inf

@@ -1,14 +1,17 @@
-"""The distributions are the library's, probability by probability."""
+"""The distributions and divergences are the library's, and exact where the library's are not."""
 
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
-from dp_accounting import NeighboringRelation
+from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
 from dp_accounting.pld import privacy_loss_distribution as library
+from dp_accounting.rdp import RdpAccountant
 
-from blindsight.accounting import sampled_gaussian
-from blindsight.accounting.events import Relation
+from blindsight.accounting import accountants, losses, sampled_gaussian
+from blindsight.accounting.events import Gaussian, Poisson, Relation, Repeated, TruncatedPoisson
+from blindsight.privacy import Privacy
 
 INTERVAL = 1e-3
 RELATIONS = {
@@ -74,3 +77,42 @@ def test_losses_rounded_down_are_the_librarys(noise_multiplier, rate):
     assert_same(ours, theirs)
     upper = sampled_gaussian.poisson(noise_multiplier, rate, Relation.ADD_OR_REMOVE, INTERVAL)
     assert ours.get_delta_for_epsilon(1.0) <= upper.get_delta_for_epsilon(1.0)
+
+
+@pytest.mark.parametrize(("rate", "noise_multiplier"), [(0.3, 0.5), (0.01, 1.0), (0.9, 1.0), (1e-3, 2.0), (0.1, 0.01)])
+def test_divergences_of_whole_orders_are_the_librarys(rate, noise_multiplier):
+    orders = np.array([2, 3, 17, 64, 512])
+    theirs = RdpAccountant(orders.tolist())
+    theirs.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(noise_multiplier)))
+    ours = sampled_gaussian.poisson_renyi(noise_multiplier, rate, orders)
+    np.testing.assert_allclose(ours, theirs.rdp, rtol=1e-8)
+
+
+@pytest.mark.parametrize(("rate", "noise_multiplier"), [(1e-9, 1.0), (1e-12, 3.0), (1e-3, 1e5), (0.5, 1e4)])
+def test_divergences_keep_their_digits_where_the_moment_rounds_to_one(rate, noise_multiplier):
+    with mpmath.workdps(80):
+        for order in (2, 5, 30):
+            coins = [mpmath.binomial(order, k) * mpmath.mpf(rate) ** k for k in range(order + 1)]
+            coins = [coin * (1 - mpmath.mpf(rate)) ** (order - k) for k, coin in enumerate(coins)]
+            powers = [
+                mpmath.exp(mpmath.mpf(k * k - k) / (2 * mpmath.mpf(noise_multiplier) ** 2)) for k in range(order + 1)
+            ]
+            exact = mpmath.log(mpmath.fdot(coins, powers)) / (order - 1)
+            ours = sampled_gaussian.poisson_renyi(noise_multiplier, rate, np.array([order]))[0]
+            assert float(ours / exact) == pytest.approx(1.0, rel=1e-10)
+
+
+def test_divergences_of_a_cohort_with_a_limit_are_above_its_distribution_and_those_without_a_limit():
+    unlimited = losses.rdp(Poisson(0.05, Gaussian(1.5)), Relation.ADD_OR_REMOVE)
+    for limit in (50, 60, 90):
+        event = Repeated(TruncatedPoisson(1000, 0.05, limit, Gaussian(1.5)), 7)
+        ours = sampled_gaussian.truncated_poisson(1.5, 1000, 0.05, limit, Relation.ADD_OR_REMOVE, 1e-3).self_compose(7)
+        assert accountants.epsilon_by_renyi(event, 1e-5) >= losses.epsilon_for_delta(ours, 1e-5)
+        assert np.all(losses.rdp(event.event, Relation.ADD_OR_REMOVE) >= unlimited)
+    never = losses.rdp(TruncatedPoisson(1000, 0.05, 1000, Gaussian(1.5)), Relation.ADD_OR_REMOVE)
+    np.testing.assert_allclose(never, unlimited, rtol=1e-12)
+
+
+def test_a_million_million_rounds_have_a_bound():
+    privacy = Privacy(population=10**12, cohort=1000, rounds=10**12, noise_multiplier=1.0)
+    assert 1 < privacy.guarantee(delta=1e-14).epsilon < 20

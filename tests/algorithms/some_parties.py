@@ -12,7 +12,7 @@ import numpy as np
 
 from blindsight.accounting.events import Gaussian
 from blindsight.algorithms.parties.generators import GivenGenerator
-from blindsight.algorithms.parties.party import Made, Party, Predict, Shard
+from blindsight.algorithms.parties.party import Party, Predict, Shard, SyntheticExamples
 from blindsight.algorithms.parties.voters import OnMade, OnRawData, PrivateLinear
 from blindsight.keys import Key
 
@@ -30,7 +30,7 @@ def blobs(seed: int, count: int = 200) -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw(count: int, key: Key) -> tuple[np.ndarray, np.ndarray]:
-    """Made rows that know nothing of anyone's: wide, with a class by their side of the middle."""
+    """Generated rows that know nothing of anyone's: wide, with a class by their side of the middle."""
     random = np.random.default_rng(np.frombuffer(key.secret, np.uint32))
     rows = random.normal(size=(count, 4)).astype(np.float32)
     return rows, (rows[:, 0] > 0).astype(np.int64)
@@ -57,7 +57,7 @@ class Bad:
     how: str
     is_private: bool = True
 
-    def __call__(self, shard: Shard, made: Made, *, key: Key) -> Predict:
+    def __call__(self, shard: Shard, synthetic: SyntheticExamples, *, key: Key) -> Predict:
         return functools.partial(_go_wrong, self.how, shard.inputs)
 
 
@@ -81,11 +81,11 @@ class BadMaker:
 
     how: str
 
-    def __call__(self, shard: Shard, count: int, *, key: Key) -> Made:
+    def __call__(self, shard: Shard, count: int, *, key: Key) -> SyntheticExamples:
         shard.record(Gaussian(2.0), key=key, note="bad")
         rows = {"nan": np.full((count, 4), np.nan), "shape": np.zeros((count, 5)), "text": np.full((count, 4), "a")}
         rows |= {"bytes": np.zeros((count, 4), np.uint8), "many": np.zeros((9 * count, 4))}
-        return Made(rows[self.how], np.zeros(count, np.int64))
+        return SyntheticExamples(rows[self.how], np.zeros(count, np.int64))
 
 
 def party(number: int, folder: Path, **changes: Any) -> Party:

@@ -48,7 +48,7 @@ def test_by_model_an_update_with_noise_by_feature_costs_all_its_weights(tmp_path
     with pytest.raises(BudgetExceeded):
         Budget(tmp_path / "a.db", epsilon=9.9, unit="model").spend(task(unit="feature"))
     Budget(tmp_path / "b.db", epsilon=1, unit="feature").spend(task(unit="feature"))
-    with pytest.raises(InvalidInput, match="kept by feature"):
+    with pytest.raises(InvalidInput, match="counted by feature"):
         Budget(tmp_path / "b.db", epsilon=1)
 
 

@@ -8,12 +8,12 @@ import pytest
 from blindsight.algorithms import loss_noise
 
 
-def leaves(pair: loss_noise.Pair) -> list[np.ndarray]:
+def leaves(pair: loss_noise.GANPair) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(pair)]
 
 
 @pytest.fixture(scope="module")
-def trained() -> dict[float, loss_noise.Pair]:
+def trained() -> dict[float, loss_noise.GANPair]:
     start = loss_noise.pair(6, hidden=8, latents=3, key=jax.random.key(0))
     real = np.random.default_rng(0).uniform(-1, 1, (50, 6))
     return {

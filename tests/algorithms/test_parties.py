@@ -24,7 +24,7 @@ from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
 from blindsight.algorithms.draw_and_discard import Task
 from blindsight.algorithms.gan_server import GeneratorSteps
 from blindsight.algorithms.parties.generators import OneShot, TrainedPrivately, class_sums
-from blindsight.algorithms.parties.party import Made, Party, PartyFailed, Session, Shard, predictor
+from blindsight.algorithms.parties.party import Party, PartyFailed, PartySession, Shard, SyntheticExamples, predictor
 from blindsight.algorithms.parties.voters import GivenModel, OnMade, OnRawData, PrivateLinear, PrivateNetwork, flat
 from blindsight.codings import features
 from blindsight.codings.images_and_rows import Images
@@ -150,7 +150,7 @@ def test_a_budget_is_kept_before_anything_is_made(tmp_path: Path):
 
 def test_a_linear_voter_learns_and_pays_for_all_its_steps_together(tmp_path: Path):
     of = shard(tmp_path, data=lambda: some.blobs(1, 2000), expected=2000)
-    made = Made(*some.draw(200, KEY))
+    made = SyntheticExamples(*some.draw(200, KEY))
     predict = PrivateLinear(noise_multiplier=2.0, steps=25, learning_rate=2.0)(of, made, key=KEY)
     rows, labels = some.blobs(2)
     assert np.mean(predict(rows) == labels) > 0.95
@@ -173,7 +173,7 @@ def test_one_example_moves_the_sum_of_gradients_by_at_most_the_clip(scale, tmp_p
     )
     rows, labels = some.blobs(1, 50)
     rows[0] *= scale
-    made = Made(*some.draw(200, KEY))
+    made = SyntheticExamples(*some.draw(200, KEY))
     voter = PrivateLinear(noise_multiplier=1e5, steps=3, clip=0.25, learning_rate=0.0)  # so that all see the same model
     for first in (0, 1):
         of = shard(tmp_path / str(first), data=lambda first=first: (rows[first:], labels[first:]))
@@ -191,7 +191,7 @@ def test_an_example_that_is_no_number_adds_nothing_and_ends_nothing(bad, tmp_pat
     """If it ended the party's training, whether the party votes would tell that the example is there."""
     rows, labels = some.blobs(1, 50)
     more = np.concatenate([rows, np.full((1, 4), bad, np.float32)]), np.append(labels, 1)
-    made = Made(*some.draw(200, KEY))
+    made = SyntheticExamples(*some.draw(200, KEY))
     voter = PrivateLinear(noise_multiplier=1.0, steps=3)
     one, two = (
         voter(shard(tmp_path / str(number), data=lambda held=held: held), made, key=KEY)
@@ -202,7 +202,7 @@ def test_an_example_that_is_no_number_adds_nothing_and_ends_nothing(bad, tmp_pat
 
 
 def test_a_voter_on_made_examples_does_not_look_at_the_shard(tmp_path: Path):
-    made = Made(*some.draw(200, KEY))
+    made = SyntheticExamples(*some.draw(200, KEY))
     nothing = shard(tmp_path, data=lambda: (np.zeros((0, 4), np.float32), np.zeros(0, int)))
     predict = OnMade(estimator=some.Nearest())(nothing, made, key=KEY)
     assert np.mean(predict(made.inputs) == made.labels) > 0.9
@@ -221,7 +221,9 @@ def test_only_models_of_raw_data_are_not_private():
 
 def test_a_model_trained_elsewhere_is_paid_for(tmp_path: Path):
     of = shard(tmp_path)
-    GivenModel(model=lambda x: np.zeros(len(x), int), event=Gaussian(3.0))(of, Made(*bars()), key=keys.root())
+    GivenModel(model=lambda x: np.zeros(len(x), int), event=Gaussian(3.0))(
+        of, SyntheticExamples(*bars()), key=keys.root()
+    )
     assert recorded(of) == [Gaussian(3.0)]
 
 
@@ -276,7 +278,7 @@ def check_rounds(event: Any) -> None:
 
 def test_a_network_trains_on_examples_as_clients(tmp_path: Path):
     of = shard(tmp_path)
-    predict = PrivateNetwork(make=network, privacy=PRIVACY)(of, Made(*bars()), key=KEY)
+    predict = PrivateNetwork(make=network, privacy=PRIVACY)(of, SyntheticExamples(*bars()), key=KEY)
     assert set(predict(of.inputs)) <= {0, 1}
     [event] = recorded(of)
     check_rounds(event)
@@ -298,7 +300,7 @@ def test_the_number_of_examples_that_rounds_draw_from_is_the_public_one(tmp_path
     assert of.population().size == 200
     assert of.population().n_examples == 120
     with pytest.raises(InvalidInput, match=r"party silo is declared to hold 200"):
-        PrivateNetwork(make=network, privacy=PRIVACY)(of, Made(*bars()), key=KEY)
+        PrivateNetwork(make=network, privacy=PRIVACY)(of, SyntheticExamples(*bars()), key=KEY)
     assert recorded(of) == []
 
 
@@ -306,7 +308,9 @@ def test_more_examples_than_were_said_are_refused_before_anything_is_paid(tmp_pa
     """Cut off after the hundredth, one that is removed would let another in: two changes, paid for as one."""
     of = shard(tmp_path, expected=119)
     with pytest.raises(PartyFailed, match="more examples than the 119 it declared"):
-        PrivateNetwork(make=network, privacy=dataclasses.replace(PRIVACY, population=119))(of, Made(*bars()), key=KEY)
+        PrivateNetwork(make=network, privacy=dataclasses.replace(PRIVACY, population=119))(
+            of, SyntheticExamples(*bars()), key=KEY
+        )
     assert recorded(of) == []
 
 
@@ -314,7 +318,7 @@ def test_more_examples_than_were_said_are_refused_before_anything_is_paid(tmp_pa
 
 
 def test_a_party_votes_after_it_has_made_its_examples(tmp_path: Path):
-    session = Session(some.party(0, tmp_path))
+    session = PartySession(some.party(0, tmp_path))
     with pytest.raises(PartyFailed, match="ask for samples first"):
         session.votes(np.zeros((1, 4)), cost=None, unprotected=False)
 
@@ -322,15 +326,15 @@ def test_a_party_votes_after_it_has_made_its_examples(tmp_path: Path):
 def test_a_seed_never_gives_the_same_noise_for_two_sums(tmp_path: Path):
     """The difference of two releases would be without any; a fresh ledger on the same data is the same run again."""
     shorter = functools.partial(some.blobs, 0, 199)
-    first = Session(some.party(0, tmp_path)).key
-    assert Session(some.party(0, tmp_path / "elsewhere")).key == first
-    assert Session(some.party(0, tmp_path, data=shorter)).key != first
-    Session(some.party(0, tmp_path)).samples(3)
-    assert Session(some.party(0, tmp_path)).key != first
+    first = PartySession(some.party(0, tmp_path)).key
+    assert PartySession(some.party(0, tmp_path / "elsewhere")).key == first
+    assert PartySession(some.party(0, tmp_path, data=shorter)).key != first
+    PartySession(some.party(0, tmp_path)).samples(3)
+    assert PartySession(some.party(0, tmp_path)).key != first
 
 
 def test_a_party_without_a_seed_draws_from_the_system(tmp_path: Path):
-    one, two = (Session(some.party(0, tmp_path, seed=None)).key for _ in range(2))
+    one, two = (PartySession(some.party(0, tmp_path, seed=None)).key for _ in range(2))
     assert one != two
     assert not one.is_reproducible
 
@@ -376,9 +380,9 @@ def test_an_onnx_file_votes_and_what_it_cannot_read_is_no_vote(tmp_path: Path):
     rows = np.array([[-1, 0, 0, 0], [1, 0, 0, 0]], np.float32)[:, : fields.width]
     of = shard(tmp_path)
     for file in (tmp_path / "m.onnx", str(tmp_path / "m.onnx")):
-        predict = GivenModel(model=file, event=Gaussian(3.0))(of, Made(*bars()), key=keys.root())
+        predict = GivenModel(model=file, event=Gaussian(3.0))(of, SyntheticExamples(*bars()), key=keys.root())
         assert predict(rows).tolist() == [0, 1]
-        with pytest.raises(InvalidInput, match=r"m.onnx gave no finite score for each class: if it reads fractions"):
+        with pytest.raises(InvalidInput, match=r"m.onnx did not return a finite score per class: if it reads floats"):
             predict(np.ones((2, fields.width), np.uint8))
     assert recorded(of) == [Gaussian(3.0)] * 2
 

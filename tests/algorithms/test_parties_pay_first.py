@@ -15,7 +15,7 @@ import pytest
 from blindsight.accounting.events import Gaussian
 from blindsight.algorithms import Algorithm, dp_fedavg
 from blindsight.algorithms.parties.generators import GivenGenerator, OneShot, TrainedPrivately
-from blindsight.algorithms.parties.party import Party, Session
+from blindsight.algorithms.parties.party import Party, PartySession
 from blindsight.algorithms.parties.voters import GivenModel, OnMade, OnRawData, PrivateLinear, PrivateNetwork
 from blindsight.backends import Simulation
 from blindsight.codings import features
@@ -62,15 +62,15 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def session(folder: Path, **roles: Any) -> Session:
+def session(folder: Path, **roles: Any) -> PartySession:
     """A party at work on a ledger of its own, whose free parts cost next to nothing."""
     made = GivenGenerator(draw=lambda *_: data(), event=Gaussian(1e4))
     free: dict[str, Any] = {"generator": made, "voter": OnMade(estimator=None)}
     about: dict[str, Any] = {"name": "clinic", "classes": ("no", "yes"), "shape": (8, 8), "examples": EXAMPLES}
-    return Session(Party(data=data, ledger=folder / "ledger.db", **about, **free | roles))
+    return PartySession(Party(data=data, ledger=folder / "ledger.db", **about, **free | roles))
 
 
-def spend(of: Session) -> list[Any]:
+def spend(of: PartySession) -> list[Any]:
     of.shard.ledger.set_budget("clinic", epsilon=0.1, delta=1e-5)
     return of.shard.ledger.entries()
 

@@ -159,7 +159,7 @@ def test_what_has_no_strokes_is_refused_before_it_is_paid_for(ledger_path):
     with pytest.raises(InvalidInput, match="images only"):
         synthesise(data, rows([Category("colour", 3)]), epsilon=1.0, delta=1e-5, key=KEY, ledger=ledger)
     asked: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "key": KEY, "ledger": ledger}
-    with pytest.raises(InvalidInput, match="sides are 12, 16"):
+    with pytest.raises(InvalidInput, match="sides of 12, 16"):
         synthesise(population(), images((10, 10), frequencies=8), **asked)
     with pytest.raises(InvalidInput, match="400 directions need more images"):
         synthesise(population(), FEATURES, size=400, **asked)

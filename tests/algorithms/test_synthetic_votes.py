@@ -21,7 +21,7 @@ from blindsight.accounting.events import Composed, Gaussian, NonPrivate, Relatio
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.parties import processes, wire
-from blindsight.algorithms.parties.party import Session
+from blindsight.algorithms.parties.party import PartySession
 from blindsight.algorithms.synthetic_votes import Aggregated, NoisyVotes, aggregate, majority, share_noise
 from blindsight.errors import InvalidInput
 from blindsight.mechanisms.argmax import UNDECIDED, NoisyArgmax
@@ -71,7 +71,7 @@ def test_two_noises_cost_what_was_asked_for_together():
 def test_a_global_model_from_private_parties(tmp_path: Path):
     found = run(three(tmp_path))
     assert accuracy(found) > 0.95
-    assert found.made == 150
+    assert found.generated == 150
     assert 0 < len(found.labels) == len(found.inputs) <= 150
     assert found.failures == {}
     one = accountants.epsilon(Gaussian(2.0), 1e-5).epsilon
@@ -163,7 +163,7 @@ def test_a_private_partys_votes_cost_nothing_in_a_noisy_count_either(tmp_path: P
         ({"generator": some.BadMaker("text")}, "not finite numbers"),
         ({"generator": some.BadMaker("bytes")}, "its samples are bytes and those of others numbers"),
         ({"generator": some.BadMaker("many")}, "it sent 450 samples instead of 50"),
-        ({"classes": ("left", "right", "middle")}, "it has the classes left, right, middle and not left, right"),
+        ({"classes": ("left", "right", "middle")}, "it has the classes left, right, middle, not left, right"),
         ({"shape": (5,)}, r"do not have the declared shape \[5\]"),
         ({"data": some.no_data}, r"could not be opened \(FileNotFoundError\)"),
         ({"data": some.other_labels}, "not whole numbers"),
@@ -180,7 +180,7 @@ def test_who_made_samples_and_then_failed_is_in_the_guarantee(tmp_path: Path):
     dear = some.GivenGenerator(draw=some.draw, event=Gaussian(0.5))
     found = run(three(tmp_path, some.party(3, tmp_path, generator=dear, voter=some.Bad("short"))))
     assert "party-3" in found.failures
-    assert found.made == 200  # its samples are in
+    assert found.generated == 200  # its samples are in
     assert found.guarantee.epsilon == pytest.approx(accountants.epsilon(Gaussian(0.5), 1e-5).epsilon)
 
 
@@ -205,15 +205,15 @@ def test_what_left_a_party_is_paid_for_even_if_it_was_garbage(tmp_path: Path):
 def test_a_promise_that_cannot_stand_beside_the_others_is_left_out(lie, why, tmp_path: Path, monkeypatch: Any):
     """The largest of numbers and no number is either, and one word cannot speak for two kinds of neighbours."""
 
-    class Liar(Session):
+    class Liar(PartySession):
         def guarantee(self, delta: float) -> Guarantee:
             found = super().guarantee(delta)
             return dataclasses.replace(found, **lie) if self.party.name == "party-3" else found
 
-    monkeypatch.setattr(processes, "Session", Liar)
+    monkeypatch.setattr(processes, "PartySession", Liar)
     found = run(three(tmp_path, some.party(3, tmp_path)))
     assert why in found.failures["party-3"]
-    assert (found.made, set(found.parties)) == (150, {"party-0", "party-1", "party-2"})
+    assert (found.generated, set(found.parties)) == (150, {"party-0", "party-1", "party-2"})
     assert found.guarantee.epsilon == pytest.approx(accountants.epsilon(Gaussian(2.0), 1e-5).epsilon)
     assert "every party records and reports everything it releases" in found.guarantee.assumptions
 
@@ -226,7 +226,7 @@ def test_an_error_on_a_partys_side_does_not_tell_its_data(tmp_path: Path, capfd:
 
 def test_fewer_than_two_parties_left_is_an_error_that_names_the_others(tmp_path: Path):
     bad = [some.party(number, tmp_path, voter=some.Bad("short")) for number in (1, 2)]
-    with pytest.raises(InvalidInput, match=r"fewer than two parties are left.*party-1: it did not give one class"):
+    with pytest.raises(InvalidInput, match=r"fewer than two parties are left.*party-1: it did not send one class"):
         run([some.party(0, tmp_path), *bad])
 
 
@@ -283,7 +283,7 @@ def test_parties_in_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_party_that_no_process_can_be_told_of_is_named_and_leaves_no_other_running(tmp_path: Path):
     parties = [some.party(1, tmp_path), some.party(2, tmp_path, data=lambda: None)]
-    with pytest.raises(InvalidInput, match=r"party-2: it cannot be sent to a process of its own"):
+    with pytest.raises(InvalidInput, match=r"party-2: it cannot be sent to its own process"):
         run(parties, processes=True)
     assert multiprocessing.active_children() == []
 
@@ -301,7 +301,7 @@ def test_a_process_that_hangs_is_ended_and_named(tmp_path: Path, capfd: Any):
     assert process.pid is not None
     os.kill(process.pid, signal.SIGSTOP)
     process.ask({"ask": "votes", "delta": 1e-5}, np.zeros((200_000, 4), np.float32))
-    with pytest.raises(processes.PartyFailed, match="did not answer in time and was ended"):
+    with pytest.raises(processes.PartyFailed, match="did not answer in time and was killed"):
         process.reply(time.monotonic() + 0.5)
     assert not process._process.is_alive()
     process.close()  # again: nothing happens
@@ -314,12 +314,12 @@ def test_the_wire_refuses_what_is_no_message():
     assert array.tolist() == [0, 1, 2]
     pickled = wire.encode({}, None) + b"\x93NUMPY\x01\x00" + b"x" * 20
     for bad in (b"", b"\xff", b"[1]\n", b"{}\nnumpy?", pickled, b'{"a"'):
-        with pytest.raises(InvalidInput, match="no message"):
+        with pytest.raises(InvalidInput, match="not a message"):
             wire.decode(bad)
     with pytest.raises(ValueError, match="pickle"):
         wire.encode({}, np.array([object()]))
 
 
 def test_bytes_that_are_no_message_are_a_partys_failure():
-    with pytest.raises(processes.PartyFailed, match="no message"):
+    with pytest.raises(processes.PartyFailed, match="not a message"):
         processes._read(b"\xff\xff")

@@ -101,7 +101,7 @@ def test_noise_has_the_size_that_is_stated() -> None:
 
 
 def test_what_many_use_is_discovered_and_what_one_has_is_not() -> None:
-    text = crowd(600, {"router": 0.9, "rover": 0.8, "caffè": 0.85, "rare": 0.02})
+    text = crowd(600, {"router": 0.9, "rover": 0.8, "caffè": 0.85, "rare": 0.005})
     ledger = Ledger()
     found = discover_words(
         own_words(text), epsilon=8, delta=DELTA, key=keys.root(), ledger=ledger, most=6, length=8
@@ -111,7 +111,8 @@ def test_what_many_use_is_discovered_and_what_one_has_is_not() -> None:
     assert abs(counts["router"] - 540) < 40 + 8 * found.noise_std
     entries = [entry for entry in ledger.entries("letters") if entry.kind == "release"]
     assert 7 <= len(entries) <= 9  # six bytes and the end; a prefix of mere noise may live a little longer
-    assert ledger.spent("letters", delta=DELTA).epsilon <= found.guarantee.epsilon
+    # level by level or all at once, the sum differs in its last bits
+    assert ledger.spent("letters", delta=DELTA).epsilon <= found.guarantee.epsilon * (1 + 1e-12)
     assert 7.9 < found.guarantee.epsilon <= 8
 
 

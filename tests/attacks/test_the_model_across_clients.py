@@ -125,5 +125,5 @@ def test_a_model_that_remembers_what_it_was_asked_is_refused():
         calls[0] += 1
         return np.full((len(image), 3), calls[0], np.float32) * np.arange(3, dtype=np.float32)
 
-    with pytest.raises(InvalidInput, match="two different answers"):
+    with pytest.raises(InvalidInput, match="different scores for the same example"):
         observe(clients(1.0), primary(model))

@@ -26,7 +26,7 @@ from blindsight.data.population import Population
 from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.jobs.algorithm import make_privacy
 from blindsight.jobs.planting import plant
-from blindsight.jobs.tasks import one_example_each
+from blindsight.jobs.tasks import TrainingTask, one_example_each
 from blindsight.models.gan import compact_gan
 from blindsight.privacy import Privacy
 
@@ -208,11 +208,10 @@ def test_what_cannot_be_audited_is_one_sentence(classifier: Path, language: Path
 def planted_in(folder: Path, text: str, *, key: keys.Key) -> Planted:
     """The backend of a run of 20 clients that has not begun to train."""
     settings = load(folder, text)
-    assert settings.audit is not None
     some = embedded("handwriting", clients=20, examples=(3, 5))
     some = one_example_each(some) if settings.privacy.unit == "example" else some
     run, privacy = runs.begin(folder / "run", "run", {}), make_privacy(settings, some.size, 100)
-    backend = plant(settings, settings.audit, some, privacy, vocabulary=None, classes=10, run=run, key=key)
+    backend = plant(settings, TrainingTask(None, some, None, {}, classes=10), privacy, run=run, key=key)
     assert isinstance(backend, Planted)
     return backend
 

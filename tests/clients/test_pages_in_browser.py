@@ -129,5 +129,5 @@ def test_ctrl_c_ends_it_cleanly(demo):
     """The last of this module: it ends the service."""
     status, said, complained = demo.end()
     assert status == 0
-    assert said.strip() == "Stopped; nothing was kept."
+    assert said.strip() == "Stopped; nothing was stored."
     assert complained == ""

@@ -85,9 +85,9 @@ def test_a_classifier_on_strokes_leaves_the_strokes_alone():
 @pytest.mark.parametrize(
     ("images", "size", "said"),
     [
-        (np.zeros((5, 10, 12)), 2, "sides are 12, 16"),
-        (np.zeros((5, 8, 8)), 2, "sides are 12, 16"),
-        (np.zeros((5, 12)), 2, "sides are 12, 16"),
+        (np.zeros((5, 10, 12)), 2, "sides of 12, 16"),
+        (np.zeros((5, 8, 8)), 2, "sides of 12, 16"),
+        (np.zeros((5, 12)), 2, "sides of 12, 16"),
         (np.zeros((5, 12, 12)), 5, "more images"),
         (np.zeros((5, 12, 12)), 0, "more images"),
     ],

@@ -248,7 +248,7 @@ def test_options_that_make_no_sense_are_named(name, options, words):
 def test_the_catalogue_is_complete():
     for name, known in DATASETS.items():
         assert known.name == name
-        assert all(vars(known)[field] for field in ("about", "clients", "examples", "licence", "origin", "files"))
+        assert all(vars(known)[field] for field in ("description", "clients", "examples", "licence", "origin", "files"))
         for file in known.downloads:
             algorithm, _, digits = file.checksum.partition(":")
             assert len(digits) == {"sha256": 64, "md5": 32}[algorithm]

@@ -24,13 +24,41 @@ UNDONE = [
     "byte_swap",
     "label_swap",
 ]
+UNDONE_ELSEWHERE = [
+    "channel_swap",
+    "unit_change:0.5:factor=60",
+    "time_shift:0.5:add=3600",
+    "column_swap:0.5:a=age:b=hours",
+    "html_entities:0.5",
+    "comma_for_point:0.5",
+    "invert:0.3:by=example",
+    "column_swap:0.3:by=example",
+]
 
 
 def people(name: str) -> Population:
     """A population to which the fault can happen."""
-    kind = FAULTS[re.split("[:+]", name)[0]].kind
-    fits = {"image": "handwriting", "label": "handwriting", "text": "forum", "number": "forum"}[kind]
-    return data.embedded(fits, clients=40, examples=(3, 12))
+    first = re.split("[:+]", name)[0]
+    if first == "channel_swap":
+        return coloured(data.embedded("handwriting", clients=40, examples=(3, 12)))
+    kinds = {"image": "handwriting", "label": "handwriting", "text": "forum", "number": "forum", "row": "tabular"}
+    return data.embedded(kinds[FAULTS[first].kind], clients=40, examples=(3, 12))
+
+
+def coloured(grey: Population) -> Population:
+    """The same images on coloured paper."""
+    tint = np.array([1.0, 0.8, 0.5])
+
+    def paint(_: np.ndarray, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return columns | {"image": np.rint(columns["image"][..., None] * tint).astype(np.uint8)}
+
+    return grey.transform(paint, name=grey.name, recipe=("paint",))
+
+
+SPARING = ("label_swap", "lost_category", "encoding_damage", "html_entities", "comma_for_point", "repeated_rows")
+"""Faults that spare clients without such a class, sign or number, or with one row."""
+WIDE = {"column_swap": 2, "repeated_rows": 8}
+"""Fields that change, where it is not one."""
 
 
 def same(a: np.ndarray, b: np.ndarray) -> bool:
@@ -52,10 +80,10 @@ def test_a_fault_changes_those_it_hits_and_nobody_else(name):
         assert [column.dtype for column in after.values()] == [column.dtype for column in before.values()]
         if not hit[client]:
             assert all(unchanged)
-        elif name not in ("label_swap", "encoding_damage"):  # these spare who has no such label or sign
-            assert unchanged.count(False) == 1
+        elif name not in SPARING:
+            assert unchanged.count(False) == WIDE.get(name, 1)
     changed = [not np.array_equal(healthy.columns[field], sick.columns[field]) for field in healthy.columns]
-    assert changed.count(True) == 1
+    assert changed.count(True) == WIDE.get(name, 1)
     assert sick.name == f"{healthy.name} with {name}:0.5"
     assert sick.classes == healthy.classes
     assert np.array_equal(sick.sizes, healthy.sizes)
@@ -107,7 +135,7 @@ def test_draws_of_a_few_clients_show_what_all_show(clients):
     assert same(few["image"], everyone.columns["image"][rows])
 
 
-@pytest.mark.parametrize("spelling", [*UNDONE, "unit_change:0.5:factor=60", "+".join(UNDONE), "invert:0.3:by=example"])
+@pytest.mark.parametrize("spelling", [*UNDONE, *UNDONE_ELSEWHERE, "+".join(UNDONE)])
 def test_undo_restores_every_bit(spelling):
     healthy = people(spelling)
     restored = faults.undo(faults.apply(healthy, spelling, seed=5), spelling, seed=5)
@@ -117,7 +145,7 @@ def test_undo_restores_every_bit(spelling):
 
 @pytest.mark.parametrize("name", [n for n, damage in FAULTS.items() if damage.restore is None or n == "shift"])
 def test_what_is_lost_cannot_be_undone(name):
-    with pytest.raises(InvalidInput, match=f"{name} cannot be undone: .*gone|became the same"):
+    with pytest.raises(InvalidInput, match=f"{name} cannot be undone: .*(gone|lost)|became the same"):
         faults.undo(people(name), name)
 
 
@@ -162,7 +190,15 @@ CLOSED = {
     "blur:radius=1": ([[0, 0, 0, 0]] + [[0, 9, 0, 0]] + [[0, 0, 0, 0]] * 2, [[1, 1, 1, 0]] * 3 + [[0, 0, 0, 0]]),
     "gamma:exponent=2": ([[0, 51, 255]], [[0, 10, 255]]),
     "constant:value=0.2": ([[0, 9, 200]], [[51, 51, 51]]),
+    "occlude": ([[1, 2], [3, 4], [5, 6], [7, 8]], [[0, 0], [0, 0], [5, 6], [7, 8]]),
+    "occlude:side=right:share=0.25": ([[1, 2, 3, 4], [5, 6, 7, 8]], [[1, 2, 3, 0], [5, 6, 7, 0]]),
     "byte_swap": ([[1, 2, 3], [4, 5, 6], [7, 8, 9]], [[2, 1, 4], [3, 6, 5], [8, 7, 9]]),
+    "zoom:factor=0.5": ([[1, 1, 2, 2]] * 2 + [[3, 3, 4, 4]] * 2, [[0] * 4, [0, 1, 2, 0], [0, 3, 4, 0], [0] * 4]),
+    "zoom:factor=2": (
+        [[9, 9, 9, 9], [9, 1, 2, 9], [9, 3, 4, 9], [9, 9, 9, 9]],
+        [[1, 1, 2, 2]] * 2 + [[3, 3, 4, 4]] * 2,
+    ),
+    "block_noise:share=1": ([[1, 2], [3, 4]], [[255, 255], [255, 255]]),
 }
 
 
@@ -177,15 +213,15 @@ def test_images(spelling):
 def test_images_may_be_fractions_and_have_colours(name):
     grey = data.embedded("digits").columns["image"][:9]
     colour = np.repeat(grey[..., None], 3, axis=3) * np.array([1, 0.5, 0.25])
-    for pixels in (grey, colour.astype(np.float32)):
+    for pixels in (grey, colour.astype(np.float32))[name == "channel_swap" :]:
         whole = Population({"image": pixels}, sizes=[9], name="nine")
         sick = faults.apply(whole, name).columns["image"]
         assert sick.shape == pixels.shape
         assert sick.dtype == np.float32
         assert not np.array_equal(sick, pixels)
-    if name != "byte_swap":
-        assert sick.min() >= 0
-        assert sick.max() <= 1
+        if name != "byte_swap":
+            assert sick.min() >= 0
+            assert sick.max() <= 1
 
 
 TEXTS = {
@@ -196,6 +232,9 @@ TEXTS = {
     "case:to=lower": ("Ab C", "ab c"),
     "case:to=swapped": ("Ab C", "aB c"),
     "truncation:characters=3": ("Ab cd", "Ab "),
+    "token_join:where=middle": ("We have a cat. I do not know.\nHe is it", "We have acat. I do notknow.\nHe is it"),
+    "html_entities": ("a <b> & 'c'", "a &lt;b&gt; &amp; &#x27;c&#x27;"),
+    "comma_for_point": ("3.14 of 1,000. 2, 3", "3,14 of 1.000. 2, 3"),
     "encoding_damage": ('don\'t say "ü"...', "donâ€™t say â€œÃ¼â€\ufffdâ€¦"),
 }
 
@@ -222,6 +261,29 @@ def test_labels_and_numbers():
     assert faults.apply(rows, "unit_change:field=share:factor=0.5").columns["share"].tolist() == [0.25, 0.75, 1.0]
     assert faults.apply(rows, "missing_fill:field=hours").columns["hours"].tolist() == [-1] * 3
     assert faults.apply(rows, "missing_fill:field=share:value=99").columns["share"].tolist() == [99.0] * 3
+    assert faults.apply(rows, "lost_category:which=c:instead=b").columns["label"].tolist() == [0, 1, 1]
+    assert faults.apply(rows, "time_shift:field=hours:add=20:wrap=24").columns["hours"].tolist() == [1, 12, 3]
+    assert faults.apply(rows, "field_cut:field=hours").columns["hours"].tolist() == [5, 4, 7]
+    assert faults.apply(rows, "decimal_comma:field=share").columns["share"].tolist() == [5.0, 15.0, 2.0]
+    thousands = table(label=[0, 1], hours=np.array([12_345, 999], np.int32))
+    assert faults.apply(thousands, "decimal_comma").columns["hours"].tolist() == [12, 999]
+
+
+def test_whole_rows():
+    arrays = {"a": np.array([1, 2, 3, 4]), "b": np.array([5, 6, 7, 8]), "c": np.array([0.5, 0.6, 0.7, 0.8])}
+    rows = Population(arrays, sizes=[3, 1], name="rows")
+    swapped = faults.apply(rows, "column_swap").columns
+    assert (swapped["a"].tolist(), swapped["b"].tolist()) == ([5, 6, 7, 8], [1, 2, 3, 4])
+    repeated = faults.apply(rows, "repeated_rows").columns  # never a row of another client
+    assert (repeated["a"].tolist(), repeated["c"].tolist()) == ([1, 1, 3, 4], [0.5, 0.5, 0.7, 0.8])
+
+
+def test_blocks_differ_between_images_and_not_between_runs():
+    images = data.embedded("handwriting", clients=2, examples=(3, 4))
+    lost = faults.apply(images, "block_noise").columns["image"] == 255
+    assert np.array_equal(faults.apply(images, "block_noise").columns["image"] == 255, lost)
+    assert 0.03 < lost.mean() < 0.4
+    assert not np.array_equal(lost[0], lost[1])
 
 
 REFUSED: dict[str, tuple[str, str]] = {
@@ -230,7 +292,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "fraction above 1": ("invert:1.5", "between 0 and 1"),
     "fraction nan": ("invert:nan", "between 0 and 1"),
     "fraction a word": ("invert:half", "not a number"),
-    "two fractions": ("invert:0.5:0.6", "is spelled"),
+    "two fractions": ("invert:0.5:0.6", "is written name:fraction"),
     "by": ("invert:by=week", "by=client or by=example"),
     "parameter": ("shift:rigth=3", "did you mean 'right'"),
     "no parameters": ("invert:strength=2", "there are by, field"),
@@ -240,13 +302,19 @@ REFUSED: dict[str, tuple[str, str]] = {
     "choice": ("flip:axis=diagonal", "horizontal or vertical"),
     "yes or no": ("shift:wrap=maybe", "yes or no"),
     "class": ("label_swap:a=z", "no class 'z'"),
-    "does not fit": ("case", "text fields and table has none: .*label_swap.* would fit"),
+    "does not fit": ("case", "text fields, and table has none; these apply: .*label_swap"),
     "which number": ("unit_change", "field=hours, field=share"),
-    "wrong field": ("unit_change:field=label", "happens to hours or share"),
+    "wrong field": ("unit_change:field=label", "can affect hours or share"),
     "margin": ("crop:margin=0.5", "below 0.5"),
     "not square": ("rotate90", "turns=2"),
-    "no room": ("unit_change:field=hours", "no room"),
-    "no room for missing": ("missing_fill:field=hours:value=1e9", "no room"),
+    "swap of two types": ("column_swap:a=hours:b=share", "two fields of the same type"),
+    "rows have no field": ("repeated_rows:field=hours", "leave out field=hours"),
+    "grey": ("channel_swap", "these apply"),
+    "zoom": ("zoom:factor=0", "above 0"),
+    "blocks": ("block_noise:share=2", "at most 1"),
+    "digits": ("field_cut:field=hours:digits=0", "at least one digit"),
+    "no room": ("unit_change:field=hours", "cannot hold its values"),
+    "no room for missing": ("missing_fill:field=hours:value=1e9", "cannot hold its values"),
 }
 
 
@@ -268,9 +336,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_drawn():
     )
     with pytest.raises(InvalidInput, match="turns=2"):
         faults.apply(wide, "rotate90")
-    with pytest.raises(InvalidInput, match="whole numbers were rounded"):
+    with pytest.raises(InvalidInput, match="integers were rounded"):
         faults.undo(wide, "unit_change:factor=0.3")
-    with pytest.raises(InvalidInput, match="no room"):
+    with pytest.raises(InvalidInput, match="cannot hold its values"):
         faults.apply(wide, "unit_change:factor=1e300")
 
 
@@ -295,18 +363,20 @@ def test_a_fault_is_spelled_as_it_is_read(name, fraction, by, field, chosen):
 
 
 def test_every_fault_says_what_it_does():
-    assert len(FAULTS) == 16
+    assert len(FAULTS) == 28
     for name, damage in FAULTS.items():
-        assert damage.about, name
-        assert "\n" not in damage.about
+        assert damage.description, name
+        assert "\n" not in damage.description
         assert (damage.restore is None) == bool(damage.lost), name
-        assert damage.kind in ("image", "text", "label", "number")
-    assert faults.fitting(people("invert")) == [*IMAGE, "label_swap"]
+        assert damage.kind in ("image", "text", "label", "number", "row")
+    grey = [name for name in IMAGE if name != "channel_swap"]
+    assert faults.fitting(people("invert")) == [*grey, "label_swap", "lost_category", "repeated_rows"]
+    assert faults.fitting(people("channel_swap")) == [*IMAGE, "label_swap", "lost_category", "repeated_rows"]
 
 
 def test_every_fault_and_parameter_is_on_the_page():
     page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
     for name, damage in FAULTS.items():
-        row = re.search(rf"^\| `{name}` \| {damage.kind} \| {re.escape(damage.about)} \|.*$", page, re.MULTILINE)
+        row = re.search(rf"^\| `{name}` \| {damage.kind} \| {re.escape(damage.description)} \|.*$", page, re.MULTILINE)
         assert row, name
         assert all(f"`{parameter}" in row[0] for parameter in damage.parameters), name

@@ -211,7 +211,7 @@ def test_a_file_without_clients_is_refused(tmp_path: Path, text, refusal):
 
 
 def test_the_datas_owner_may_ask_which_rows_do_not_fit(tmp_path: Path):
-    (tmp_path / "t.csv").write_text("who,age\na,1\n,2\nb,n/a\nc,30.5\n", encoding="utf-8")
+    (tmp_path / "t.csv").write_text("who,age\na,1\n,2\nb,old\nc,30.5\n", encoding="utf-8")
     assert misfits(tmp_path / "t.csv", client="who", fields={"age": read_field("whole")}) == {"who": [2], "age": [3, 4]}
     assert column_names(tmp_path / "t.csv", "who") == ["age"]
     asked = ["data", "check", str(tmp_path / "t.csv"), "--client", "who"]
@@ -219,7 +219,7 @@ def test_the_datas_owner_may_ask_which_rows_do_not_fit(tmp_path: Path):
     assert done.exit_code == 2
     said = json.loads(done.stdout)
     assert said["left_out"] == {"who": [2], "age": [3, 4]}
-    assert "row 3, field 'age': 'n/a' is not a number" in said["problem"]
+    assert "row 3, field 'age': 'old' is not a number" in said["problem"]
     assert "3, 4" in CliRunner().invoke(cli.app, [*asked, "--type", "age=whole"]).stdout
     (tmp_path / "t.csv").write_text("who,age\na,1\nb,2\n", encoding="utf-8")
     fine = CliRunner().invoke(cli.app, [*asked, "--type", "age=whole"])

@@ -147,10 +147,10 @@ def test_by_column_is_grouping_in_order_of_first_appearance(columns):
 COLUMNS = {"x": np.arange(4), "y": np.array([0, 1, 0, 1]), "z": np.zeros((4, 2))}
 MISTAKES = {
     "no columns": (lambda: iid({}, 2, key=KEY), "there are none"),
-    "no examples": (lambda: iid({"x": []}, 2, key=KEY), "one at least"),
+    "no examples": (lambda: iid({"x": []}, 2, key=KEY), "at least one:"),
     "unequal columns": (lambda: iid({"x": [1], "y": [1, 2]}, 2, key=KEY), "'x' has 1, 'y' has 2"),
     "a single value": (lambda: iid({"x": 3}, 2, key=KEY), "'x' has 0"),
-    "no clients": (lambda: iid(COLUMNS, 0, key=KEY), "one client at least, got 0"),
+    "no clients": (lambda: iid(COLUMNS, 0, key=KEY), "at least one client, got 0"),
     "no alpha": (lambda: dirichlet(COLUMNS, "y", 2, 0.0, key=KEY), "positive and finite, got 0.0"),
     "alpha not a number": (lambda: dirichlet(COLUMNS, "y", 2, float("nan"), key=KEY), "positive and finite, got nan"),
     "endless alpha": (lambda: dirichlet(COLUMNS, "y", 2, float("inf"), key=KEY), "positive and finite, got inf"),

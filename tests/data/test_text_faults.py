@@ -8,10 +8,10 @@ import pytest
 from blindsight.data import faults
 from blindsight.data.population import TEXT, Population
 from blindsight.data.text import Vocabulary
-from blindsight.data.text_faults import TEXT_FAULTS, Known, mend
+from blindsight.data.text_faults import TEXT_FAULTS, KnownWords, mend
 
 WORDS = ("the", "i", "a", "have", "is", "don't", "cat", "problem", "here", "box", "text", "with", "my", ",", ".")
-KNOWN = Known(Vocabulary(WORDS))
+KNOWN = KnownWords(Vocabulary(WORDS))
 
 
 def damaged(text: str, fault: str) -> str:
@@ -37,7 +37,7 @@ def test_a_mend_makes_words_known_that_the_fault_made_unknown(fault):
 
 
 def test_case_is_mended_where_case_counts():
-    strict = Known(Vocabulary(("i", "I", "have", "Cat")), case="keep")
+    strict = KnownWords(Vocabulary(("i", "I", "have", "Cat")), case="keep")
     assert mend("I HAVE cAT", "case", strict) == "I have Cat"
 
 
@@ -56,8 +56,8 @@ def test_each_join_is_told_from_the_other():
 
 def test_short_words_take_part_only_if_they_are_common():
     words = (*WORDS, *(f"w{number}" for number in range(300)), "ed", "la")
-    assert Known(Vocabulary(words)).parts("boxed", most=5) == []
-    assert Known(Vocabulary((*WORDS, "ed"))).parts("boxed", most=5) == ["box", "ed"]
+    assert KnownWords(Vocabulary(words)).parts("boxed", most=5) == []
+    assert KnownWords(Vocabulary((*WORDS, "ed"))).parts("boxed", most=5) == ["box", "ed"]
 
 
 def test_a_long_run_of_letters_is_given_up_quickly():

@@ -10,10 +10,12 @@ import pytest
 from blindsight import data
 from blindsight.accounting.events import Gaussian
 from blindsight.accounting.guarantee import certify
-from blindsight.inspection.bias.section import Bias, Compared, Group, Word
+from blindsight.inspection.asking.section import Group as Slice
+from blindsight.inspection.asking.section import Named, Statistic, Statistics
+from blindsight.inspection.bias.section import BiasSection, Compared, Group, Word
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
 from blindsight.inspection.report import Report
-from blindsight.inspection.unknowns.section import Generated, Rate, Side, Unknowns, WordList
+from blindsight.inspection.unknowns.section import Generated, Rate, Side, UnknownsSection, WordList
 from blindsight.samples.views import ArmView
 
 
@@ -114,8 +116,11 @@ def make_hostile(make_report, finding) -> Callable[[str], Report]:
             diagnoses=(Diagnosis(text, 0.8, 0.7, 0.9, names[1], text, {text: 0.8, "none": 0.2}),),
             releases=({"what": text, text: text},),
             population={"name": text, "clients": text, "classes": names},
-            unknowns=Unknowns(9, (text, "later"), (text,), (text,), *sides),
-            bias=Bias(text, 3, compared, (group,), (Word(text, 9.0, 1.0),), (text,)),
+            unknowns=UnknownsSection(9, (text, "later"), (text,), (text,), *sides),
+            statistics=Statistics(
+                (Statistic("top", text, text, "share", (Slice(text, (Named(text, 0.5, 0.4, 0.6),)),), text),)
+            ),
+            bias=BiasSection(text, 3, compared, (group,), (Word(text, 9.0, 1.0),), (text,)),
             guarantee=dataclasses.replace(usual.guarantee, assumptions=(text,), participation=text, accountant=text),
         )
 

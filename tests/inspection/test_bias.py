@@ -21,7 +21,7 @@ from blindsight.errors import BudgetExceeded, InvalidInput, LedgerTampered, Priv
 from blindsight.inspection import measuring
 from blindsight.inspection.bias import rounds as bias_rounds
 from blindsight.inspection.bias.measures import HALF, same_clients
-from blindsight.inspection.bias.section import Bias
+from blindsight.inspection.bias.section import BiasSection
 from blindsight.inspection.report import Report
 from blindsight.inspection.unknowns.models import WordTraining
 from blindsight.mechanisms import gaussian
@@ -50,7 +50,7 @@ def authors(clients: int = 200, seed: int = 0, odd: float = 0.0) -> Population:
     return Population({"text": np.array(lines, dtype=TEXT)}, sizes=[12] * clients, name="authors")
 
 
-def shown(report: Report) -> Bias:
+def shown(report: Report) -> BiasSection:
     assert report.bias is not None
     return report.bias
 

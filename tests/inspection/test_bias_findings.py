@@ -5,7 +5,8 @@ import pytest
 from scipy import stats
 
 from blindsight.inspection.bias.findings import compare_shares, compare_styles, conclude, style_p_value
-from blindsight.inspection.bias.measures import Division, Limits, ReadShares, Styles
+from blindsight.inspection.bias.measures import Division, Limits, ReadShares, Shares, Styles
+from blindsight.inspection.contrast.findings import CAUTION
 from blindsight.inspection.measuring import Measured
 
 CLASSES = Division("label", ("common", "rare"), "class")
@@ -90,7 +91,7 @@ def test_everything_is_corrected_together_and_the_clearest_comes_first():
     assert [one.verdict for one in findings] == ["detected", "detected", "detected", "not detected"]
     assert {one.verdict for one in compared} == {"more", "less", "alike"}
     raw = sorted(one.p_value for one in tested)
-    assert findings[0].p_value == pytest.approx(4 * raw[0])
+    assert findings[0].p_value == pytest.approx(CAUTION * 4 * raw[0], abs=0)
     text = " ".join(one.statement for one in findings)
     assert "Clients with more slant than nearly all training clients: 20 % in serving, 5.0 % in training" in text
     assert "Class rare is more frequent in serving than in training: 10 % in serving, 0 % in training" in text
@@ -106,3 +107,34 @@ def test_the_smallest_difference_is_what_would_just_be_seen():
         counted = random.binomial(1000, min(past + finding.smallest, 1)) + 5 * random.normal()
         seen += style_p_value(counted, 20, 400, 1000, 5.0) <= 0.05
     assert 0.8 < seen / 300 < 0.99
+
+
+def test_tied_means_leave_fewer_public_clients_past_a_limit_and_the_report_says_so():
+    """Most clients have the same mean, as where a value is never missing: nobody is past it, here or there."""
+    tied = Limits.of("missing", np.zeros(400))
+    assert tied.past == (0, 0)
+    assert tied.ranks == (1, 1)
+    part = Styles("cues", (tied,))
+    random, covered = np.random.default_rng(0), 0
+    for _ in range(200):
+        sums = np.array([0.0, 0.0, 500.0]) + 3.0 * random.normal(size=3)
+        one, other = conclude(compare_styles(Measured(sums, 3.0, 1.0), part, "style"))[0]
+        covered += (one.low <= 0 <= one.high) + (other.low <= 0 <= other.high)
+        assert "detected" not in (one.verdict, other.verdict)
+    assert covered / 400 >= 0.93
+    untied = Limits.of("slant", np.arange(400.0))
+    assert untied.ranks == (untied.beyond, untied.beyond) == (20, 20)
+
+
+def test_intervals_of_shares_cover_the_truth_as_often_as_they_say():
+    """Tests use a cautious variance; intervals must not, or they would be too wide."""
+    random, covered, part = np.random.default_rng(0), 0, Shares((CLASSES,))
+    for _ in range(1000):
+        private, public = (random.beta(1, 9, count) for count in (300, 60))
+        both = np.stack([1 - private, private], axis=1)
+        sums = np.concatenate([both.sum(axis=0), 0.5 * (both**2).sum(axis=0), [0.5 * 300]])
+        (serving,) = part.read(Measured(sums + 3.0 * random.normal(size=5), 3.0, 1.0))
+        training = of(float(public.mean()), float(public.std(ddof=1)), 60)
+        (one,) = compare_shares(serving, training, CLASSES, ("rare",), 1.0)
+        covered += abs(one.effect) <= 1.96 * one.error
+    assert 0.93 <= covered / 1000 <= 0.97

@@ -143,6 +143,7 @@ def test_what_is_saved_holds_no_clients_data_and_is_the_report(tmp_path):
         "rounds",
         "run.json",
         "samples",
+        "seed.json",
     }
     assert Report.from_dict(json.loads((folder / "report.json").read_text())).verdict == report.verdict
     assert json.loads((folder / "guarantee.json").read_text())["epsilon"] == report.guarantee.epsilon

@@ -1,9 +1,13 @@
 """Cues: between 0 and 1 for any input, moved by the faults they are for, and read back from sums as they went in."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from blindsight.backends import Batch
 from blindsight.data import embedded, faults
+from blindsight.data.missing import MISSING, TRUTH, UNLISTED
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.inspection.contrast import cues
@@ -80,23 +84,82 @@ def test_bytes_and_fractions_give_the_same_cues(writers):
 def test_tables_and_text_have_cues_of_their_own():
     columns = {
         "savings": np.array([1000.0, np.nan, -1.0, 0.0]),
-        "region": np.array([0, 1, 1, 0], np.int32),
+        "region": np.array([0, MISSING, 1, UNLISTED], np.int32),
+        "new": np.array([0, MISSING, 1, 1], np.int32),
+        "paid": np.array([True, False, False, True]),
         "said": np.array(["Ab 1", "", "Ö", "hello world"]),
     }
-    seen = cues.observe(Population(columns, sizes=[4], name="rows", classes={"region": ("coast", "hills")}))
-    found = dict(zip(seen.classes["cues"], seen.columns["cues"].T.tolist(), strict=True))
-    assert found["savings: missing"] == [0, 1, 0, 0]
-    assert found["savings: negative"] == [0, 0, 1, 0]
-    assert found["savings: zero"] == [0, 1, 0, 1]
-    assert found["region: share of hills"] == [0, 1, 1, 0]
-    assert found["said: upper case"] == [0.25, 0, 1, 0]
-    assert found["said: digits"] == [0.25, 0, 0, 0]
-    assert found["said: not ASCII"] == [0, 0, 1, 0]
-    assert found["said: spaces"] == pytest.approx([0.25, 0, 0, 1 / 11], abs=2**-12)
+    classes = {"region": ("coast", "hills"), "new": TRUTH}
+    seen = cues.observe(Population(columns, sizes=[4], name="rows", classes=classes))
+    found = dict(zip(seen.classes["cues"], seen.columns["cues"].T, strict=True))
+    equal, nan = np.testing.assert_array_equal, np.nan
+    equal(found["savings: missing"], [0, 1, 0, 0])
+    equal(found["savings: negative"], [0, nan, 1, 0])
+    equal(found["savings: zero"], [0, nan, 0, 1])
+    equal(found["region: missing"], [0, 1, 0, 0])
+    equal(found["region: unlisted"], [0, nan, 0, 1])
+    equal(found["region: share of hills"], [0, nan, 1, 0])
+    equal(found["new: share of true"], [0, nan, 1, 1])
+    equal(found["paid: share of true"], [1, 0, 0, 1])
+    equal(found["said: missing"], [0, 1, 0, 0])
+    equal(found["said: upper case"], [0.5, nan, 1, 0])
+    equal(found["said: digits"], [0.5, nan, 0, 0])
+    equal(found["said: not ASCII"], [0, nan, 1, 0])
+    equal(found["said: punctuation"], [0, nan, 0, 0])
+    equal(found["said: cut off"], [1, nan, 1, 1])
+    equal(found["repeated rows"], [0, 0, 0, 0])
+    assert found["said: spaces"] == pytest.approx([0.25, nan, 0, 1 / 11], abs=2**-12, nan_ok=True)
     thousand = faults.apply(Population({"x": np.array([5.0, 70.0])}, sizes=[2], name="x"), "unit_change")
     before = cues.observe(Population({"x": np.array([5.0, 70.0])}, sizes=[2], name="x"))
     moved = cues.observe(thousand).columns["cues"][:, 3] - before.columns["cues"][:, 3]
     assert moved == pytest.approx(3 / 8, abs=0.02)
+
+
+def test_rows_are_repeated_only_within_a_client():
+    rows = Population({"x": np.array([1, 1, 1, 2]), "y": np.array([1, 1, 1, 1])}, sizes=[2, 2], name="rows")
+    seen = cues.observe(rows)
+    assert seen.columns["cues"][:, seen.classes["cues"].index("repeated rows")].tolist() == [0, 1, 0, 0]
+
+
+MOVED = {  # every fault of tables and texts moves a cue of the embedded population, per client
+    "column_swap:a=age:b=hours": ("hours: middle half", -0.1),
+    "repeated_rows": ("repeated rows", 0.4),
+    "unit_change:field=age:factor=2.54": ("age: beyond its range", 0.2),
+    "missing_fill:field=hours:value=999": ("hours: beyond its range", 0.9),
+    "field_cut:field=age": ("age: place in its range", -0.3),
+    "decimal_comma:field=savings": ("savings: middle half", 0.2),
+    "time_shift:field=hours:add=5": ("hours: middle half", -0.05),
+    "lost_category:field=region:which=hills:instead=coast": ("region: share of hills", -0.05),
+    "html_entities": ("punctuation", 0.003),
+    "token_join:where=middle": ("word length", 0.01),
+    "token_join": ("word length", 0.01),
+    "case:to=lower": ("upper case", -0.01),
+    "truncation": ("cut off", 0.3),
+    "encoding_damage": ("not ASCII", 0.0005),
+}
+
+
+@pytest.mark.parametrize("fault", MOVED)
+def test_faults_of_tables_and_texts_move_a_cue(fault):
+    cue, least = MOVED[fault]
+    is_text = faults.parse(fault)[0].damage.kind == "text"
+    people = embedded("forum" if is_text else "tabular", clients=60, seed=4)
+    people = people.replace(people.columns)
+    inputs = ("text",) if is_text else ("age", "hours", "savings", "region")
+    ranges = {"age": (0.0, 100.0), "hours": (0.0, 80.0), "savings": (0.0, 5e4)}
+    before, after = (cues.observe(p, inputs, ranges, people) for p in (people, faults.apply(people, fault)))
+    place = before.classes["cues"].index(cue)
+    moved = after.columns["cues"][:, place].mean() - before.columns["cues"][:, place].mean()
+    assert moved * np.sign(least) >= abs(least)
+
+
+def test_a_colour_that_changed_places_is_seen():
+    red = np.zeros((4, 6, 6, 3), np.uint8)
+    red[..., 0] = 200
+    photos = Population({"image": red}, sizes=[4], name="photos")
+    seen = [cues.observe(one) for one in (photos, faults.apply(photos, "channel_swap"))]
+    place = seen[0].classes["cues"].index("red over blue")
+    assert seen[0].columns["cues"][0, place] > 0.8 > 0.2 > seen[1].columns["cues"][0, place]
 
 
 def test_what_has_no_cues_is_refused(writers):
@@ -164,6 +227,25 @@ def test_numbers_with_a_public_range_are_looked_at_within_it():
     people = Population({"age": ages}, sizes=[4], name="rows")
     seen = cues.observe(people, ("age",), {"age": (0.0, 100.0)})
     found = dict(zip(seen.classes["cues"], seen.columns["cues"].T.tolist(), strict=True))
-    assert found["beyond its range"] == [0, 0, 1, 0]
-    assert found["place in its range"] == pytest.approx([0.2, 0.5, 1.0, 0.5], abs=2**-12)
+    assert found["beyond its range"] == pytest.approx([0, 0, 1, np.nan], nan_ok=True)
+    assert found["place in its range"] == pytest.approx([0.2, 0.5, 1.0, np.nan], abs=2**-12, nan_ok=True)
     assert found["missing"] == [0, 0, 0, 1]
+
+
+def sent_by(column: np.ndarray, usual: np.ndarray) -> dict[str, float]:
+    """What one client with these numbers sends as the mean of each cue, beside public data with the others."""
+    people, public = (Population({"x": values}, sizes=[len(values)], name="x") for values in (column, usual))
+    part = cues.cues_part(cues.observe(people), ("all",), disjoint_by_client=True, public=cues.observe(public))
+    weight = jnp.ones(len(column), jnp.float32)
+    batch = Batch({"cues": jnp.asarray(cues.observe(people).columns["cues"])}, weight)
+    sent = np.asarray(part.client_part(batch, weight[None], jax.random.key(0)))
+    assert np.linalg.norm(sent) <= part.bound
+    return dict(zip(part.names, (sent[: len(part.names)] + 0.5).tolist(), strict=True))
+
+
+def test_missing_values_move_the_cue_of_missing_values_alone():
+    usual = np.array([10.0, 10.0, 10.0, 10.0])
+    whole, gaps, empty = (sent_by(np.array(x), usual) for x in ([10.0, 10.0], [10.0, np.nan], [np.nan, np.nan]))
+    assert [whole["missing"], gaps["missing"], empty["missing"]] == [0, 0.5, 1]
+    for name in set(whole) - {"missing", "repeated rows"}:
+        assert whole[name] == gaps[name] == empty[name]

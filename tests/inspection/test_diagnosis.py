@@ -11,7 +11,7 @@ from blindsight.data import embedded, faults
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.inspection.contrast import votes as diagnosis
-from blindsight.inspection.contrast.votes import Votes
+from blindsight.inspection.contrast.votes import VotesPart
 from blindsight.models import MLP
 from blindsight.models.primary import Primary, fit, primary
 from blindsight.selection import Arms, by_accuracy, by_correctness, everything
@@ -84,7 +84,7 @@ def vote(right, repaired, *, weight=None, arms=None, margin=0.15) -> list[list[f
         },
         jnp.ones(size) if weight is None else jnp.asarray(weight, jnp.float32),
     )
-    part = Votes(("a", "b", "none"), tuple(arms), arms.disjoint_by_client, margin)
+    part = VotesPart(("a", "b", "none"), tuple(arms), arms.disjoint_by_client, margin)
     return np.asarray(part.client_part(batch, arms.masks(batch), jax.random.key(0))).reshape(len(arms), 3).tolist()
 
 
@@ -156,7 +156,7 @@ def test_what_cannot_be_voted_on_is_refused(people, model):
     with pytest.raises(InvalidInput, match="has no votes"):
         diagnosis.votes_part(seen, ("all",), disjoint_by_client=True)
     with pytest.raises(InvalidInput, match="margin of a vote"):
-        Votes(("a", "none"), ("all",), True, 0.0)
+        VotesPart(("a", "none"), ("all",), True, 0.0)
 
 
 def test_of_two_classes_no_swap_is_suspected_for_it_would_undo_every_mistake():

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blindsight.errors import InvalidInput
+from blindsight.inspection.contrast.chance import largest
+from blindsight.inspection.contrast.counting import Background
 from blindsight.inspection.contrast.cues import Cues
-from blindsight.inspection.contrast.findings import compare_cues, diagnose, holm, share_of_clients, usual_votes
+from blindsight.inspection.contrast.findings import compare_cues, compare_members, diagnose, holm, share_of_clients
 from blindsight.inspection.contrast.released import ArmCues, ArmVotes
 from blindsight.inspection.measuring import Measured
 
@@ -116,16 +118,38 @@ def test_what_public_data_show_too_is_no_finding():
 def test_the_smallest_fraction_is_found_nine_times_in_ten():
     generator = np.random.default_rng(11)
     arms = released(clients(generator, 500), clients(generator, 500), 10.0, generator)
-    (finding,) = [one for one in compare_cues(*arms, epsilon=1.0, shifts={"a": 0.8}) if one.name == "a"]
+    (finding,) = [one for one in compare_cues(*arms, epsilon=1.0) if one.name == "a"]
     assert finding.smallest is not None
     assert 0.02 < finding.smallest < 0.25
     found = 0
     for _ in range(200):
         first = clients(generator, 500)
-        first[: round(finding.smallest * 500), 0] = 0.9
+        first[: round(finding.smallest * 500), 0] += 0.9  # as far as a fault can move it
         seen = compare_cues(*released(first, clients(generator, 500), 10.0, generator), epsilon=1.0)
         found += any(one.name == "a" and one.verdict == "detected" for one in seen)
     assert 0.82 <= found / 200 <= 0.97
+
+
+def test_intervals_of_cues_are_neither_too_short_nor_too_wide():
+    """The variance is cautious for tests; as an interval it would cover 99 %."""
+    generator, covered = np.random.default_rng(5), list[bool]()
+    for _ in range(300):
+        arms = released(clients(generator, 80), clients(generator, 120), 6.0, generator)
+        covered += [one.low <= 0 <= one.high for one in compare_cues(*arms, epsilon=1.0)]
+    assert 0.93 <= np.mean(covered) <= 0.975
+
+
+@pytest.mark.parametrize(("clients", "public"), [(100, 100), (1000, 100), (220, 1000)])
+def test_the_interval_of_a_share_of_clients_counts_the_sampling_of_both_sides(clients, public):
+    """Noise alone would cover no difference in one run of five where the reference is small."""
+    generator, covered, alarms = np.random.default_rng(clients), 0, 0
+    for _ in range(400):
+        counted = generator.binomial(clients, 0.25) + generator.normal(0, 2.0)
+        arm = ArmCues("failing", ("tone",), counted, 2.0, np.zeros(1), np.zeros(1))
+        one = compare_members(arm, generator.binomial(public, 0.25), public, clients=clients, epsilon=1.0)
+        covered, alarms = covered + (one.low <= 0 <= one.high), alarms + (one.verdict == "detected")
+    assert 0.92 <= covered / 400 <= 0.98
+    assert alarms / 400 <= 0.08
 
 
 def test_an_arm_that_is_lost_in_noise_gives_no_verdict():
@@ -159,7 +183,7 @@ def test_a_change_of_units_is_told_as_a_ratio():
 )
 def test_an_arm_s_clients_are_called_by_their_name(arm, who):
     votes = dataclasses.replace(ballot([810, 40, 150]), arm=arm)
-    assert diagnose(votes, epsilon=0.5)[0].statement == f"invert, 81 % of {who} (95 %: 78–84)."
+    assert diagnose(votes, epsilon=0.5, clients=1000)[0].statement == f"invert, 81 % of {who} (95 %: 78–84)."
 
 
 def ballot(counts, noise_std: float = 8.0) -> ArmVotes:
@@ -167,7 +191,7 @@ def ballot(counts, noise_std: float = 8.0) -> ArmVotes:
 
 
 def test_the_diagnosis_is_the_most_voted_fault_with_its_interval():
-    diagnosis, findings = diagnose(ballot([810, 40, 150]), epsilon=0.5)
+    diagnosis, findings = diagnose(ballot([810, 40, 150]), epsilon=0.5, clients=1000)
     assert diagnosis.fault == "invert"
     assert diagnosis.statement == "invert, 81 % of failing clients (95 %: 78–84)."
     assert diagnosis.tally == {"invert": 0.81, "flip": 0.04, "none": 0.15}
@@ -179,12 +203,15 @@ def test_the_diagnosis_is_the_most_voted_fault_with_its_interval():
 
 
 def test_without_a_fault_beyond_its_background_the_diagnosis_is_none():
-    diagnosis, _ = diagnose(ballot([20, -5, 985]), epsilon=0.5)
+    diagnosis, _ = diagnose(ballot([20, -5, 985]), epsilon=0.5, clients=1000)
     assert diagnosis.fault == "none"
     assert diagnosis.statement.startswith("No candidate fault explains failing clients: 98 %")
-    assert diagnose(ballot([100, -5, 905]), epsilon=0.5)[0].fault == "invert"
-    assert diagnose(ballot([100, -5, 905]), epsilon=0.5, background={"invert": 0.09})[0].fault == "none"
-    lost, findings = diagnose(ballot([30, 0, 10]), epsilon=0.5)
+    assert diagnose(ballot([100, -5, 905]), epsilon=0.5, clients=1000)[0].fault == "invert"
+    public = ballot([90, 0, 910], 0.0)
+    assert diagnose(ballot([100, -5, 905]), epsilon=0.5, clients=1000, public=public, public_clients=1000)[0].fault == (
+        "none"
+    )
+    lost, findings = diagnose(ballot([30, 0, 10]), epsilon=0.5, clients=1000)
     assert lost.statement == "Too few failing clients for a diagnosis at this epsilon."
     assert (lost.fault, lost.low, lost.high) == ("none", 0.0, 1.0)
     assert {finding.verdict for finding in findings} == {"not detected"}
@@ -198,17 +225,65 @@ def test_intervals_of_votes_cover_and_healthy_arms_are_seldom_accused():
         _, low, high = share_of_clients(ballot(counts), "invert")
         covered += low <= 0.3 <= high
         healthy = generator.multinomial(600, [0.02, 0.05, 0.93]) + generator.normal(0, 8, 3)
-        accused += diagnose(ballot(healthy), epsilon=1.0, background={"invert": 0.02, "flip": 0.05})[0].fault != "none"
+        public = ballot(generator.multinomial(100, [0.02, 0.05, 0.93]), 0.0)
+        seen = diagnose(ballot(healthy), epsilon=1.0, clients=600, public=public, public_clients=100)
+        accused += seen[0].fault != "none"
     assert 0.92 <= covered / 400 <= 0.98
     assert accused / 400 <= 0.05 + 3 * (0.05 * 0.95 / 400) ** 0.5
 
 
-def test_public_votes_are_the_background_and_a_sample_themselves():
-    usual = usual_votes(ballot([10, 0, 390], 0.0))
-    assert usual["flip"] == 0
-    assert 0.025 < usual["invert"] == pytest.approx(0.025 + 1.64 * (0.025 * 0.975 / 400) ** 0.5)
-    few = ballot([3, 0, 997], 0.5)
-    assert diagnose(few, epsilon=1.0, background={"invert": 0.0, "flip": 0.0})[0].fault == "none"
+@pytest.mark.parametrize("share", [0.002, 0.01, 0.05, 0.3])
+def test_counts_beyond_those_of_public_clients_are_seldom_chance(share):
+    """Whatever the true share, also where public clients happen to have none: p-values are never too small."""
+    generator = np.random.default_rng(4)
+    for clients_here, public_clients, noise in ((220, 100, 3.0), (1000, 100, 6.0), (5000, 1000, 6.0)):
+        false = 0
+        for _ in range(400):
+            public = generator.binomial(public_clients, share)
+            background = Background(public, public_clients, clients_here, noise)
+            seen = generator.binomial(clients_here, share) + generator.normal(0, noise)
+            false += min(background.p_more(seen), background.p_fewer(seen)) <= 0.025
+        assert false / 400 <= 0.05 + 3 * (0.05 * 0.95 / 400) ** 0.5
+
+
+def test_a_candidate_without_public_votes_has_a_bound_and_not_zero():
+    """0 of 100 public clients may be 3 %, and 3 % of 1,000 clients are 30 (the rule of three)."""
+    few, many = Background(0, 100, 1000, 1.0), Background(0, 10_000, 1000, 1.0)
+    assert few.p_more(28.0) > 0.05 > few.p_more(32.0)
+    assert many.p_more(28.0) < 1e-6
+    assert few.fewest_detected(0.05) == pytest.approx(30, abs=2)
+    assert Background(0, 1, 1000, 1.0).fewest_detected(1e-6) == np.inf
+
+
+def test_the_exact_and_the_fast_count_agree():
+    exact, fast = (Background(12, 300, n, 5.0) for n in (4000, 4001))
+    for seen in (150.0, 200.0, 260.0, 300.0):
+        assert fast.p_more(seen) == pytest.approx(exact.p_more(seen), rel=0.05)
+
+
+def test_chance_is_learned_from_public_clients_however_they_vary():
+    """A rare trait of few public clients: the normal distribution accuses too often, learned thresholds do not."""
+    generator = np.random.default_rng(6)
+
+    def skewed(count: int) -> np.ndarray:
+        return 0.02 + 0.96 * (generator.random((count, 6)) < 0.02)
+
+    def sent(values: np.ndarray) -> np.ndarray:
+        return np.concatenate([values - 0.5, (values - 0.5) ** 2, np.ones((len(values), 1))], axis=1)
+
+    part = Cues(NAMES, ("everyone",), True)
+    learned = normal = 0
+    for _ in range(150):
+        private, public = skewed(1000), sent(skewed(30))
+        noisy = sent(private).sum(axis=0) + generator.normal(0, 1.0, 13)
+        seen = part.read(Measured(noisy, 1.0, 1.0))["everyone"]
+        usual = part.read(Measured(public.sum(axis=0), 0.0, 0.0))["everyone"]
+        null = largest(part, public, [("everyone", None)], clients=1000, noise_std=1.0)
+        for chance in (null, None):
+            found = any(one.verdict == "detected" for one in compare_cues(seen, usual, epsilon=1.0, chance=chance))
+            learned, normal = (learned + found, normal) if chance is null else (learned, normal + found)
+    assert learned / 150 <= 0.05 + 3 * (0.05 * 0.95 / 150) ** 0.5
+    assert normal / 150 > 0.5
 
 
 def test_only_candidates_have_shares():

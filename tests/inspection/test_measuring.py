@@ -18,7 +18,7 @@ from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
 from blindsight.inspection import measuring
 from blindsight.inspection.contrast.cues import Cues
 from blindsight.inspection.contrast.rounds import AccuracyCells
-from blindsight.inspection.contrast.votes import Votes
+from blindsight.inspection.contrast.votes import VotesPart
 from blindsight.mechanisms import GaussianMechanism, gaussian, quantile
 from blindsight.selection import Arms, by_accuracy, by_correctness, everything
 
@@ -41,9 +41,9 @@ def population(sizes=(3, 0, 7, 1, 5, 9, 2, 4), seed: int = 0) -> Population:
     return Population(columns, sizes=np.asarray(sizes), name="people", classes=classes)
 
 
-def parts_for(arms: Arms) -> tuple[Cues, Votes]:
+def parts_for(arms: Arms) -> tuple[Cues, VotesPart]:
     names, whole = tuple(arms), arms.disjoint_by_client
-    return Cues(("a", "b", "c", "d"), names, whole), Votes(LABELS, names, whole)
+    return Cues(("a", "b", "c", "d"), names, whole), VotesPart(LABELS, names, whole)
 
 
 def sums(people: Population, clients, arms: Arms) -> dict[str, np.ndarray]:
@@ -180,7 +180,7 @@ def test_an_exhausted_budget_refuses_the_round_before_any_noise_and_a_larger_one
 
 def test_a_part_that_is_longer_than_it_says_is_refused_before_it_is_paid_for(ledger_path):
     @dataclasses.dataclass(frozen=True)
-    class Longer(Votes):
+    class Longer(VotesPart):
         @property
         def coordinates(self) -> int:
             return super().coordinates - 1

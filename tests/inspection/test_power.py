@@ -1,5 +1,6 @@
 """Predictions: as likely as simulated rounds find it, and what was not measured or makes no sense is refused."""
 
+import functools
 import shlex
 from typing import Any
 
@@ -21,7 +22,8 @@ from blindsight.inspection.contrast import cues, power
 from blindsight.inspection.contrast import votes as diagnosis
 from blindsight.inspection.contrast.cues import Cues
 from blindsight.inspection.contrast.findings import compare_cues, diagnose
-from blindsight.inspection.contrast.power import HEALTHY, Yardstick, embedded_yardstick, predict
+from blindsight.inspection.contrast.power import FAMILIES, HEALTHY, Yardstick, embedded_yardstick, predict
+from blindsight.inspection.contrast.vectors import client_vectors
 from blindsight.inspection.measuring import Measured, noise_for
 from blindsight.models import MLP
 from blindsight.models.primary import fit, primary
@@ -84,6 +86,7 @@ def test_simulated_rounds_find_it_as_often_as_predicted(fault, fraction):
     parts = (stick.cues, stick.votes)
     made = noise_for(parts, **ABOUT)
     alone = Cues(stick.cues.names, ("everyone",), True)
+    against_public = functools.partial(diagnose, public=stick.usual_votes, public_clients=stick.clients)
     by_sanity = by_cues = by_votes = 0
     for _ in range(200):
         hit = dice.binomial(3400, fraction)
@@ -96,11 +99,12 @@ def test_simulated_rounds_find_it_as_often_as_predicted(fault, fraction):
             if part is stick.cues:
                 together = ((3400 - hit) * healthy + hit * faulty).reshape(len(part.arms), -1).sum(axis=0)
                 everyone = alone.read(Measured(together + dice.normal(0, std, together.shape), std, 1.0))["everyone"]
-                odd = compare_cues(everyone, stick.reference, epsilon=1.0)
+                odd = compare_cues(everyone, stick.reference, epsilon=1.0, looks=FAMILIES)
                 by_sanity += any(finding.verdict == "detected" for finding in odd)
-        seen = compare_cues(arms["cues"]["failing"], arms["cues"]["healthy"], epsilon=1.0, expected=stick.expected)
+        pair = arms["cues"]["failing"], arms["cues"]["healthy"]
+        seen = compare_cues(*pair, epsilon=1.0, expected=stick.expected, looks=FAMILIES)
         by_cues += any(finding.verdict == "detected" for finding in seen)
-        named = diagnose(arms["votes"]["failing"], epsilon=1.0, background=stick.background)[0].fault
+        named = against_public(arms["votes"]["failing"], epsilon=1.0, clients=3400, looks=3 * FAMILIES)[0].fault
         by_votes += named == stick.answer(fault)
     told = predict(stick, fault, fraction, clients=3400, **ABOUT)
     assert by_sanity / 200 == pytest.approx(told.by_sanity, abs=0.15)
@@ -128,7 +132,7 @@ def test_what_clients_would_send_is_what_a_round_adds_up(digits):
         cues.cues_part(seen, tuple(arms), disjoint_by_client=True),
         diagnosis.votes_part(seen, tuple(arms), disjoint_by_client=True),
     )
-    vectors = power.client_vectors(seen, arms, parts)
+    vectors = client_vectors(seen, arms, parts)
     made = noise_for(parts, epsilon=8.0, delta=1e-6)
     found = measuring.measure(
         Simulation(seen), arms, parts, made, clients=60, population="d", delta=1e-6, ledger=Ledger(), key=keys.root()

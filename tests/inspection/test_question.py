@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 
 from blindsight.data.schema import Field, Schema
 from blindsight.errors import InvalidInput
+from blindsight.inspection.asking.items import Cross, Histogram, Mean, Missing, Quantiles, Top
+from blindsight.inspection.asking.question import Ask
 from blindsight.inspection.bias.question import Bias, Language
 from blindsight.inspection.contrast.question import Contrast, Mistakes, Quarters, Sanity, Slices, Training
 from blindsight.inspection.labelling.question import Labelling
 from blindsight.inspection.question import Question
+from blindsight.inspection.synthesizing.question import Synthesize
 from blindsight.inspection.tasks import TASKS, question_from
 from blindsight.inspection.unknowns.models import WordTraining
 from blindsight.inspection.unknowns.question import Unknowns
@@ -41,6 +44,22 @@ ARMS = st.one_of(
 )
 
 
+PEOPLE = Schema({"age": Field("whole", 0, 120), "sex": Field("category", values=("f", "m")), "text": Field("text")})
+ITEMS = st.lists(
+    st.one_of(
+        st.builds(Histogram, st.just("age"), st.sampled_from(["", "sex"]), st.integers(2, 99)),
+        st.builds(Mean, st.just("age"), st.sampled_from(["", "sex"])),
+        st.builds(Quantiles, st.just("age"), levels=st.lists(SHARES, min_size=1, max_size=3).map(tuple)),
+        st.builds(Missing, st.sampled_from(["age", "sex", "text"])),
+        st.builds(Top, st.sampled_from(["sex", "text"]), k=st.integers(1, 99)),
+        st.builds(Cross, st.just("sex"), st.just("age"), st.integers(2, 9)),
+    ),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda item: (type(item), item.field, item.by),
+).map(tuple)
+
+
 @st.composite
 def schemas(draw: st.DrawFn) -> Schema:
     fields = draw(st.dictionaries(NAMES, FIELDS, min_size=1, max_size=3))
@@ -58,6 +77,14 @@ def questions(draw: st.DrawFn) -> Question:
     if task == "unknowns":
         common |= {"schema": TEXTS, "vocabulary": "ab", "words": 3, "training": draw(WORDS)}
         return Unknowns(**common, case=draw(st.sampled_from(["lower", "keep"])), discover=draw(st.booleans()))
+    if task == "ask":
+        common["schema"] = PEOPLE
+        return Ask(**common, items=draw(ITEMS), most=draw(st.integers(1, 99)))
+    if task == "synthesize":
+        fields = {"age": Field("whole", low=0, high=99), "pay": Field("number", low=0, high=9)}
+        fields["label"] = Field("category", values=("no", "yes"))
+        common["schema"] = Schema(fields, ("age", "pay"), "label")
+        return Synthesize(**common, rows=draw(st.integers(1, 10**6)))
     if task == "bias":
         language = Language(vocabulary_size=draw(st.integers(1, 99)), training=draw(WORDS))
         common["reference"] = "public [9f]"

@@ -20,10 +20,16 @@ from blindsight import data
 from blindsight.accounting.events import Gaussian, NonPrivate
 from blindsight.accounting.guarantee import certify
 from blindsight.errors import BlindsightError, InvalidInput, PrivacyError
-from blindsight.inspection.bias.section import Bias, Compared, Group
+from blindsight.inspection.asking.section import Group as Slice
+from blindsight.inspection.asking.section import Named, Statistic, Statistics
+from blindsight.inspection.bias.section import BiasSection, Compared, Group
+from blindsight.inspection.contrast.explained import Explanation
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
+from blindsight.inspection.contrast.limits import Limit
 from blindsight.inspection.report import Report
 from blindsight.inspection.sections import registry
+from blindsight.inspection.sections.detection import Detection
+from blindsight.inspection.sections.explanation import ExplanationSection
 from blindsight.inspection.sections.remarks import NextSteps, Notes
 from blindsight.inspection.unknowns.section import Rate
 from blindsight.samples.views import ArmView
@@ -83,7 +89,7 @@ def test_where_nothing_is_found_the_verdict_says_what_could_not_be_seen(make_rep
     quiet = [finding(verdict="not detected", smallest=smallest) for smallest in (0.2, 0.05, None, math.inf)]
     report = make_report(findings=quiet, diagnoses=())
     assert report.outcome == "nothing"
-    assert "fewer than 5 % of clients could go undetected" in report.verdict
+    assert "limits are 5 % to 20 % of clients" in report.verdict
     assert make_report(findings=(), diagnoses=()).verdict == "No difference detected."
     lost = make_report(findings=(finding(verdict="not detected", smallest=None),), diagnoses=())
     assert lost.verdict.endswith("none could be: an arm has too few clients at this epsilon.")
@@ -211,7 +217,7 @@ def test_a_part_replaces_its_section_and_leaves_the_others(report):
 
 
 def test_a_section_is_taken_out_by_none(make_report):
-    empty = Bias("public", 3, ())
+    empty = BiasSection("public", 3, ())
     with_bias = make_report(bias=empty)
     assert with_bias.bias is empty
     assert dataclasses.replace(with_bias, bias=None).bias is None
@@ -230,8 +236,20 @@ def test_sections_that_would_be_lost_are_refused(make_report):
 def test_every_type_of_section_is_shown_on_the_page_and_kept_in_json(make_report):
     for section_type in registry.SECTIONS:
         assert (TEMPLATES / section_type.template).is_file(), section_type
-    report = make_report(bias=Bias("public", 3, ()))
+    asked = Statistics((Statistic("mean", "age", "", "number", (Slice("", (Named("mean", 40.0, 38.0, 42.0),)),)),))
+    explanation = ExplanationSection(
+        (Explanation("invert", 0.2, 0.1, 0.3, 4.0, 0.5), Explanation("flip", 0, 0, 1, 9.0))
+    )
+    limits = (Limit("invert", 0.02, (1.0,) * 5), Limit("gamma", None, (0.0, 0.0, 0.1, 0.2, 0.3)))
+    detection = Detection(limits, 150, ("age",))
+    report = make_report(
+        bias=BiasSection("public", 3, ()), statistics=asked, explanation=explanation, detection=detection
+    )
     assert [one.key for one in report.sections] == [one.key for one in registry.SECTIONS if one.key != "unknowns"]
+    again = Report.from_dict(report.to_dict())
+    assert (again.explanation, again.detection) == (explanation, Detection(limits[::-1], 150, ("age",)))
+    assert "age has no public range" in report.to_html()
+    assert "invert, 20 % of clients (95 %: 10–30)." in report.verdict
     assert {one.key for one in report.sections} < set(report.to_dict())
 
 
@@ -240,7 +258,7 @@ def test_every_type_of_section_is_shown_on_the_page_and_kept_in_json(make_report
 
 def test_a_report_of_before_sections_is_read(report):
     """What format 1 held when parts were fields: null for what was not asked, and no next steps."""
-    value = report.to_dict() | {"unknowns": None, "bias": None}
+    value = report.to_dict() | {"unknowns": None, "bias": None, "statistics": None}
     del value["next_steps"], value["ledger"], value["answer"]
     again = Report.from_dict(json.loads(json.dumps(value)))
     assert again.to_dict() == report.to_dict()
@@ -285,7 +303,7 @@ def test_nothing_is_lost_in_json(make_report, kind):
     for field in dataclasses.fields(Report):
         if field.name != "sections":
             assert getattr(after, field.name) == getattr(before, field.name), field.name
-    for name in ("findings", "diagnoses", "releases", "notes", "unknowns", "bias"):
+    for name in ("findings", "diagnoses", "releases", "notes", "unknowns", "bias", "statistics"):
         assert getattr(after, name) == getattr(before, name), name
     for old, new in zip(before.arms, after.arms, strict=True):
         for field in dataclasses.fields(ArmView):
@@ -424,7 +442,7 @@ def test_a_report_written_before_names_changed_is_read_as_the_same_report(make_r
     subjects = ("style", "group", "region of images", "age")
     compared = tuple(Compared(subject, "much slant", rate, rate, "more") for subject in subjects)
     samples = np.zeros((1, 2, 2), np.uint8)
-    report = make_report(bias=Bias("public", 3, compared, (Group(compared[1], 2.0, samples),)))
+    report = make_report(bias=BiasSection("public", 3, compared, (Group(compared[1], 2.0, samples),)))
     older = {"style": "habit", "group": "kind", "region of images": "region of pictures"}
 
     def before(one: dict[str, Any]) -> dict[str, Any]:
@@ -442,7 +460,7 @@ def test_a_report_written_before_names_changed_is_read_as_the_same_report(make_r
 
 def test_a_field_with_the_old_name_of_a_subject_keeps_its_name(make_report):
     rate = Rate(0.1, 0.0, 0.2)
-    report = make_report(bias=Bias("public", 3, (Compared("habit", "daily", rate, rate, "more"),)))
+    report = make_report(bias=BiasSection("public", 3, (Compared("habit", "daily", rate, rate, "more"),)))
     again = Report.from_dict(json.loads(json.dumps(report.to_dict())))
     assert again.bias is not None
     assert again.bias.compared[0].subject == "habit"

@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 from flat import ask, ask_bias, ask_unknowns
 
-from blindsight import data, inspect, keys
+from blindsight import asking, data, inspect, keys
 from blindsight.accounting.ledger import Ledger
-from blindsight.algorithms import moments
+from blindsight.algorithms import latent_classes, moments
 from blindsight.backends import Debug
 from blindsight.data import Population, faults
+from blindsight.data.missing import MISSING, UNLISTED
+from blindsight.data.schema import Field, Schema
 from blindsight.data.text import Vocabulary
 from blindsight.inspection import Inquiry, answer
 from blindsight.inspection.answering import Round
 from blindsight.mechanisms import GaussianMechanism
+from blindsight.synthesizing import synthesize
 
 KNOWN = Vocabulary(("the", "a", "and", "i", "to", "is", "it", "of", ".", ","))
 
@@ -36,14 +39,48 @@ def patients(seed: int) -> Population:
     return data.embedded("tabular", clients=8, seed=seed, examples=(7, 8))
 
 
+GAPPED = ("age", "sex", "label")
+
+
+def with_gaps(seed: int) -> Population:
+    """People of whom some have no age, or a sex that is missing or on no list."""
+    people = patients(seed)
+    age, sex = people.columns["age"].astype(np.float64), people.columns["sex"].copy()
+    age[::5], sex[1::5], sex[3::7] = np.nan, MISSING, UNLISTED
+    return people.replace({**people.columns, "age": age, "sex": sex})
+
+
+def by_age(rows: np.ndarray) -> np.ndarray:
+    """A model that cannot read NaN."""
+    return np.stack([rows.sum(axis=1), 60 - rows[:, 0]], axis=1)
+
+
 def talk(seed: int, clients: int = 8) -> Population:
     return data.embedded("forum", clients=clients, seed=seed, examples=(12, 13))
 
 
 RANGES = {"age": (0.0, 100.0), "hours": (0.0, 80.0)}
+ITEMS = ["age", "hours", asking.Cross("sex", "label"), asking.Top("occupation", by="sex"), asking.Missing("education")]
+
+
+def statistics(*, epsilon: float, delta: float, **about: Any) -> Any:
+    schema = Schema({name: Field("number", *ends) for name, ends in RANGES.items()})
+    session = inspect.Session(**about)
+    return asking.ask(patients(0), ITEMS, epsilon=epsilon, delta=delta, by="sex", schema=schema, session=session)
+
+
+def rows(*, epsilon: float, delta: float, **about: Any) -> Any:
+    schema = Schema(inputs=("age", "hours", "sex", "education"))
+    session = inspect.Session(**about)
+    return synthesize(patients(0), epsilon=epsilon, delta=delta, schema=schema, ranges=RANGES, rows=9, session=session)
+
+
 QUESTIONS: dict[str, Callable[..., Any]] = {
     "sanity of rows": lambda **about: ask(
         inspect.sanity, patients(0), inputs=("age", "hours", "sex"), ranges=RANGES, **about
+    ),
+    "mistakes in rows with gaps": lambda **about: ask(
+        inspect.mistakes, with_gaps(0), reference=with_gaps(1), inputs=GAPPED, model=by_age, minimum=1, **about
     ),
     "mistakes": lambda **about: ask(inspect.mistakes, writers(0), model=by_ink, minimum=1, **about),
     "slices": lambda **about: ask(
@@ -52,6 +89,8 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     "labelling": lambda **about: ask(
         inspect.labelling, writers(0), model=by_ink, samples=10, **about | {"epsilon": 100.0}
     ),
+    "ask": statistics,
+    "synthesize": rows,
     "unknowns": lambda **about: ask_unknowns(talk(0), talk(2), vocabulary=KNOWN, **about),
     "bias of images": lambda **about: ask_bias(writers(0), reference=writers(1, 60), steps=0, **about),
     "bias of texts": lambda **about: ask_bias(
@@ -60,11 +99,12 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-QUICK = ("sanity of rows", "labelling", "unknowns")
+QUICK = ("sanity of rows", "mistakes in rows with gaps", "ask", "synthesize", "unknowns")
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latent_classes, "_FITS", 1)
     monkeypatch.setattr(moments, "fit", lambda *a, fit=moments.fit, **k: fit(*a, **k | {"steps": 0}))
 
 

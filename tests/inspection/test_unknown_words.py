@@ -12,11 +12,11 @@ from blindsight.data.population import TEXT, Population
 from blindsight.data.text import Vocabulary
 from blindsight.errors import InvalidInput
 from blindsight.inspection.unknowns import words as module
-from blindsight.inspection.unknowns.words import PLACES, RATES, SIGNS, TRAITS, Rates, Signs, Votes, observe, paired
+from blindsight.inspection.unknowns.words import PLACES, RATES, SIGNS, TRAITS, Rates, SideVotes, Signs, observe, paired
 
 KNOWN = Vocabulary(("i", "have", "a", "cat", "the", "is", "here", "."))
 LABELS = ("token_join", "token_join:where=all", "encoding_damage", "truncation", "none")
-PARTS = (Rates(), Signs(), Votes(LABELS))
+PARTS = (Rates(), Signs(), SideVotes(LABELS))
 
 
 def people(**texts: list[str]) -> Population:

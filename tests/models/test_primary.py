@@ -1,5 +1,6 @@
 """Primary models: any function, a classifier, an ONNX file; and what does not fit is refused in one sentence."""
 
+import json
 import struct
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.models import CNN, MLP
 from blindsight.models.primary import Primary, fit, gather, primary
+from blindsight.models.scaling import Scaling
 
 
 def ten(images: np.ndarray) -> np.ndarray:
@@ -50,13 +52,13 @@ def test_scores_are_those_of_one_call_however_they_are_batched():
             "from 0 to 1 and image holds numbers of another",
         ),
         (primary(ten, value_range=(0, 255)), images_of(np.float32, 1), "from 0 to 255 and image holds numbers of ano"),
-        (primary(ten), images_of(np.uint8, 255, classes=62), "knows 10 classes and 'label' of pictures has 62"),
-        (primary(lambda x: np.zeros(len(x)), name="flat"), images_of(np.uint8, 255), "flat must give a finite score"),
-        (primary(lambda x: ten(x) * np.nan, name="nan"), images_of(np.uint8, 255), "nan must give a finite score"),
+        (primary(ten), images_of(np.uint8, 255, classes=62), "has 10 classes and 'label' of pictures has 62"),
+        (primary(lambda x: np.zeros(len(x)), name="flat"), images_of(np.uint8, 255), "flat must return a finite score"),
+        (primary(lambda x: ten(x) * np.nan, name="nan"), images_of(np.uint8, 255), "nan must return a finite score"),
         (
             primary(CNN((28, 28), 10, key=jax.random.key(0))),
             images_of(np.uint8, 255, (8, 8)),
-            "CNN does not read",
+            "CNN cannot read",
         ),
     ],
 )
@@ -163,7 +165,7 @@ def test_an_onnx_file_that_does_not_say_its_range_takes_no_bytes(tmp_path):
     model = primary(write_onnx(tmp_path / "m.onnx", {"layout": "NCHW"}))
     with pytest.raises(InvalidInput, match="reads float32 and image holds uint8"):
         model.check(Population({"image": np.zeros((1, 2, 2), np.uint8)}, sizes=[1], name="one"), "image", None)
-    with pytest.raises(InvalidInput, match="does not read image"):
+    with pytest.raises(InvalidInput, match="cannot read image"):
         model.check(Population({"image": np.zeros((1, 3, 3), np.float32)}, sizes=[1], name="one"), "image", None)
 
 
@@ -181,3 +183,58 @@ def test_a_file_that_is_no_onnx_is_refused(tmp_path):
     (tmp_path / "m.onnx").write_bytes(struct.pack("<d", 3.0))
     with pytest.raises(InvalidInput, match="not an ONNX model"):
         primary(str(tmp_path / "m.onnx"))
+
+
+# --- scikit-learn: files that its converter wrote (sklearn/write.py)
+
+SKLEARN = Path(__file__).parent / "sklearn"
+EXPECTED = json.loads((SKLEARN / "expected.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", [name for name in EXPECTED if name != "rows"])
+def test_scikit_learns_two_outputs_are_scores_and_classes_in_their_order(name):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    model, rows = primary(SKLEARN / f"{name}.onnx"), np.array(EXPECTED["rows"], np.float32)
+    assert model.classes == tuple(EXPECTED[name]["classes"])
+    expected = np.array(EXPECTED[name]["scores"])
+    np.testing.assert_allclose(np.exp(model.scores(rows)), expected, atol=1e-4)
+    predicted, sure = model.predict(rows)
+    np.testing.assert_array_equal(predicted, expected.argmax(axis=1))
+    np.testing.assert_allclose(sure, expected.max(axis=1), atol=1e-4)
+
+
+def test_a_model_gets_nan_if_it_can_read_it_and_public_values_otherwise():
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    gaps = np.array([[0.5, np.nan], [np.nan, np.nan], [-1.0, 2.0]], np.float32)
+    full = np.array([[0.5, -0.25], [0.75, -0.25], [-1.0, 2.0]], np.float32)
+    linear, forest = (primary(SKLEARN / f"{name}.onnx") for name in ("logistic-tensor", "forest-numbers"))
+    np.testing.assert_array_equal(linear.filling([0.75, -0.25], [False, False]).scores(gaps), linear.scores(full))
+    np.testing.assert_array_equal(forest.filling([0.75, -0.25], [False, False]).scores(gaps), forest.scores(gaps))
+    codes = np.array([[0.5, -2.0], [0.5, -1.0], [0.5, 1.0]], np.float32)  # the second is a category
+    filled = np.array([[0.5, 2.0], [0.5, 2.0], [0.5, 1.0]], np.float32)
+    np.testing.assert_array_equal(linear.filling([0.0, 2.0], [False, True]).scores(codes), linear.scores(filled))
+
+
+def test_the_range_and_layout_of_an_onnx_file_can_be_given(tmp_path):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    silent = write_onnx(tmp_path / "m.onnx", {})
+    image = np.array([[[0, 255], [51, 102]]], np.uint8)
+    people = Population({"image": image}, sizes=[1], name="one")
+    with pytest.raises(InvalidInput, match=r"reads float32 and image holds uint8.*--model-range 0:1, 0:255 or -1:1"):
+        primary(silent).check(people, "image", None)
+    with pytest.raises(InvalidInput, match="--model-layout NCHW, NHWC, NHW or NF"):
+        primary(silent, value_range=(0, 1)).check(people, "image", None)
+    for ends, scores in (((0, 1), [0, 1, 0.2, 0.4]), ((0, 255), [0, 255, 51, 102]), ((-1, 1), [-1, 1, -0.6, -0.2])):
+        model = primary(silent, value_range=ends, layout="nchw")
+        model.check(people, "image", None)
+        np.testing.assert_allclose(model.scores(image), [scores], atol=1e-5)
+    last = write_onnx(tmp_path / "last.onnx", {"layout": "NCHW", "range": "0,1"}, ("n", 2, 2, 1))
+    np.testing.assert_allclose(primary(last, layout="NHWC", value_range=(0, 255)).scores(image), [[0, 255, 51, 102]])
+    with pytest.raises(InvalidInput, match="has the layout 'HWN': write NF, NHW, NHWC or NCHW"):
+        primary(silent, layout="HWN")
+
+
+def test_rows_are_scaled_one_by_one_even_if_there_are_none():
+    scaling = Scaling.of(np.array([[0.0, 10.0], [2.0, 30.0]]))
+    np.testing.assert_allclose(scaling(np.array([[2.0, 10.0], [np.nan, 20.0]])), [[1, -1], [0, 0]], atol=1e-5)
+    assert scaling(np.zeros((0, 2), np.float32)).shape == (0, 2)  # a client without rows

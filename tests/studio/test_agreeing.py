@@ -75,5 +75,5 @@ def test_it_prints_for_none_one_and_several(make_set, capsys):
         made = labelled(make_set, words, seed=len(words))
         Console(width=100).print(agreement(made))
         assert expected in capsys.readouterr().out
-        (made.made.folder / "labels.jsonl").unlink(missing_ok=True)
-        (made.made.folder / "labelling.json").unlink(missing_ok=True)
+        (made.dataset.folder / "labels.jsonl").unlink(missing_ok=True)
+        (made.dataset.folder / "labelling.json").unlink(missing_ok=True)

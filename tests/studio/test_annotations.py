@@ -38,14 +38,14 @@ def test_a_full_export_is_taken_over(make_set, tmp_path):
         task(2, {"completed_by": by_number, "result": [], "was_cancelled": True}),
         task(3),
     ]
-    assert import_annotations(labels, written(tmp_path, tasks, labels.made)) == 3
-    again = Labels(labels.made)
+    assert import_annotations(labels, written(tmp_path, tasks, labels.dataset)) == 3
+    again = Labels(labels.dataset)
     assert again.standing("anna@example.org")["everyone/00000"].seconds == 4.288
     assert {name: one.label for name, one in again.standing("label studio 2").items()} == {
         "everyone/00001": "dog",
         "everyone/00002": None,
     }
-    assert import_annotations(again, written(tmp_path, tasks, labels.made)) == 0  # they are there already
+    assert import_annotations(again, written(tmp_path, tasks, labels.dataset)) == 0  # they are there already
 
 
 def test_the_short_form_is_taken_over(make_set, tmp_path):
@@ -56,7 +56,7 @@ def test_the_short_form_is_taken_over(make_set, tmp_path):
         {**short, "sample_id": "everyone/00005", "label": {"choices": ["cat"]}},
         {**short, "sample_id": "everyone/00006"},  # nobody has labelled it
     ]
-    assert import_annotations(labels, written(tmp_path, rows, labels.made)) == 2
+    assert import_annotations(labels, written(tmp_path, rows, labels.dataset)) == 2
     assert [one.label for one in labels.standing("label studio 5").values()] == ["owl", "cat"]
 
 
@@ -69,8 +69,8 @@ def test_what_is_exported_can_be_imported_elsewhere(make_set, tmp_path):
     assert len(tasks) == 12
     assert tasks[0]["data"]["image"].startswith("data:image/png;base64,")
     assert tasks[0]["predictions"][0]["score"] == 0.5
-    (labels.made.folder / "labels.jsonl").unlink()
-    empty = Labels(labels.made)
+    (labels.dataset.folder / "labels.jsonl").unlink()
+    empty = Labels(labels.dataset)
     assert import_annotations(empty, path) == 3
     for rater in ("anna", "ben"):
         assert empty.standing(rater) == labels.standing(rater)
@@ -94,11 +94,11 @@ def test_what_is_exported_can_be_imported_elsewhere(make_set, tmp_path):
 def test_what_is_not_of_this_set_is_refused_as_a_whole(make_set, tmp_path, value, words):
     labels = Labels(make_set())
     good = [task(0, {"result": choice("cat")})] if words != "has no annotations" else []
-    path = written(tmp_path, good + value if isinstance(value, list) else value, labels.made)
+    path = written(tmp_path, good + value if isinstance(value, list) else value, labels.dataset)
     with pytest.raises(InvalidInput, match=words) as refusal:
         import_annotations(labels, path)
     assert "\n" not in str(refusal.value)
-    assert not (labels.made.folder / "labels.jsonl").exists()
+    assert not (labels.dataset.folder / "labels.jsonl").exists()
 
 
 def test_files_that_are_none_are_refused(make_set, tmp_path):

@@ -125,10 +125,10 @@ def test_remapped_keys_are_kept_and_every_way_of_typing_is_safe(browser, make_se
         assert [one.label for one in labels.standing("ben").values()] == ["dog"]
         assert [address_ for address_ in browser.requests if not address_.startswith(("data:", address))] == []
         assert browser.trouble == []
-    about = json.loads((labels.made.folder / "labelling.json").read_text())
+    about = json.loads((labels.dataset.folder / "labelling.json").read_text())
     assert about["keys"]["ben"]["classes"] == {"cat": "3", "dog": "2", "owl": "1"}
-    assert Queue(Labels(labels.made), "ben").keys["classes"]["owl"] == "1"
-    assert Queue(Labels(labels.made), "cleo").keys["classes"]["owl"] == "3"  # everybody has their own
+    assert Queue(Labels(labels.dataset), "ben").keys["classes"]["owl"] == "1"
+    assert Queue(Labels(labels.dataset), "cleo").keys["classes"]["owl"] == "3"  # everybody has their own
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def said(number: int, label: str | None = "cat", rater: str = "anna", **more) ->
 def test_a_decision_is_one_line_of_the_fixed_format(make_set):
     labels = Labels(make_set())
     labels.add([said(3)])
-    (line,) = (labels.made.folder / "labels.jsonl").read_text().splitlines()
+    (line,) = (labels.dataset.folder / "labels.jsonl").read_text().splitlines()
     assert json.loads(line) == {
         "sample_id": "everyone/00003",
         "rater": "anna",
@@ -32,7 +32,7 @@ def test_a_line_is_on_disk_before_add_returns(make_set, monkeypatch):
     labels.add([said(3)])
     monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.fstat(number).st_size))
     labels.add([said(4)])
-    assert synced == [(labels.made.folder / "labels.jsonl").stat().st_size]
+    assert synced == [(labels.dataset.folder / "labels.jsonl").stat().st_size]
 
 
 def test_what_cannot_be_saved_does_not_count(make_set, monkeypatch):
@@ -45,15 +45,15 @@ def test_what_cannot_be_saved_does_not_count(make_set, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(BlindsightError, match="No space left"):
         labels.add([said(2)])
-    assert list(labels.standing("anna")) == list(Labels(labels.made).standing("anna")) == ["everyone/00001"]
+    assert list(labels.standing("anna")) == list(Labels(labels.dataset).standing("anna")) == ["everyone/00001"]
     monkeypatch.undo()
     labels.add([said(3)])
-    assert list(Labels(labels.made).standing("anna")) == ["everyone/00001", "everyone/00003"]
+    assert list(Labels(labels.dataset).standing("anna")) == ["everyone/00001", "everyone/00003"]
 
 
 def test_undone_is_a_line_and_nothing_is_rewritten(make_set):
     labels = Labels(make_set())
-    path = labels.made.folder / "labels.jsonl"
+    path = labels.dataset.folder / "labels.jsonl"
     before = b""
     for one in [said(1), said(2, None), said(2, None, undone=True), said(2, "owl"), said(1, "dog", "ben")]:
         labels.add([one])
@@ -61,7 +61,7 @@ def test_undone_is_a_line_and_nothing_is_rewritten(make_set):
         assert now.startswith(before)
         assert now != before
         before = now
-    again = Labels(labels.made)
+    again = Labels(labels.dataset)
     assert {name: one.label for name, one in again.standing("anna").items()} == {
         "everyone/00001": "cat",
         "everyone/00002": "owl",
@@ -72,20 +72,20 @@ def test_undone_is_a_line_and_nothing_is_rewritten(make_set):
 def test_a_line_that_a_crash_cut_off_is_gone_and_the_next_one_is_whole(make_set):
     labels = Labels(make_set())
     labels.add([said(1), said(2)])
-    path = labels.made.folder / "labels.jsonl"
+    path = labels.dataset.folder / "labels.jsonl"
     path.write_bytes(path.read_bytes()[:-9])
     torn = path.read_bytes()
-    again = Labels(labels.made)
+    again = Labels(labels.dataset)
     assert list(again.standing("anna")) == ["everyone/00001"]
     assert path.read_bytes() == torn  # to look is not to write
     again.add([said(3)])
-    assert list(Labels(labels.made).standing("anna")) == ["everyone/00001", "everyone/00003"]
+    assert list(Labels(labels.dataset).standing("anna")) == ["everyone/00001", "everyone/00003"]
 
 
 def test_labels_of_another_set_are_refused(make_set):
     labels = Labels(make_set())
     labels.add([said(1)])
-    with pytest.raises(InvalidInput, match="belong to another set, whose samples were overwritten"):
+    with pytest.raises(InvalidInput, match="belong to a set that was overwritten"):
         Labels(make_set(seed=1))  # the same folder, the same ids, other pictures
 
 
@@ -116,7 +116,7 @@ def test_nothing_of_a_bad_batch_is_saved(make_set):
     labels = Labels(make_set())
     with pytest.raises(InvalidInput):
         labels.add([said(1), said(2, "cow")])
-    assert not (labels.made.folder / "labels.jsonl").exists()
+    assert not (labels.dataset.folder / "labels.jsonl").exists()
 
 
 def test_strange_times_are_cut_to_a_day(make_set):

@@ -22,7 +22,7 @@ def through(queue: Queue) -> list[str]:
 def test_every_rater_sees_every_sample_once_in_an_order_of_their_own(make_set):
     labels = Labels(make_set(count=30))
     anna, ben = through(Queue(labels, "anna")), through(Queue(labels, "ben"))
-    assert sorted(anna) == sorted(ben) == sorted(labels.made.by_id)
+    assert sorted(anna) == sorted(ben) == sorted(labels.dataset.by_id)
     assert anna != ben
 
 
@@ -59,7 +59,7 @@ def test_the_state_says_what_the_page_shows_and_nothing_of_others(make_set):
     queue = Queue(labels, "anna")
     state = queue.state()
     assert (state["total"], state["labelled"], state["skipped"]) == (3, 0, 0)
-    assert state["guarantee"] == str(labels.made.guarantee)
+    assert state["guarantee"] == str(labels.dataset.guarantee)
     assert "agreement" not in state
     assert "somebody else" not in str(state)
     through(queue)

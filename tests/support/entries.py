@@ -22,7 +22,7 @@ from blindsight.jobs import unknowns as jobs_unknowns
 __all__ = ["ENTRIES", "WITHOUT_CLIENTS", "Entry"]
 
 WITHOUT_CLIENTS = {
-    "plan": "arithmetic",
+    "plan": "arithmetic, and simulations on public data",
     "tables": "arithmetic",
     "demo": "its clients are made up",
     "data list": "names of data",
@@ -51,7 +51,7 @@ def _commands(*lines: str) -> Callable[[], Any]:
 
 
 def _inspect(task: str, options: str, *more: str, **about: Any) -> Entry:
-    asked = f"inspect {task} people.csv --client who {options} --out run --ledger ledger.db"
+    asked = f"inspect {task} people.csv --client who {options} --out run --ledger ledger.db --even-if-blind"
     return Entry((f"inspect {task}", *about.pop("through", ())), _commands(asked, *more), **about)
 
 
@@ -60,6 +60,10 @@ _PUBLIC = "--reference public.csv"
 _REGION = "--by region --value north --value south"
 _COMPARED = f"--input age --range age=0:100 {_PUBLIC} {_REGION}"
 _SIDES = "--side version --value old --value new --vocabulary words.txt"
+_ASKED = (
+    f"--client who --cross age,region {_PUBLIC} --type region=category:north,south --out run --ledger ledger.db "
+    "--even-if-blind"
+)
 _LEDGER = (
     "ledger show --ledger ledger.db --entries",
     "ledger export --ledger ledger.db --output ledger.jsonl",
@@ -109,7 +113,7 @@ def _train(through: tuple[str, ...], *more: str, slow: bool = False, **tables: A
 def _stored(format: str, task: str, options: str, **about: Any) -> Entry:
     """A question about clients who are kept in another format."""
     store, file = stored.FORMATS[format]
-    asked = f"inspect {task} {file} --client who {options} --out run --ledger ledger.db"
+    asked = f"inspect {task} {file} --client who {options} --out run --ledger ledger.db --even-if-blind"
     return Entry((f"inspect {task}",), _commands(asked), store=store, **about)
 
 
@@ -154,6 +158,7 @@ ENTRIES: dict[str, Entry] = {
         "unknowns", _SIDES, *_LEDGER, through=("ledger show", "ledger export", "ledger verify", "ledger budget set")
     ),
     "sanity": _inspect("sanity", f"{_NUMBERS} {_PUBLIC}"),
+    "sanity of all kinds of fields": _inspect("sanity", f"--input age --input region --input text {_PUBLIC}"),
     "mistakes": _inspect("mistakes", f"{_NUMBERS} {_PUBLIC} --minimum 1"),
     "slices": _inspect("slices", f"{_NUMBERS} {_PUBLIC} {_REGION}"),
     "labelling": _inspect(
@@ -164,11 +169,29 @@ ENTRIES: dict[str, Entry] = {
         through=("label", "train student"),
     ),
     "bias": _inspect("bias", _COMPARED),
+    "ask": Entry(
+        ("ask",),
+        _commands(
+            f"ask people.csv age region --by version --type version=category:old,new {_ASKED}",
+            f"ask people.csv text --client who {_PUBLIC} --vocabulary words.txt --out words --ledger ledger.db "
+            "--even-if-blind",
+        ),
+    ),
+    "synthesize": Entry(
+        ("synthesize",),
+        _commands(
+            f"synthesize people.csv age income version --label region {_PUBLIC} --client who --range age=0:100 "
+            "--range income=0:5000 --type version=category:old,new --type region=category:north,south --rows 20 "
+            "--out run --ledger ledger.db"
+        ),
+    ),
     "asked twice": _inspect(  # who had a value that did not fit has it in the second time
         "sanity",
         "--input age --type age=whole:0:100",
-        "inspect sanity people.csv --client who --input age --type age=number:0:100 --out again --ledger ledger.db",
+        "inspect sanity people.csv --client who --input age --type age=number:0:100 --out again --ledger ledger.db "
+        "--even-if-blind",
     ),
+    "rehearsed": _inspect("sanity", f"{_NUMBERS} {_PUBLIC} --dry-run"),
     "train rows": _train((), model=_ROWS),
     "train words": _train((), model=_WORDS, text=_TEXT),
     "tune": Entry((), _tuned),
@@ -180,12 +203,18 @@ ENTRIES: dict[str, Entry] = {
     "parties in Python": Entry(("aggregate",), python_entries.parties),
     "draw and discard": Entry(("serve",), python_entries.draw_and_discard),
     "train examples": dataclasses.replace(_train((), model=_ROWS, privacy=_EXAMPLES), by_example=True),
+    "ask in Python": Entry(("ask",), python_entries.asked),
+    "rows in Python": Entry(("synthesize",), python_entries.synthesized),
     "clients in npz": _stored("npz", "bias", _COMPARED),
     "clients in parquet": _stored("parquet", "bias", _COMPARED),
     "clients in LEAF": _stored("LEAF", "bias", _COMPARED),
     "clients in TFF's SQLite": _stored("TensorFlow Federated", "bias", _COMPARED),
     "clients in FedJAX's SQLite": _stored("FedJAX", "bias", _COMPARED),
     # variants of the same, with other questions, other participation and other data
+    "all kinds of fields in parquet": _stored(
+        "parquet", "sanity", f"--input age --input region --input text {_PUBLIC}", slow=True
+    ),
+    "slices with gaps": _inspect("slices", f"--input age --input region {_PUBLIC} {_REGION}", slow=True),
     "sanity as JSON": _inspect("sanity", f"{_NUMBERS} --type age=whole --json", slow=True),
     "sanity by its ranges": _inspect("sanity", _NUMBERS, slow=True),
     "slices by accuracy": _inspect("slices", f"{_NUMBERS} {_PUBLIC}", slow=True),
@@ -207,7 +236,7 @@ ENTRIES: dict[str, Entry] = {
     "ask about a trained model": _train(
         (),
         "inspect mistakes people.csv --client who --model run --out asked --minimum 1 --ledger ledger.db "
-        "--input age --input income",
+        "--even-if-blind --input age --input income",
         model=_ROWS,
         slow=True,
     ),
@@ -249,6 +278,12 @@ ENTRIES: dict[str, Entry] = {
     "unknowns with models": _small(_inspect("unknowns", f"{_SIDES} --train", slow=True)),
     "bias with a model": _small(_inspect("bias", f"--input text {_PUBLIC} --train", slow=True)),
     "labelling with a GAN": _small(_inspect("labelling", f"{_NUMBERS} {_PUBLIC} --samples 4 --train", slow=True)),
+    "ask of LEAF": Entry(
+        ("ask",),
+        _commands(f"ask {stored.FORMATS['LEAF'][1]} age region --by version --type version=category:old,new {_ASKED}"),
+        slow=True,
+        store=stored.FORMATS["LEAF"][0],
+    ),
     "pictures in Python": Entry(("sanity",), python_entries.pictures_checked, slow=True),
     "bias of pictures": Entry(("bias",), python_entries.pictures_compared, slow=True),
     "synthesis": Entry(("synthesise",), python_entries.synthesis, slow=True),

@@ -12,13 +12,14 @@ from blindsight.data.schema import Field, Schema
 from blindsight.inspection.bias.comparison import Comparison, compare_with
 from blindsight.inspection.report import Report
 
-_SESSION = ("out", "ledger", "population", "key", "backend", "progress", "dry_run")
+_SESSION = ("out", "ledger", "population", "key", "backend", "progress", "dry_run", "even_if_blind")
 _LANGUAGE = ("case", "vocabulary_size", "discover", "train")
 
 
 def grouped(**flat: Any) -> dict[str, Any]:
     """The same keywords with inputs, label and ranges in a schema, and what is about the run in a session."""
     given = {name: value for name, value in flat.items() if value is not None}
+    given.setdefault("even_if_blind", True)  # few clients are quick, and most tests are not about what they find
     session = inspect.Session(**{name: given.pop(name) for name in _SESSION if name in given})
     inputs, label, ranges = given.pop("inputs", ()), given.pop("label", "label"), given.pop("ranges", {})
     fields = {name: Field("number", *ends) for name, ends in ranges.items()}
@@ -62,7 +63,7 @@ def compared(clients: Any, public: Any, *, seed: bytes = b"x" * 32, **flat: Any)
     class Stop(Exception):
         pass
 
-    def stop(self: Any, question: Any, clients: Any, public: Any, conduct: Any, **_: Any) -> Any:
+    def stop(self: Any, question: Any, clients: Any, public: Any, **_: Any) -> Any:
         raise Stop(question, public)
 
     with pytest.MonkeyPatch.context() as patch:

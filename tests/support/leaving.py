@@ -27,7 +27,8 @@ from safetensors import safe_open
 from blindsight import cli, training
 from blindsight.accounting.ledger import Ledger
 from blindsight.accounting.names import Seal
-from blindsight.algorithms import moments
+from blindsight.algorithms import latent_classes, moments
+from blindsight.algorithms.set_union import SetUnion
 from blindsight.backends.simulation import SimulatedCohort
 from blindsight.mechanisms.gaussian_mechanism import GaussianMechanism
 from blindsight.mechanisms.laplace_mechanism import LaplaceMechanism
@@ -66,9 +67,11 @@ def blind() -> Generator[None]:
         patch.setattr(moments, "fit", functools.partial(moments.fit, steps=0))
         for mechanism in (GaussianMechanism, LaplaceMechanism):
             patch.setattr(mechanism, "release", _noise_alone)
+        patch.setattr(SetUnion, "release", _nothing_stands_out)
         patch.setattr(SimulatedCohort, "sum", _noted("sum", SimulatedCohort.sum))
-        patch.setattr(training, "_progress", _shown)
-        for module in ("inspect", "audit"):
+        patch.setattr(training, "round_bar", _shown)
+        patch.setattr(latent_classes, "_FITS", 1)
+        for module in ("requests", "audit"):
             patch.setattr(importlib.import_module(f"blindsight.cli.{module}"), "steps_bar", _steps_bar)
         yield
 
@@ -81,6 +84,14 @@ def _noise_alone(self: Any, total: Any, *, key: Any) -> Release[Any]:
     noise = [(0.6 * total.l2_bound * dice.random(np.shape(leaf))).astype(np.float32) for leaf in leaves]
     value = jax.tree.unflatten(jax.tree.structure(total.value), noise)
     return Release(value, event, self.noise_multiplier * total.l2_bound / total.n_expected)
+
+
+def _nothing_stands_out(self: Any, total: Any, *, key: Any) -> Release[Any]:
+    """Which names are above the threshold is the release itself: in this world none is."""
+    _STEPS.append(("release", self, total.l2_bound, total.n_expected, np.shape(total.value)))
+    del key
+    noise_std = self.noise.noise_multiplier * total.l2_bound / total.n_expected
+    return Release(np.zeros(np.shape(total.value)), self.event(total), noise_std)
 
 
 def _sealed(self: Seal, data: str, *, begin: bool) -> str | None:
@@ -103,9 +114,9 @@ def _noted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def _shown(rounds: int, begun: int, *, shown: bool) -> Any:
+def _shown(rounds: int, begun: int, whole: float, *, shown: bool) -> Any:
     del shown
-    _STEPS.append(("rounds", rounds, begun))
+    _STEPS.append(("rounds", rounds, begun, whole))
     yield lambda loop: _STEPS.append(("round", loop.round))
 
 

@@ -17,6 +17,7 @@ ODD = "c7"
 HEADER = "who,age,income,region,label,version,text"
 USUAL = "c7,31,1200.5,north,yes,old,we have a cat here."
 USELESS = "c7,,,,,,"
+GAPS = "c7,,nan,,yes,old,"
 KNOWN_WORDS = USUAL.replace(" here", "")
 ONE_WORD = USUAL.replace("we have a cat here", "cat")
 WORDS = ("we", "have", "a", "cat", "and", "the", "dog", "is", "here", "now")
@@ -52,6 +53,13 @@ KINDS: dict[str, Kind] = {
     "not a number": Kind(_instead(("1200.5", "nan"))),
     "infinite": Kind(_instead(("1200.5", "-inf"))),
     "a missing value": Kind(_instead((",31,", ",,"))),
+    "an empty category": Kind(_instead((",north,", ",,"))),
+    "an empty text": Kind(_instead(("we have a cat here.", ""))),
+    "an empty label": Kind(_instead((",yes,", ",,"))),
+    "spaces for a value": Kind(_instead((",31,", ",  ,"), (",north,", ",  ,"))),
+    "nothing but missing values": Kind(
+        _instead((",31,1200.5,north,yes,", ",nan,NaN,,yes,"), ("we have a cat here.", ""))
+    ),
     "a new category": Kind(_instead(("north", "atlantis"))),
     "a new class": Kind(_instead(("yes", "perhaps"))),
     "a third side": Kind(_instead(("old", "ancient"))),
@@ -65,6 +73,8 @@ KINDS: dict[str, Kind] = {
     "an open quotation mark, and a second line": Kind((*_instead(("we", '"we')), "have it")),
     "too many cells": Kind((USUAL, f"{USUAL},more,and more")),
     "an empty client": Kind((USELESS,)),
+    "the only one with a missing value": Kind((USUAL, GAPS), others=USUAL),
+    "the only one without missing values": Kind((USUAL, USUAL), usual=(GAPS, GAPS), others=GAPS),
     "the only one with anything": Kind((USELESS,), others=USELESS),
     "the only one on both sides": Kind(_instead(("old", "new")), usual=(USELESS,), others=USELESS),
     "the only one with an unknown word": Kind((USUAL,), usual=(KNOWN_WORDS,), others=KNOWN_WORDS),

@@ -10,7 +10,7 @@ import numpy as np
 from neighbours import ODD
 from stored import CELLS, cells_of
 
-from blindsight import inspect, keys
+from blindsight import asking, inspect, keys
 from blindsight.accounting.events import Gaussian
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.draw_and_discard import Budget, Task
@@ -24,12 +24,23 @@ from blindsight.codings.features import images, rows
 from blindsight.codings.images_and_rows import Number
 from blindsight.codings.specs import FeatureSpec, Response
 from blindsight.data.population import TEXT, Population
+from blindsight.data.schema import Field, Schema
 from blindsight.data.text import Vocabulary
 from blindsight.selection import Arms, coded, everything, where
 from blindsight.service import Client
+from blindsight.synthesizing import synthesize
 
-__all__ = ["contrast", "draw_and_discard", "moments", "parties", "people", "pictures_checked", "pictures_compared"]
-__all__ += ["synthesis", "unknowns", "words"]
+__all__ = [
+    "asked",
+    "contrast",
+    "draw_and_discard",
+    "moments",
+    "parties",
+    "people",
+    "pictures_checked",
+    "pictures_compared",
+]
+__all__ += ["synthesis", "synthesized", "unknowns", "words"]
 
 
 def people(path: str = "people.csv") -> Population:
@@ -61,6 +72,23 @@ def contrast() -> Any:
     sides = Arms({name: where("version", name) for name in ("old", "new")})
     clients = coded(coded(people(), "version", ("old", "new")), "region", ("north", "south"))
     return flat.ask(inspect.contrast, clients, sides, ledger=Ledger("ledger.db"), **_ASKED, **_READ, label="region")
+
+
+def asked() -> Any:
+    """Statistics of data in memory, which hold whatever floating point can."""
+    clients = coded(coded(people(), "version", ("old", "new")), "region", ("north", "south"))
+    items = [asking.Mean("age", by="region"), asking.Cross("age", "version"), asking.Top("text")]
+    schema = Schema({name: Field("number", *ends) for name, ends in _READ["ranges"].items()})
+    session = inspect.Session(out="run", ledger=Ledger("ledger.db"), even_if_blind=True)
+    return asking.ask(clients, [*items, "income"], epsilon=4.0, schema=schema, session=session)
+
+
+def synthesized() -> Any:
+    """Synthetic rows of data in memory."""
+    clients = coded(coded(people(), "version", ("old", "new")), "region", ("north", "south"))
+    schema = Schema(inputs=("age", "income", "version"), label="region")
+    session = inspect.Session(out="run", ledger=Ledger("ledger.db"))
+    return synthesize(clients, epsilon=4.0, schema=schema, ranges=_READ["ranges"], rows=20, session=session)
 
 
 def pictures(path: str = "people.csv") -> Population:
@@ -134,7 +162,9 @@ def parties() -> Any:
     found = aggregate(
         both, classes=("yes", "no"), shape=(2,), train=lambda x, y: lambda z: np.zeros(len(z), int), **asked
     )
-    return {name: getattr(found, name) for name in ("guarantee", "inputs", "labels", "made", "parties", "failures")}
+    return {
+        name: getattr(found, name) for name in ("guarantee", "inputs", "labels", "generated", "parties", "failures")
+    }
 
 
 def draw_and_discard() -> Any:

@@ -1,16 +1,16 @@
-"""The privacy loss of an event: privacy-loss distributions first, Renyi divergences where those cannot go.
+"""The privacy loss of an event: by privacy-loss distributions, or by Renyi divergences where those fail.
 
 The mathematics is dp-accounting's; this module and `losses` are the guard around it. What the guard adds:
 
 * Counting. `events.flatten` counts; each elementary event is then bounded once and composed `count` times by the same
-  line of code. (Inside dp-accounting 0.6 the count is forgotten for randomised response under PLD.)
+  line of code. (dp-accounting 0.6 ignores the count of randomised response under PLD.)
 * Sensitivity. A noise multiplier is noise over *one client's bound S*. Replacing a client moves a clipped sum by up to
   2S, so under `replace` every unsampled or fixed-size event is bounded at half its multiplier. (dp-accounting's
   `RdpAccountant(REPLACE_ONE)` uses S, and reports 4.73 where the exact value is 10.0.)
-* Sampling. Fixed-size rounds make sense under `replace` only, randomised response likewise; Poisson amplification is
-  known for some mechanisms only. Anything else is refused by name.
-* Slack. What sampling with a limit and drawing noise on a grid cost beyond the ideal is added, not forgotten; so is the
-  rounding error of the Fourier transforms, which alone can exceed a delta of 1e-12.
+* Sampling. Fixed-size rounds and randomised response are defined under `replace` only; Poisson amplification is proved
+  for some mechanisms only. Anything else is refused by name.
+* Slack. The extra cost of sampling with a limit and of noise on a grid is added, and so is the rounding error of the
+  Fourier transforms, which alone can exceed a delta of 1e-12.
 """
 
 import dataclasses
@@ -31,6 +31,7 @@ from blindsight.accounting.events import (
     Gaussian,
     Poisson,
     Relation,
+    Thresholded,
     TruncatedPoisson,
     flatten,
 )
@@ -39,11 +40,13 @@ from blindsight.accounting.losses import Distribution
 from blindsight.accounting.slack import Curve, Slack
 from blindsight.errors import InvalidInput, PrivacyError, UnknownEvent
 
-__all__ = ["Bound", "delta", "epsilon", "fixed_size_lower"]
+__all__ = ["Bound", "delta", "epsilon", "epsilon_by_renyi", "fixed_size_lower", "rough_epsilon"]
 
 _FINEST_INTERVAL = 1e-4
-_LARGEST_PLD_EPSILON = 100.0  # beyond this a distribution on a grid is huge, and no one should care for its last digit
-_MOST_NOISE = 1e6  # what lies above is counted as this, which is next to nothing
+_ROUGH = 10  # how much coarser the grid of `rough_epsilon` is
+_LARGEST_PLD_EPSILON = 100.0  # beyond this a distribution on a grid is huge, and its last digit does not matter
+_LEAST_DIVERGENCE = 1e-15  # smaller ones count as this one
+_MOST_NOISE = 1e6  # larger multipliers are counted as this one, which costs next to nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +67,34 @@ def epsilon(event: Event, delta: float, relation: Relation = Relation.ADD_OR_REM
     return _bound(frozenset(flatten(event).items()), delta, relation)
 
 
-@functools.lru_cache(maxsize=4096)  # a plan, its promise and every report of a run ask for the same number again
-def _bound(counted: frozenset[tuple[Event, int]], delta: float, relation: Relation) -> Bound:
+def rough_epsilon(event: Event, delta: float, relation: Relation = Relation.ADD_OR_REMOVE) -> float:
+    """An upper bound on epsilon on a grid ten times coarser: about ten times faster, and usually 0.1 % too large."""
+    _check_delta(delta)
+    return _bound(frozenset(flatten(event).items()), delta, relation, coarse=_ROUGH).epsilon
+
+
+def epsilon_by_renyi(event: Event, delta: float, relation: Relation = Relation.ADD_OR_REMOVE) -> float:
+    """An upper bound on epsilon by Renyi divergences alone: some 10 % too large, and a hundred times faster.
+
+    Infinite where the divergences of an event are unknown.
+    """
+    _check_delta(delta)
+    leaves = flatten(event)
+    if not leaves:
+        return 0.0
+    if losses.is_non_private(leaves):
+        return math.inf
+    ideal, slack = _idealise(leaves, delta)
+    try:
+        return (
+            slack.epsilon(_RdpCurve.of(ideal, relation), delta - slack.failure) if delta > slack.failure else math.inf
+        )
+    except PrivacyError:
+        return math.inf
+
+
+@functools.lru_cache(maxsize=4096)  # a plan, its guarantee and every report of a run need the same number
+def _bound(counted: frozenset[tuple[Event, int]], delta: float, relation: Relation, coarse: int = 1) -> Bound:
     leaves = Counter(dict(counted))
     if losses.is_non_private(leaves):
         return Bound(math.inf, "none")
@@ -73,11 +102,13 @@ def _bound(counted: frozenset[tuple[Event, int]], delta: float, relation: Relati
         return Bound(0.0, "nothing released")
     ideal, slack = _idealise(leaves, delta)
     left = delta - slack.failure
-    curve = _curve(ideal, delta, relation)
-    found = slack.epsilon(curve, left)
-    if found == math.inf and slack.kl > 0:
+    if left <= 0:
+        return Bound(math.inf, "none")
+    curve = _curve(ideal, delta, relation, coarse)
+    value = slack.epsilon(curve, left)
+    if value == math.inf and slack.kl > 0:
         return Bound(_renyi_of_discrete(ideal, left, relation), "RDP")
-    return Bound(found, curve.accountant)
+    return Bound(value, curve.accountant)
 
 
 def delta(event: Event, epsilon: float, relation: Relation = Relation.ADD_OR_REMOVE) -> float:
@@ -108,7 +139,9 @@ def fixed_size_lower(event: Event, delta: float) -> float:
     if len(rounds) != len(leaves):
         raise UnknownEvent(f"the lower bound is only known for fixed-size Gaussian rounds, not for {list(leaves)}")
     rounds = {leaf: noise for leaf, noise in rounds.items() if noise.noise_multiplier <= _MOST_NOISE}
-    if not rounds:  # releases that give next to nothing away may be left out of a lower bound
+    if not rounds:  # a lower bound may omit releases that reveal next to nothing
+        return 0.0
+    if (error := _rounding_error(leaves)) >= delta:  # with this many rounds, rounding errors exceed delta
         return 0.0
     # Coarser steps keep huge losses on a grid that fits; rounding down keeps the bound valid at any step.
     shift = 2 / min(noise.noise_multiplier for noise in rounds.values())
@@ -121,16 +154,16 @@ def fixed_size_lower(event: Event, delta: float) -> float:
         for leaf, noise in rounds.items()
     ]
     whole = functools.reduce(lambda left, right: left.compose(right), parts)
-    return losses.epsilon_for_delta(whole, min(1.0, delta + _rounding_error(leaves)))
+    return losses.epsilon_for_delta(whole, min(1.0, delta + error))
 
 
-# --- how far what really ran is from the ideal events
+# --- the distance of actual releases from ideal events
 
 
 def _renyi_of_discrete(ideal: Counter[Event], delta: float, relation: Relation) -> float:
-    """Epsilon by Renyi divergences of whole orders, which need no slack; inf where they are not known.
+    """Epsilon by Renyi divergences of integer orders, which need no slack; inf where they are unknown.
 
-    On a grid, discrete Gaussians have the very moments of continuous ones: E[(p_v/p)^k] = exp((k^2 - k) |v|^2 / (2s^2))
+    On a grid, discrete Gaussians have the same moments as continuous ones: E[(p_v/p)^k] = exp((k^2 - k) |v|^2 / (2s^2))
     for whole k and whole shifts v (Canonne, Kamath and Steinke 2020), and the divergences of sampled Gaussians at whole
     orders are sums of these. (The other direction is smaller, by reflection: Mironov, Talwar and Zhang 2019, Thm 5.)
     """
@@ -141,7 +174,7 @@ def _renyi_of_discrete(ideal: Counter[Event], delta: float, relation: Relation) 
 
 
 def _idealise(leaves: Counter[Event], delta: float) -> tuple[Counter[Event], Slack]:
-    """The same events with ideal noise and, where a limit is all but never reached, without the limit.
+    """The same events with ideal noise and without cohort limits that are almost never reached.
 
     Divergences add up over coordinates and adaptive releases.
     """
@@ -149,8 +182,11 @@ def _idealise(leaves: Counter[Event], delta: float) -> tuple[Counter[Event], Sla
     failure = divergence = 0.0
     for leaf, count in leaves.items():
         inner = leaf
+        if isinstance(inner, Thresholded):
+            failure += count * inner.delta
+            inner = inner.event
         if isinstance(inner, TruncatedPoisson):
-            # Given that the client in question is in, the limit bites if at least `limit` of the others are in too.
+            # Given that the client takes part, the limit applies if at least `limit` of the others do too.
             overflow = count * float(stats.binom.sf(inner.limit - 1, inner.population - 1, inner.rate))
             if overflow <= delta / 1000 / len(leaves):
                 failure += overflow
@@ -168,9 +204,9 @@ def _idealise(leaves: Counter[Event], delta: float) -> tuple[Counter[Event], Sla
 # --- curves
 
 
-def _curve(leaves: Counter[Event], delta: float, relation: Relation) -> Curve:
+def _curve(leaves: Counter[Event], delta: float, relation: Relation, coarse: int = 1) -> Curve:
     plain = {leaf: n for leaf, n in leaves.items() if isinstance(leaf, Gaussian)}
-    if plain:  # Gaussians without sampling are together one Gaussian, exactly
+    if plain:  # Gaussians without sampling compose exactly to one Gaussian
         together = 1 / math.hypot(*(math.sqrt(n) / leaf.noise_multiplier for leaf, n in plain.items()))
         merged = Gaussian(min(together, _MOST_NOISE))
         leaves = Counter({leaf: n for leaf, n in leaves.items() if leaf not in plain} | {merged: 1})
@@ -179,14 +215,15 @@ def _curve(leaves: Counter[Event], delta: float, relation: Relation) -> Curve:
     if any(isinstance(leaf, FixedSize) for leaf in leaves):
         return _best([_RdpCurve.of(leaves, relation), KnownRounds.of(leaves, relation)], delta)
     pure = sum(n * losses.pure_loss(leaf, relation) for leaf, n in leaves.items())
-    curve = _best_curve(leaves, delta, relation)
+    curve = _best_curve(leaves, delta, relation, coarse)
     return curve if pure == math.inf else _CappedCurve(curve, pure)
 
 
-def _best_curve(leaves: Counter[Event], delta: float, relation: Relation) -> Curve:
-    """A rough bound says how fine a grid the best one needs; where no grid will do, the rough one is the bound."""
+def _best_curve(leaves: Counter[Event], delta: float, relation: Relation, coarse: int) -> Curve:
+    """A rough bound determines the grid of the best one; if no grid works, the rough bound is returned."""
     rough: list[Curve | None] = []
     largest = max(losses.largest_loss(leaf, relation) for leaf in leaves)
+    on_a_grid = largest <= losses.LARGEST_LOSS and delta > 2 * _rounding_error(leaves)
     refusal: PrivacyError | None = None
     try:
         rough.append(_RdpCurve.of(leaves, relation))
@@ -194,15 +231,15 @@ def _best_curve(leaves: Counter[Event], delta: float, relation: Relation) -> Cur
         refusal = error
     if refusal or _best(rough, delta).epsilon(delta) > _LARGEST_PLD_EPSILON:
         rough.append(KnownRounds.of(leaves, relation))
-        if largest <= losses.LARGEST_LOSS:
+        if on_a_grid:
             rough.append(_PldCurve.of(leaves, relation, max(_FINEST_INTERVAL, largest / 2000)))
         elif refusal and not any(rough):
             raise refusal
     best = _best(rough, delta)
     size = best.epsilon(delta)
-    if not 0 < size <= _LARGEST_PLD_EPSILON or delta <= 2 * _rounding_error(leaves) or largest > losses.LARGEST_LOSS:
+    if not on_a_grid or not 0 < size <= _LARGEST_PLD_EPSILON:
         return best
-    return _PldCurve.of(leaves, relation, max(_FINEST_INTERVAL, size * 1e-5))
+    return _PldCurve.of(leaves, relation, coarse * max(_FINEST_INTERVAL, size * 1e-5))
 
 
 def _best(curves: Sequence[Curve | None], delta: float) -> Curve:
@@ -211,7 +248,7 @@ def _best(curves: Sequence[Curve | None], delta: float) -> Curve:
 
 
 def _rounding_error(leaves: Counter[Event]) -> float:
-    """What Fourier transforms may get wrong in delta when they compose `leaves`, and the tails they leave out.
+    """An allowance for the error in delta of composing `leaves` by Fourier transforms, truncated tails included.
 
     Measured against the Gaussian's closed form: 2e-17 per release, in either direction; ten times that is allowed for.
     """
@@ -226,7 +263,7 @@ class _ExactGaussian:
     accountant: str = "exact Gaussian"
 
     def epsilon(self, delta: float) -> float:
-        with np.errstate(divide="ignore"):  # the logarithm of a delta that is zero to all digits
+        with np.errstate(divide="ignore"):  # the logarithm of a delta that underflows to zero
             return float(get_epsilon_gaussian(self.noise_multiplier, delta))
 
     def delta(self, epsilon: float) -> float:
@@ -254,7 +291,7 @@ class _PldCurve:
 
 @dataclasses.dataclass(frozen=True)
 class _CappedCurve:
-    """A curve of events that are together (`pure`, 0)-DP: a grid may round above that."""
+    """A curve of events that compose to (`pure`, 0)-DP: a grid may round above that."""
 
     curve: Curve
     pure: float
@@ -277,12 +314,13 @@ class _RdpCurve:
 
     @classmethod
     def of(cls, leaves: Mapping[Event, int], relation: Relation) -> "_RdpCurve":
-        total = sum(n * losses.rdp(leaf, relation) for leaf, n in leaves.items())
-        if not np.all(np.asarray(total) >= 0):
+        total = np.asarray(sum(n * losses.rdp(leaf, relation) for leaf, n in leaves.items()))
+        if not np.all(total >= 0):
             raise PrivacyError(
                 "the Renyi accountant is not precise enough for these events: their noise is too extreme"
             )
-        return cls(tuple(np.asarray(total)))
+        # the library's conversion takes the logarithm of 1 - e^-divergence
+        return cls(tuple(np.where(total > 0, np.maximum(total, _LEAST_DIVERGENCE), 0.0)))
 
     def epsilon(self, delta: float) -> float:
         return float(upstream_rdp.compute_epsilon(losses.ORDERS, np.array(self.rdp), delta)[0])  # pyright: ignore[reportArgumentType]

@@ -1,9 +1,9 @@
-"""The papers' own arithmetic, so that every epsilon they print can be printed again, and the rows it was printed in.
+"""The papers' own arithmetic, which reproduces every epsilon they print, and the rows of their tables.
 
 None of these numbers is a guarantee. The federated papers (000, 001) feed z = noise / clip into a bound for rounds of
 fixed size (Wang, Balle and Kasiviswanathan 2019, Theorem 27) and convert by Mironov 2017, Proposition 3. That bound is
-for replacing a client, which moves the clipped sum by twice the clip: the honest multiplier is z / 2. Paper 003 uses a
-formula of its own. Paper 002 claims Bayesian DP, which holds for typical records.
+for replacing a client, which moves the clipped sum by twice the clip: the correct multiplier is z / 2. Paper 003 uses
+its own formula. Paper 002 claims Bayesian DP, which holds for typical records.
 """
 
 import dataclasses
@@ -82,7 +82,7 @@ class LossNoiseRow:
 
 @dataclasses.dataclass(frozen=True)
 class BayesianRow:
-    """One row of Table 1 of 002: a claim of (epsilon, bayesian_delta)-BDP, said to amount to (epsilon, delta)-DP.
+    """A row of Table 1 of 002: a claim of (epsilon, bayesian_delta)-BDP, which the paper takes as (epsilon, delta)-DP.
 
     The paper prints clip, noise and epochs but no batch size; 64 is assumed where a classical epsilon is computed.
     """
@@ -99,7 +99,7 @@ class BayesianRow:
 
 
 def _scenario(where: str, simulated: tuple[int, float], real: tuple[int, float, str]) -> list[FederatedRow]:
-    """A realistic population and the simulation that stands for it, as Tables 3 and 13 pair them."""
+    """A realistic population and its simulation, as paired in Tables 3 and 13."""
     return [
         FederatedRow(where, real[0], 1000, 1.0, 1000, real[1], real[2]),
         FederatedRow(f"{where}, simulated", simulated[0], 10, 0.01, 1000, simulated[1], "9.99e6"),

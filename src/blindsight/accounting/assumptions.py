@@ -6,7 +6,7 @@ They are here and nowhere else, so that `docs/privacy.md` can list them all. The
 __all__ = ["CLASSES_LISTED", "CLASSES_READ_OFF", "CLIPPED", "COIN", "COUNTED", "DISJOINT_ARMS", "ELIGIBLE"]
 __all__ += ["FIXED_SIZE", "IDEAL_NOISE", "KEPT_SECRET", "LOCAL_NOISE", "MODEL_OF_OTHERS", "MODEL_UNKNOWN", "NO_CLAIM"]
 __all__ += ["NUMBER_PUBLIC", "ONE_WEIGHT", "OTHERS_INDEPENDENT", "PARTIES_APART", "PARTIES_STEADY", "PARTIES_TOLD"]
-__all__ += ["PLANNED", "RANDOMISED", "SEED", "TAKES_PART"]
+__all__ += ["PLANNED", "RANDOMISED", "SEED", "TAKES_PART", "TRUSTED_WITH_NAMES"]
 
 NUMBER_PUBLIC = (
     "the number of {unit}s is public: it is not hidden, and sums may be divided by numbers derived from it; a {unit} "
@@ -26,6 +26,10 @@ SEED = (
     "was released with it, because equal noise cancels out"
 )
 RANDOMISED = "each {unit} randomises its own answer, and nobody sees the answer before that"
+TRUSTED_WITH_NAMES = (
+    "the server that adds up words is trusted: it sees the words of each {unit} before noise is added, forgets those "
+    "below the threshold, and draws the noise; secure aggregation cannot add up words that no list names"
+)
 LOCAL_NOISE = "noise is drawn exactly, on the client"
 TAKES_PART = "whether and when a client takes part is not hidden"
 ONE_WEIGHT = "an observer looks at one weight only: all {weights} together cost up to that many times as much"

@@ -14,11 +14,11 @@ and sigma the standard deviation of the noise in the same units, the cost of the
 Eq. 7 is never below Eq. 6, so the paper's maximum of the two (Eq. 5) is Eq. 7. Eq. 6 alone is valid, because for the
 sampled Gaussian the other direction costs less (Mironov, Talwar and Zhang 2019); it is the default.
 
-What the number is worth:
+Limits of the number:
 
 * For large T, Eq. 8 is the largest c_j of the sample: an outlier rarer than 1/m is neither seen nor counted.
-* The confidence is nominal: exp(T c_j) is nothing like normal, pairs that are all alike pay nothing for it, and the
-  best lambda is picked after the fact without a charge (all as published).
+* The confidence is nominal: exp(T c_j) is far from normal, identical pairs pay nothing for it, and the best lambda is
+  picked afterwards at no charge (all as published).
 * The confidence term is divided by T. Fewer than T steps are allowed (Hoelder's inequality holds for any exponent at
   or above the steps taken), but this is conservative for the true cost only: a T set too large *lowers* the estimate.
 * Raising a small distance alone narrows the deviation and can lower the cost; scaling all of them up cannot.
@@ -42,7 +42,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BayesianConfig:
-    """What is fixed before training begins; valid, or refused.
+    """Settings fixed before training begins.
 
     `rate` is q, the probability that a record takes part in a step. `gamma` is the chance, per step, that the estimate
     is too low; the default is the published 1e-16 as its code rounds it. `distance_bound`, if given, is the largest
@@ -78,10 +78,10 @@ def step_cost(config: BayesianConfig, distances: npt.ArrayLike) -> Floats:
     array([0.019938, 0.092074])
     """
     values = _checked(config, distances)
-    # Once for each distinct distance: a last bit between equals, times a weight of 1e15, would pass for a deviation.
+    # Once per distinct distance: rounding differences between equals, times a weight of 1e15, would look like spread.
     distinct, counts = np.unique(values, return_counts=True)
     free = len(values) - 1
-    # By symmetry the quantile at 1 - gamma, which would round to the one at 1.
+    # By symmetry this is the quantile at 1 - gamma, which would round to 1.
     weight = -float(special.stdtrit(free, config.gamma)) / math.sqrt(free)
     # A ratio that overflows is refused just below, with a better message than numpy's.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -97,7 +97,7 @@ def step_cost(config: BayesianConfig, distances: npt.ArrayLike) -> Floats:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BayesianDiagnostic:
-    """An estimate for typical records, which never stands without the classical guarantee.
+    """An estimate for typical records, never reported without the classical guarantee.
 
     `pairs` is the smallest sample of any step, `largest_distance` the largest distance in all of them, `failure` the
     nominal probability that some step was estimated too low (it is part of `delta`). Computed from private gradients
@@ -118,7 +118,7 @@ class BayesianDiagnostic:
     def __post_init__(self) -> None:
         if not isinstance(self.classical, Guarantee):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise PrivacyError(
-                f"a Bayesian number is not reported without the classical guarantee beside it: "
+                f"a Bayesian number is not reported without the classical guarantee: "
                 f"pass a Guarantee as classical, not {self.classical!r}"
             )
 
@@ -145,7 +145,7 @@ class BayesianDiagnostic:
         )
 
     def explain(self, *, records: int | None = None) -> str:
-        """A paragraph in plain words: for whom the number holds, what it cannot see, and whom it leaves out."""
+        """A paragraph in plain words: which records the number covers, and which it misses."""
         lines = [
             f"This is a diagnostic, not a guarantee; the guarantee is the classical one: {self.classical}. "
             f"The Bayesian accountant estimates epsilon {round_up(self.epsilon)} at delta {self.delta:.3g} for typical "
@@ -166,7 +166,7 @@ class BayesianDiagnostic:
         return " ".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, the classical guarantee among them."""
+        """Plain values for JSON, including the classical guarantee."""
         extra = {"confidence": self.confidence, "simulation_only": self.simulation_only}
         return dataclasses.asdict(self) | extra | {"classical": self.classical.to_dict()}
 
@@ -190,7 +190,7 @@ class BayesianAccountant:
         self._largest = 0.0
 
     def record(self, distances: npt.ArrayLike) -> None:
-        """Counts one step from its sampled distances ||g - g'||; a step that is refused changes nothing."""
+        """Counts one step from its sampled distances ||g - g'||; a refused step changes nothing."""
         if self.steps >= self.config.rounds:
             raise PrivacyError(
                 f"all {self.config.rounds} planned rounds are used, and the cost of each depends on "
@@ -206,7 +206,7 @@ class BayesianAccountant:
     def report(
         self, *, classical: Guarantee, delta: float | None = None, epsilon: float | None = None
     ) -> BayesianDiagnostic:
-        """The diagnostic for a given `delta` or a given `epsilon` (one of them), beside the classical guarantee."""
+        """The diagnostic for a given `delta` or a given `epsilon` (one of them), with the classical guarantee."""
         if self.steps == 0:
             raise InvalidInput("no step has been recorded, so there is nothing to report: record each step's distances")
         failure = -math.expm1(self._log_confidence)
@@ -262,7 +262,7 @@ def _log_upper_mean(logs: Floats, weight: float) -> float:
     top = float(logs.max())
     below = np.expm1(logs - top)  # in [-1, 0]
     scale = -float(below.min())
-    if scale == 0:  # all alike: no deviation
+    if scale == 0:  # all equal: no deviation
         return top
     return top + math.log1p(float(below.mean()) + weight * scale * float(np.std(below / scale)))
 

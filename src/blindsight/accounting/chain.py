@@ -1,6 +1,6 @@
-"""The ledger's entries as a chain: each carries the hash of the one before, so that none can be changed unseen.
+"""The ledger's entries as a hash chain: each carries the hash of the one before, so changes are detected.
 
-Pure functions over entries, wherever they come from: the ledger's own file, or a copy exported to text.
+Pure functions over entries from any source: the ledger's own file, or a copy exported to text.
 """
 
 import dataclasses
@@ -23,12 +23,12 @@ __all__ = [
     "verify_export",
 ]
 
-GENESIS = "0" * 64  # what the first entry names as its predecessor, and the head of an empty ledger
+GENESIS = "0" * 64  # the predecessor of the first entry, and the head of an empty ledger
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One line of the ledger: a release, or a budget; all text but the number.
+    """One line of the ledger: a release, or a budget; every field but the number is text.
 
     `event` is canonical JSON: of the event released, or of the budget's epsilon and delta. `split` is canonical JSON or
     empty. `unit`, `relation`, `split` and `arm` of a budget are empty.
@@ -51,9 +51,9 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verification:
-    """Whether the chain holds; if not, the number of the first broken entry (where one can be named) and what is wrong.
+    """Whether the chain is intact; if not, the number of the first broken entry (if identified) and the problem.
 
-    `head` is the hash of the newest entry: noted elsewhere, it is the witness that later verifications can ask for.
+    `head` is the hash of the newest entry: stored elsewhere, it is a witness for later verifications.
     """
 
     ok: bool
@@ -80,7 +80,7 @@ def seal(entry: Entry) -> Entry:
 
 
 def digest(entry: Entry) -> str:
-    """SHA-256 over the canonical JSON of every field but the hash itself; the predecessor's hash is among them."""
+    """SHA-256 over the canonical JSON of every field but the hash itself, including the predecessor's hash."""
     fields = {name: value for name, value in vars(entry).items() if name != "hash"}
     return hashlib.sha256(_canonical(fields).encode()).hexdigest()
 
@@ -91,21 +91,21 @@ def to_line(entry: Entry) -> str:
 
 
 def from_line(line: str) -> Entry:
-    """The entry that `to_line` wrote; anything else, also another spelling of the same JSON, is a ValueError."""
+    """The entry that `to_line` wrote; anything else, even another spelling of the same JSON, is a ValueError."""
     try:
         entry = Entry(**json.loads(line))
     except (TypeError, RecursionError) as error:
         raise ValueError(f"not an entry: {error}") from error
-    if to_line(entry) != line:  # a field given twice shows a reader one value and a parser the other
+    if to_line(entry) != line:  # with a duplicate field, a reader could see one value and a parser the other
         raise ValueError("not in the canonical form of an entry")
     return entry
 
 
 def verify_chain(entries: Iterable[Entry], *, head: tuple[int, str] | None, witness: str | None = None) -> Verification:
-    """Whether `entries`, in order, are a whole chain that ends at `head` and contains `witness`.
+    """Whether `entries`, in order, are a complete chain that ends at `head` and contains `witness`.
 
-    Found: an entry edited, removed, moved, inserted or doubled, at either end too. Found only with a witness: a chain
-    that was rewritten from some entry on with all hashes and the head computed anew, or put back to an older state.
+    Detects any entry edited, removed, moved, inserted or duplicated, including at either end. Only a witness detects a
+    chain that was rewritten from some entry on, with all hashes and the head recomputed, or rolled back.
     """
     count, last, seen = 0, GENESIS, {GENESIS}
     for entry in entries:
@@ -124,7 +124,7 @@ def verify_chain(entries: Iterable[Entry], *, head: tuple[int, str] | None, witn
 
 
 def verify_export(lines: Iterable[str], witness: str | None = None) -> Verification:
-    """The same for exported lines. They end where they end: lines cut off at the end are found only with a witness."""
+    """The same for exported lines. They have no head: lines cut off at the end are detected only with a witness."""
     good: list[Entry] = []
     for line in _filled(lines):
         try:
@@ -138,7 +138,7 @@ def verify_export(lines: Iterable[str], witness: str | None = None) -> Verificat
 
 
 def _flaw(entry: Entry, expected: int, previous: str) -> str:
-    number: Any = entry.number  # whoever edits the file may have left anything here
+    number: Any = entry.number  # an edited file may hold anything here
     if number != expected:
         if isinstance(number, int) and number > expected:
             return f"entry {expected} was removed"

@@ -3,14 +3,14 @@
 **Why disjoint arms cost the maximum, under add/remove.** A split puts every client into at most one arm, by a rule that
 reads only that client's data and values already public. Add or remove one client: the arm it falls into changes by that
 client, every other arm of the split is the same set of clients as before. Given what was released earlier, a release on
-an unchanged arm has the same distribution in both worlds and tells nothing about the difference. So the client is
+an unchanged arm has the same distribution in both worlds and reveals nothing about the difference. So the client is
 exposed to the common releases and to those on its own arms, one arm of each split, and the population's loss is the
 largest over the combinations of arms. (Sequential composition bounds each combination, whatever the order.)
 
 **Why not under replace.** The client's new data may fall into another arm than its old data. Then two arms change, one
 by losing a client and one by gaining one, and an observer of both adds up the evidence: all arms are composed in
-sequence. **Why not for examples.** One example more may change the arm of its client, and with it move all of the
-client's other examples; no composition of example-level events bounds that, so it is refused.
+sequence. **Why not for examples.** One more example may change its client's arm and so move all of the client's other
+examples; no composition of example-level events bounds that, so it is refused.
 """
 
 import contextlib
@@ -32,17 +32,17 @@ __all__ = ["Share", "Split", "certified", "check_accountable", "is_parallel", "s
 
 _MOST_COMBINATIONS = 64
 _MOST_RELEASES = 2**63 - 1
-_WITHOUT_IDENTITY = "inspection"  # what inspections called their splits while these held words alone
+_WITHOUT_IDENTITY = "inspection"  # name of inspections' splits before splits had an identity
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
     """A division of a population into arms that share no client.
 
-    `rule` says in words how a client finds its arm, from its own data and public values alone. `identity` holds what
-    words leave out: together with the rule it must determine who is in which arm (the run, the model's digest, the
-    thresholds to their last digit). Two splits are the same only if name, rule, identity and arms are all equal;
-    releases on different splits are composed in sequence.
+    `rule` says in words how a client determines its arm, from its own data and public values only. `identity` adds what
+    words omit: together with the rule it must determine each client's arm (the run, the model's digest, the thresholds
+    to their last digit). Two splits are the same only if name, rule, identity and arms are all equal; releases on
+    different splits are composed in sequence.
 
     >>> Split("accuracy", "accuracy of model 3f1c < 0.882 / >= 0.939", ("failing", "healthy")).name
     'accuracy'
@@ -66,7 +66,7 @@ class Split:
     def to_json(self) -> str:
         """Canonical JSON, as the ledger stores it."""
         fields = {name: value for name, value in dataclasses.asdict(self).items() if value or name != "identity"}
-        return json.dumps(fields, sort_keys=True, separators=(",", ":"))  # without one it reads as it always did
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))  # older splits have no identity
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -92,7 +92,7 @@ class Share:
 
 
 def share_of(event: Event, *, unit: Unit, relation: Relation, split: Split | None, arm: str) -> Share:
-    """One entry's share; refuses what cannot be counted."""
+    """One entry's share; refuses an event that cannot be counted."""
     try:
         share = Share(event, Unit(unit), Relation(relation), split.to_json() if split else "", arm)
         counts = share.leaves.values()
@@ -133,14 +133,14 @@ def certified(shares: Sequence[Share], delta: float) -> Guarantee:
             for world in _worlds(shares)
         ]
     worst = max(every, key=lambda guarantee: guarantee.epsilon)
-    # the promise is made to the clients of the other arms too, and rests on what theirs rest on
+    # the guarantee covers the clients of the other arms too, so it lists their assumptions as well
     listed = dict.fromkeys(sentence for one in (worst, *every) for sentence in one.assumptions)
     releases = sum(share.leaves.total() for share in shares)
     return dataclasses.replace(worst, assumptions=tuple(listed), releases=releases)
 
 
 def check_accountable(kinds: Iterable[Event], new: Share) -> None:
-    """Refuses what could be recorded but never be accounted, alone or beside one of each of the kinds already there."""
+    """Refuses an event that could never be accounted, alone or together with the types of events already recorded."""
     try:
         _epsilon(
             frozenset([*((leaf, 1) for leaf in kinds if leaf not in new.leaves), *new.leaves.items()]), new.relation
@@ -152,16 +152,16 @@ def check_accountable(kinds: Iterable[Event], new: Share) -> None:
 
 
 def _unit_and_relation(shares: Sequence[Share]) -> tuple[Unit, Relation]:
-    found = {(share.unit, share.relation) for share in shares} or {(Unit.CLIENT, Relation.ADD_OR_REMOVE)}
-    if len(found) > 1:
+    terms = {(share.unit, share.relation) for share in shares} or {(Unit.CLIENT, Relation.ADD_OR_REMOVE)}
+    if len(terms) > 1:
         raise RelationMismatch(
             "entries with different units or relations have no common epsilon: report them separately"
         )
-    return found.pop()
+    return terms.pop()
 
 
 def _worlds(shares: Sequence[Share]) -> list[Counter[Event]]:
-    """What a client can be exposed to: common releases plus one arm of each split, for every combination of arms."""
+    """The releases a client can be exposed to: common ones plus one arm of each split, for all combinations of arms."""
     common: Counter[Event] = Counter()
     splits: dict[str, dict[str, Counter[Event]]] = {}
     for share in shares:
@@ -171,13 +171,13 @@ def _worlds(shares: Sequence[Share]) -> list[Counter[Event]]:
     for arms in splits.values():
         choices = _largest(list(arms.values()))
         if len(worlds) * len(choices) > _MOST_COMBINATIONS:
-            choices = [sum(arms.values(), Counter())]  # too many: this split in sequence, which is never too little
+            choices = [sum(arms.values(), Counter())]  # too many: in sequence, which never undercounts
         worlds = [world + choice for world, choice in itertools.product(worlds, choices)]
     return worlds
 
 
 def _largest(arms: list[Counter[Event]]) -> list[Counter[Event]]:
-    """Without the arms that cost no more than another: most often one is left."""
+    """The arms without those that cost no more than another: usually one is left."""
     distinct = [arm for i, arm in enumerate(arms) if arm not in arms[:i]]
     return [arm for arm in distinct if not any(arm < other for other in distinct)]
 
@@ -194,13 +194,13 @@ def is_parallel(share: Share) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _tells_arms(split: str) -> bool:
-    """Whether equal splits mean equal arms. Those of older inspections had one text for different models."""
-    found = Split.from_json(split)
-    return bool(found.identity) or found.name != _WITHOUT_IDENTITY
+    """Whether equal splits mean equal arms. Older inspections used the same text for different models."""
+    parsed = Split.from_json(split)
+    return bool(parsed.identity) or parsed.name != _WITHOUT_IDENTITY
 
 
 def _event(world: Mapping[Event, int]) -> Event:
-    """Always in the same order, so that the same releases cost the same to the last digit."""
+    """The composed event, in a fixed order, so that the same releases cost the same to the last digit."""
     return Composed(tuple(Repeated(leaf, world[leaf]) for leaf in sorted(world, key=to_json)))
 
 

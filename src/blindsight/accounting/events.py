@@ -1,8 +1,8 @@
-"""What a mechanism did, as data: frozen events that accountants read and the ledger stores.
+"""Events: frozen descriptions of what a mechanism did, which accountants read and the ledger stores.
 
-An event describes one release well enough to bound its privacy loss, and says nothing about the data. Multipliers are
-always *noise scale divided by the bound on one client's contribution*; what that means for a pair of neighbouring
-populations (one bound apart, or two) is the accountant's business, never the caller's.
+An event describes one release well enough to bound its privacy loss, and reveals nothing about the data. Multipliers
+are always *noise scale divided by the bound on one client's contribution*. The accountant, never the caller, decides
+whether neighbouring populations are one bound apart or two.
 
 ::
 
@@ -13,6 +13,7 @@ populations (one bound apart, or two) is the accountant's business, never the ca
     Poisson(rate, event)                each client takes part with probability `rate`
     TruncatedPoisson(N, rate, B, event) the same, at most B kept, chosen at random
     FixedSize(N, m, event)              exactly m of N clients, without replacement
+    Thresholded(delta, event)           `event`, and what only one client has shows with a chance below `delta`
     Repeated(event, count)              `event`, adaptively, `count` times
     Composed(events)                    all of `events`, adaptively
     NonPrivate()                        no protection at all: epsilon = inf
@@ -41,6 +42,7 @@ __all__ = [
     "RandomizedResponse",
     "Relation",
     "Repeated",
+    "Thresholded",
     "TruncatedPoisson",
     "Unit",
     "flatten",
@@ -62,7 +64,7 @@ class Relation(enum.StrEnum):
 
 
 class Unit(enum.StrEnum):
-    """What the guarantee protects: all of a client's data, one example, or one coordinate of a release by itself."""
+    """What the guarantee protects: all of a client's data, one example, or one coordinate of a release in isolation."""
 
     CLIENT = "client"
     EXAMPLE = "example"
@@ -71,9 +73,9 @@ class Unit(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """The root of all events; `name` is the spelling in the ledger.
+    """The base class of all events; `name` is the spelling in the ledger.
 
-    Fields are checked and made plain (`1` becomes `1.0`, a numpy integer an `int`): equal events have equal text.
+    Fields are checked and normalised (`1` becomes `1.0`, a numpy integer an `int`): equal events have equal text.
     """
 
     name: ClassVar[str] = ""
@@ -83,12 +85,13 @@ class Event:
 class Gaussian(Event):
     """Gaussian noise of standard deviation `noise_multiplier * l2_bound` on a bounded sum.
 
-    A `kl_slack` above zero says that the noise was discrete Gaussian, on a grid of 2^12 to 2^24 steps per scale s, and
-    is the sum of 1/(320 s^4) over the numbers released: it bounds the Kullback-Leibler divergence between the noise
-    really drawn and a post-processing of the ideal continuous Gaussian (`mechanisms.gaussian`), and by it `slack` finds
-    what that costs. It is zero for the `float` sampler, which claims the ideal; where only some of the numbers released
-    have such noise, the rest has its slack and the event is `partly_float`.
-    `reproducible` noise can be drawn again, and subtracted, by anyone who knows the seed; the guarantee says so.
+    `rounded` noise is the ideal continuous Gaussian rounded to whole steps (`mechanisms.rounded_gaussian`): it costs
+    what the ideal one costs. A `kl_slack` above zero means that the noise was discrete Gaussian, on a grid of 2^12 to
+    2^24 steps per scale s: the sum of 1/(320 s^4) over the numbers released, which bounds the Kullback-Leibler
+    divergence of the actual noise from the rounded one; `slack` computes its cost. With neither, the noise came from
+    the `float` sampler, which only claims to be ideal; if that holds for some of the numbers, the event is
+    `partly_float`.
+    Anyone who knows the seed can redraw `reproducible` noise and subtract it; the guarantee says so.
     """
 
     name: ClassVar[str] = "gaussian"
@@ -96,6 +99,7 @@ class Gaussian(Event):
     kl_slack: float = 0.0
     reproducible: bool = False
     partly_float: bool = False
+    rounded: bool = False
 
     def __post_init__(self) -> None:
         _real(self, "noise_multiplier")
@@ -103,18 +107,19 @@ class Gaussian(Event):
         _require(self.kl_slack < 1, self, "kl_slack", "in [0, 1)")
         _flag(self, "reproducible")
         _flag(self, "partly_float")
+        _flag(self, "rounded")
 
     @property
     def is_ideal(self) -> bool:
         """Whether some of the noise is claimed to be ideal, which floating point cannot prove."""
-        return self.kl_slack == 0 or self.partly_float
+        return self.partly_float or not (self.rounded or self.kl_slack > 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Laplace(Event):
     """Laplace noise of scale `noise_multiplier * l1_bound` on a bounded sum.
 
-    `discrete` noise, drawn on a grid, is bounded by its pure epsilon alone, without the continuous shape;
+    `discrete` noise, drawn on a grid, is bounded only by its pure epsilon, without the continuous shape;
     `reproducible` as in `Gaussian`.
     """
 
@@ -131,9 +136,9 @@ class Laplace(Event):
 
 @dataclasses.dataclass(frozen=True)
 class RandomizedResponse(Event):
-    """Each client reports its bucket, or another one, so that any two buckets differ by at most e^epsilon.
+    """Each client reports its bucket or another one; probabilities for any two buckets differ by at most e^epsilon.
 
-    An infinite epsilon is an answer without protection; the ledger has no text for it, and refuses.
+    An infinite epsilon means no protection; the ledger has no text for it, and refuses it.
     """
 
     name: ClassVar[str] = "randomized_response"
@@ -206,6 +211,31 @@ class FixedSize(Event):
 
 
 @dataclasses.dataclass(frozen=True)
+class Thresholded(Event):
+    """`event` on sums over names that nobody listed, of which only those above a threshold are released.
+
+    Names that one client alone has are released, all of them together, with a probability of at most `delta` / 3.
+
+    **Why (0, delta) beside `event` covers it.** Let P and Q be all releases with a client and without it, adaptively
+    chosen, and P~ those with it but without the names that only it has. P~ and Q differ by `event` alone. P and P~ are
+    the same unless such a name is released, so P <= P~ + d and, as noise is drawn for each name by itself,
+    P >= P~ (1 - d) for d = delta / 3 added up over releases. Hence P <= e^epsilon Q + delta_event + d. The other way,
+    Q <= e^epsilon P~ + delta_event <= e^epsilon P / (1 - d) + delta_event: where e^epsilon P < 1 that is at most
+    d / (1 - d) more, and where it is not there is nothing to show. When a client is replaced both happen, and
+    d + d / (1 - d) <= delta up to a total delta of 1.
+    """
+
+    name: ClassVar[str] = "thresholded"
+    delta: float
+    event: Event
+
+    def __post_init__(self) -> None:
+        _real(self, "delta")
+        _require(0 < self.delta < 1, self, "delta", "between 0 and 1")
+        _require(isinstance(self.event, Gaussian), self, "event", "Gaussian noise")  # pyright: ignore[reportUnnecessaryIsInstance]
+
+
+@dataclasses.dataclass(frozen=True)
 class NonPrivate(Event):
     """A release without any protection."""
 
@@ -238,9 +268,9 @@ class Composed(Event):
 
 
 def flatten(event: Event) -> Counter[Event]:
-    """How often each elementary event occurs in `event`; repetition and composition are undone.
+    """How often each elementary event occurs in `event`; expands repetition and composition.
 
-    Counting happens here and nowhere else, so that no accountant can forget a count.
+    Counting happens only here, so no accountant can forget a count.
 
     >>> flatten(Composed((Laplace(1.0), Repeated(Repeated(Laplace(1.0), 3), 2))))
     Counter({Laplace(noise_multiplier=1.0, discrete=False, reproducible=False): 7})
@@ -255,8 +285,8 @@ def flatten(event: Event) -> Counter[Event]:
     return Counter({event: 1})
 
 
-_DEEPEST = 50  # levels of events in events; far more than any run needs, far less than Python's stack
-_SAID_IF_TRUE = ("partly_float",)  # older ledgers do not have it, and their events keep their text
+_DEEPEST = 50  # nesting levels of events; far more than any run needs, far fewer than Python's stack allows
+_SAID_IF_TRUE = ("partly_float", "rounded")  # omitted if false, so that events of older ledgers keep their text
 _BY_NAME: Mapping[str, Callable[..., Event]] = {
     kind.name: kind
     for kind in (
@@ -267,6 +297,7 @@ _BY_NAME: Mapping[str, Callable[..., Event]] = {
         Poisson,
         TruncatedPoisson,
         FixedSize,
+        Thresholded,
         NonPrivate,
         Repeated,
         Composed,

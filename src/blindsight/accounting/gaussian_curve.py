@@ -1,6 +1,6 @@
-"""The privacy curve of the Gaussian mechanism in closed form, and of rounds whose participation an adversary knows.
+"""The closed-form privacy curve of the Gaussian mechanism, and of rounds whose participants the adversary knows.
 
-`mu` is how far one client moves the mean of a release, in standard deviations of its noise: `1 / noise_multiplier`
+`mu` is the distance one client moves the mean of a release, in standard deviations of its noise: `1 / noise_multiplier`
 under add or remove, twice that under replace. Gaussian releases compose to one Gaussian release whose mu^2 is the sum.
 """
 
@@ -17,7 +17,7 @@ from blindsight.accounting.events import Event, FixedSize, Gaussian, Poisson, Re
 
 __all__ = ["KnownRounds", "gaussian_delta"]
 
-_TAIL = 1e-20  # probability of a number of rounds that is not looked at, and is added to delta
+_TAIL = 1e-20  # probability of the numbers of rounds that are skipped; added to delta
 _MOST_CASES = 10**6
 
 
@@ -30,20 +30,20 @@ def gaussian_delta(mu: np.ndarray | float, epsilon: float) -> np.ndarray:
     moved = np.asarray(mu, np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         tail, other = (special.log_ndtr(sign * moved / 2 - epsilon / moved) for sign in (1, -1))
-        found = -np.exp(tail) * np.expm1(np.minimum(0.0, epsilon + other - tail))
-    return np.where((moved == 0) | (tail == -math.inf), 0.0, found)
+        delta = -np.exp(tail) * np.expm1(np.minimum(0.0, epsilon + other - tail))
+    return np.where((moved == 0) | (tail == -math.inf), 0.0, delta)
 
 
 @dataclasses.dataclass(frozen=True)
 class KnownRounds:
-    """The curve of sampled Gaussian rounds if the adversary also knew in which of them the client was.
+    """The curve of sampled Gaussian rounds if the adversary also knew which rounds include the client.
 
     **Why it is an upper bound.** Let k be the number of rounds that the client's coins choose; coins depend on nothing
     else. Given the coins, the rounds are adaptive Gaussian releases of which k depend on the client: mu^2 = k / z^2.
     The rounds with the client are the mixture of these over the coins, and the divergence behind delta is convex, in
     either direction: delta is at most the mean over k. (Under replace both clients use the same coins, and move the sum
-    by two bounds.) Where noise is so little that a release gives its own participants away, nothing is lost by it;
-    Renyi divergences and privacy losses on a grid cannot follow there.
+    by two bounds.) It is tight where there is so little noise that a release reveals its own participants; Renyi
+    divergences and privacy losses on a grid fail there.
     """
 
     mu: np.ndarray
@@ -53,16 +53,16 @@ class KnownRounds:
 
     @classmethod
     def of(cls, leaves: Mapping[Event, int], relation: Relation) -> "KnownRounds | None":
-        """The curve of Gaussian releases, sampled or not; None where it is not known or would be too large."""
+        """The curve of Gaussian releases, sampled or not; None if it is unknown or would be too large."""
         bounds = 2 if relation is Relation.REPLACE else 1
         cases: list[tuple[np.ndarray, np.ndarray]] = []
         for leaf, count in leaves.items():
             noise = leaf.event if isinstance(leaf, Poisson | FixedSize) else leaf
             if not isinstance(noise, Gaussian) or (isinstance(leaf, FixedSize) and relation is not Relation.REPLACE):
                 return None
-            if not (found := _rounds(count, _rate(leaf))):
+            if not (distribution := _rounds(count, _rate(leaf))):
                 return None
-            rounds, probability = found
+            rounds, probability = distribution
             cases.append((rounds * (bounds / noise.noise_multiplier) ** 2, probability))
         if math.prod(len(squares) for squares, _ in cases) > _MOST_CASES:
             return None
@@ -93,13 +93,13 @@ def _rate(leaf: Event) -> float:
 
 
 def _rounds(count: int, rate: float) -> tuple[np.ndarray, np.ndarray] | None:
-    """Numbers of rounds and their probabilities; those below the first are counted as the first. None: too many."""
+    """Numbers of rounds and their probabilities, or None if too many; those below the first count as the first."""
     if rate >= 1.0:
         return np.array([float(count)]), np.ones(1)
-    if count * rate * (1 - rate) > (_MOST_CASES / 20) ** 2:  # squared standard deviations, of which 20 are looked at
+    if count * rate * (1 - rate) > (_MOST_CASES / 20) ** 2:  # squared standard deviation; 20 of them are covered
         return None
     low = int(stats.binom.ppf(_TAIL, count, rate))
-    # SciPy's `isf` goes through 1 - _TAIL, which is 1, and would answer with all rounds.
+    # SciPy's `isf` computes 1 - _TAIL, which rounds to 1, and would return all rounds.
     high = bisect.bisect_left(range(count), -_TAIL, lo=low, key=lambda many: -float(stats.binom.sf(many, count, rate)))
     rounds = np.arange(low, high + 1)
     probability = np.asarray(stats.binom.pmf(rounds, count, rate), np.float64)

@@ -17,6 +17,7 @@ from blindsight.accounting.events import (
     Poisson,
     RandomizedResponse,
     Relation,
+    Thresholded,
     TruncatedPoisson,
     Unit,
     flatten,
@@ -30,7 +31,7 @@ class Guarantee:
     """(epsilon, delta)-differential privacy, with everything a reader needs to judge it.
 
     `str()` is one line, `explain()` a paragraph for a privacy officer, `to_dict()` the same for machines. Epsilon is
-    an upper bound and is printed rounded up; `lower`, where known, is a bound that no analysis can go below.
+    an upper bound and is printed rounded up; `lower`, if set, is a lower bound that no analysis can beat.
 
     >>> print(Guarantee(epsilon=1.0324, delta=4e-8, accountant="PLD", participation="truncated Poisson, 1000 of 250000",
     ...                 releases=1000))
@@ -49,7 +50,7 @@ class Guarantee:
 
     @property
     def is_private(self) -> bool:
-        """Whether there is any guarantee at all."""
+        """Whether there is any guarantee."""
         return math.isfinite(self.epsilon)
 
     def __str__(self) -> str:
@@ -119,15 +120,15 @@ def certify(
         delta: Delta of the guarantee.
         unit: What is protected, a client or an example.
         relation: Which data sets are neighbours.
-        participation: Words on who took part; derived from the event by default.
-        assumptions: What else it rests on, listed before what is derived from the event.
+        participation: Description of who took part; derived from the event by default.
+        assumptions: Further assumptions, listed before those derived from the event.
     """
     bound = accountants.epsilon(event, delta, relation)
     leaves = flatten(event)
     derived = [sentence for leaf in leaves for sentence in _assumptions(leaf, unit)]
     if bound.epsilon < math.inf:
-        whose = Unit.CLIENT if unit is Unit.FEATURE else unit
-        derived += [words.NUMBER_PUBLIC.format(unit=whose), words.CLIPPED.format(unit=whose)]
+        protected = Unit.CLIENT if unit is Unit.FEATURE else unit
+        derived += [words.NUMBER_PUBLIC.format(unit=protected), words.CLIPPED.format(unit=protected)]
     return Guarantee(
         epsilon=bound.epsilon,
         delta=delta,
@@ -152,19 +153,21 @@ def _participation(leaf: Event) -> str:
 
 
 def _assumptions(leaf: Event, unit: Unit) -> list[str]:
-    found: list[str] = []
+    listed: list[str] = []
     if isinstance(leaf, Poisson | TruncatedPoisson):
-        found.append(words.COIN.format(unit=unit))
+        listed.append(words.COIN.format(unit=unit))
     if isinstance(leaf, FixedSize):
-        found.append(words.FIXED_SIZE)
-    noise = leaf.event if isinstance(leaf, Poisson | TruncatedPoisson | FixedSize) else leaf
+        listed.append(words.FIXED_SIZE)
+    if isinstance(leaf, Thresholded):
+        listed.append(words.TRUSTED_WITH_NAMES.format(unit=unit))
+    noise = leaf.event if isinstance(leaf, Poisson | TruncatedPoisson | FixedSize | Thresholded) else leaf
     if (isinstance(noise, Gaussian) and noise.is_ideal) or (isinstance(noise, Laplace) and not noise.discrete):
-        found.append(words.IDEAL_NOISE)
+        listed.append(words.IDEAL_NOISE)
     if isinstance(noise, Gaussian | Laplace) and noise.reproducible:
-        found.append(words.SEED)
+        listed.append(words.SEED)
     if isinstance(noise, RandomizedResponse):
-        found.append(words.RANDOMISED.format(unit=unit))
-    return found
+        listed.append(words.RANDOMISED.format(unit=unit))
+    return listed
 
 
 def round_up(value: float, digits: int = 4) -> str:
@@ -191,6 +194,6 @@ def _times(epsilon: float) -> str:
 
 
 def _certainty(epsilon: float) -> str:
-    """The posterior of someone with even prior odds, in per cent; rounded up, for it is an upper bound."""
+    """The posterior of someone with even prior odds, in per cent; rounded up, since it is an upper bound."""
     posterior = 1 / (1 + math.exp(-min(epsilon, 700)))
     return round_up(100 * posterior, 4 if posterior < 0.999 else 6)

@@ -1,10 +1,10 @@
-"""What observers weaker than the promise assumes could learn from Draw and Discard: informal, and never a guarantee.
+"""What observers weaker than the guarantee's adversary could learn from Draw and Discard: informal, not a guarantee.
 
-Pihur et al. 2018 (arXiv:1807.04369) argue that whoever does not watch the channel learns less. Their Lemmas 1 and 3 put
-numbers on it that do not hold: Lemma 1 averages epsilon over the server's coins, and its epsilon/2 fails once a model
-has several weights, as the other weights tell which instance came first; Lemma 3 has a constant that is too small and
-a tail that is not Gaussian. Here are the largest loss and the exact curve, beside the published numbers. They rest on
-what an observer is *not* able to do, which no mathematics can enforce; so they stand in a column of their own.
+Pihur et al. 2018 (arXiv:1807.04369) argue that an observer who does not see the channel learns less. The numbers in
+their Lemmas 1 and 3 do not hold: Lemma 1 averages epsilon over the server's coins, and its epsilon/2 fails if a model
+has several weights, because the other weights reveal which instance came first; Lemma 3 has too small a constant and a
+tail that is not Gaussian. This module computes the largest loss and the exact curve. They depend on what an observer is
+*not* able to do, which no mathematics can enforce, so they are always reported separately.
 """
 
 import dataclasses
@@ -24,11 +24,11 @@ _MOST_POINTS = 1 << 21
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Informal:
-    """Beside a guarantee, for one update: what two weaker observers could learn at most. Not a guarantee.
+    """The most that two weaker observers could learn from one update. Not a guarantee.
 
-    `snapshot` is the largest privacy loss for one who sees all instances right after the update (adversary II; not
-    known for Gaussian noise), `later` the epsilon at `delta` for one who sees an instance that `updates` updates have
-    changed (adversary III). `survival` is the chance that an update outlives all others (Lemma 2).
+    `snapshot` is the largest privacy loss against an observer of all instances right after the update (adversary II;
+    unknown for Gaussian noise), `later` the epsilon at `delta` against an observer of one instance after `updates`
+    further updates (adversary III). `survival` is the probability that an update outlives all others (Lemma 2).
     """
 
     snapshot: float | None
@@ -40,9 +40,9 @@ class Informal:
     survival: float
 
     def __str__(self) -> str:
-        known = "unknown" if self.snapshot is None else f"up to {self.snapshot:.4g}"
+        against = "unknown" if self.snapshot is None else f"up to {self.snapshot:.4g}"
         return (
-            f"informal, not a guarantee: against a snapshot of all instances {known}; against one instance "
+            f"informal, not a guarantee: against a snapshot of all instances {against}; against one instance "
             f"{self.updates:,} updates later {self.later:.4g} at delta {self.delta:.3g}"
         )
 
@@ -56,7 +56,7 @@ def against_snapshots(
         event: Noise of one update.
         epsilon: Epsilon of one update.
         weights: Number of weights in an instance.
-        whole_update: Whether the noise protects the whole update, or each coordinate by itself.
+        whole_update: Whether the noise protects the whole update, or each coordinate separately.
         instances: Number of instances on the server.
         updates: Updates that have changed the instance when adversary III sees it.
         delta: Delta of the guarantee.
@@ -86,7 +86,7 @@ def against_snapshots(
 
 
 def largest_loss_of_a_pair(epsilon: float, weights: int) -> float:
-    """The largest loss about one coordinate if an update and the instance it came from are seen in unknown order.
+    """The largest loss for one coordinate if an update and the instance it came from are seen in unknown order.
 
     Each of the other weights can make one order up to e^epsilon times as likely as the other: two instances d apart,
     of which one came from the other by a step a, have the likelihoods f(d + a) and f(-d + a). One weight alone gives
@@ -97,7 +97,7 @@ def largest_loss_of_a_pair(epsilon: float, weights: int) -> float:
     """
     apart = np.linspace(-1.0, 1.0, 401)[:, None, None]
     step, other_step = np.array([-1.0, 0.0, 1.0])[None, :, None], np.array([-1.0, 0.0, 1.0])[None, None, :]
-    log_odds = -epsilon * (weights - 1)  # of the other order, given the other weights at their most telling
+    log_odds = -epsilon * (weights - 1)  # of the other order, with the most revealing values of the other weights
 
     def log_likelihood(moved: np.ndarray) -> np.ndarray:
         this, other = -epsilon / 2 * np.abs(apart + moved), -epsilon / 2 * np.abs(moved - apart)
@@ -107,10 +107,10 @@ def largest_loss_of_a_pair(epsilon: float, weights: int) -> float:
 
 
 def many_laplaces(epsilon: float, updates: int, delta: float) -> float:
-    """The epsilon at `delta` of `updates` independent Laplace noises, each of which alone would give `epsilon`.
+    """The epsilon at `delta` of the sum of `updates` independent Laplace noises, each of which alone gives `epsilon`.
 
-    Their sum's distribution on a fine grid is the inverse Fourier transform of a power of one noise's characteristic
-    function; what is summed is exact for the discrete noise that clients draw.
+    The sum's distribution on a fine grid is the inverse Fourier transform of a power of one noise's characteristic
+    function; it is exact for the discrete noise that clients draw.
 
     >>> [round(many_laplaces(1.0, updates, 1e-8), 3) for updates in (1, 4, 9, 100)]
     [1.0, 0.855, 0.732, 0.317]
@@ -135,7 +135,7 @@ def many_laplaces(epsilon: float, updates: int, delta: float) -> float:
 
 
 def _loss_of_whole_update(epsilon: float, weights: int) -> float:
-    """The same if the whole update is hidden: log((e^epsilon + 1) / 2), attained with two weights.
+    """The same if the whole update is protected: log((e^epsilon + 1) / 2), attained with two weights.
 
     With two instances D apart, steps of length C at most and noise of scale 1, epsilon = 2C: the likelihood of either
     order is between exp(-(D + C)) and exp(-max(D - C, 0)), and by the triangle inequality the two distances add up to

@@ -8,16 +8,15 @@ excludes all other writers, so two processes cannot both spend the last of a bud
 Budgets are enforced by a *filter* (`filter`), which holds even if each release is chosen after reading the earlier
 ones. `Ledger.spent` is the smaller number from `composition`, which holds for a plan fixed in advance.
 
-The same data under a second name are refused (`names`). The ledger cannot see that two names stand for the same clients
-with different data, or that a second ledger exists (a new one at a relative path is announced on stderr). A file that
-was rewritten as a whole or rolled back is found only by `verify` with a witness.
+The same data under a second name are refused (`names`). The ledger cannot detect that two names stand for the same
+clients with different data, or that a second ledger exists (a new one at a relative path is announced on stderr). Only
+`verify` with a witness detects a file that was rewritten as a whole or rolled back.
 """
 
 import dataclasses
 import datetime
 import functools
 import json
-import math
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -26,11 +25,12 @@ from typing import Self
 
 from blindsight.accounting import chain, composition, ledger_file, names
 from blindsight.accounting import filter as filters
+from blindsight.accounting.budgets import Balance, Budget, delta_for
 from blindsight.accounting.chain import Entry, Verification, verify_export
 from blindsight.accounting.composition import Share, Split
 from blindsight.accounting.events import Event, NonPrivate, Relation, Unit, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, round_up
-from blindsight.accounting.names import Known, Payers, Seal, data_of, known_apart, known_as, names_of
+from blindsight.accounting.names import LedgerName, Payers, Seal, data_of, ledger_name, ledger_names, names_of
 from blindsight.accounting.spending import Spending, kind_of
 from blindsight.errors import BudgetExceeded, InvalidInput, LedgerCorrupted, LedgerTampered, PrivacyError
 
@@ -38,59 +38,19 @@ __all__ = [
     "Balance",
     "Budget",
     "Entry",
-    "Known",
     "Ledger",
+    "LedgerName",
     "Payers",
     "Split",
     "Verification",
-    "known_apart",
-    "known_as",
+    "ledger_name",
+    "ledger_names",
     "names_of",
 ]
 __all__ += ["verify_export"]
 
 _DEFAULT_PATH = ".blindsight/ledger.db"
-_event_of = functools.lru_cache(maxsize=1024)(from_json)  # a long run asks for the same few texts again and again
-
-
-@dataclasses.dataclass(frozen=True)
-class Budget:
-    """The total epsilon that may be spent on one population, at a given delta."""
-
-    epsilon: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.epsilon < math.inf:
-            raise InvalidInput(f"a budget's epsilon must be a finite number >= 0, got {self.epsilon}")
-        if not 0 < self.delta < 1:
-            raise InvalidInput(
-                f"a budget's delta must lie between 0 and 1, got {self.delta}; a common choice is population^-1.1"
-            )
-
-
-@dataclasses.dataclass(frozen=True)
-class Balance:
-    """A budget and what has been spent of it.
-
-    `spent` holds for releases that were planned in advance. Budgets are compared with `adaptive_epsilon`, which also
-    holds for adaptive choices: the smallest budget that would have allowed everything so far.
-    """
-
-    population: str
-    budget: Budget
-    spent: Guarantee
-    adaptive_epsilon: float
-
-    @property
-    def overspent(self) -> bool:
-        """Whether the budget was lowered below what is already spent; nothing more can be released."""
-        return self.adaptive_epsilon > self.budget.epsilon
-
-    @property
-    def remaining(self) -> float:
-        """Epsilon left, at least 0. Only a rough guide: the epsilons of several releases do not add up."""
-        return max(0.0, self.budget.epsilon - self.adaptive_epsilon)
+_event_of = functools.lru_cache(maxsize=1024)(from_json)  # a long run repeats the same few texts
 
 
 class Ledger:
@@ -98,10 +58,10 @@ class Ledger:
 
     | file at `path` | reading | writing |
     |---|---|---|
-    | none | an empty ledger; nothing is created | created whole, or not at all, then written |
+    | none | an empty ledger; nothing is created | created atomically, then written |
     | a ledger, in a folder without write permission | works | `LedgerError` |
     | a ledger of a newer version | `LedgerFromTheFuture` | the same |
-    | anything else, also an empty file (a truncated ledger must not look new) | `LedgerCorrupted` | the same |
+    | anything else, even an empty file (a truncated ledger must not look new) | `LedgerCorrupted` | the same |
 
     No file stays open between calls; the context manager is there for style only.
     """
@@ -112,7 +72,7 @@ class Ledger:
             raise InvalidInput(f"the path of a ledger cannot contain a NUL character, got {chosen!r}")
         if not 0 <= timeout_s < 2**31 / 1000:
             raise InvalidInput(f"timeout_s must be a number of seconds >= 0, got {timeout_s}")
-        self.path = Path(os.path.realpath(os.path.expanduser(chosen)))  # one file, one name: SQLite's log goes by name
+        self.path = Path(os.path.realpath(os.path.expanduser(chosen)))  # SQLite names its log after the file
         announced = not os.path.isabs(os.path.expanduser(chosen))  # from another folder it would be another ledger
         self._file = ledger_file.LedgerFile(self.path, timeout_s, announced)
         self._seal = Seal(self.path)
@@ -122,7 +82,7 @@ class Ledger:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is open that would have to be closed."""
+        """There is nothing to close."""
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r})"
@@ -147,8 +107,7 @@ class Ledger:
         nothing is written. A release that reads several populations gets one entry for each, all or none; the last is
         returned. A training run records its planned rounds in advance (`Repeated`).
         Also refused: a unit or relation that differs from the population's earlier ones, an event that no accountant
-        can bound or that counts no release, and an arm that is not part of its split. `composition` says how arms
-        compose.
+        can bound or that counts no release, and an arm that is not part of its split (see `composition`).
 
         `noise` names reproducible noise and what it is added to, "KEY of SUM". The same noise on two different sums
         cancels out in their difference, so the second is recorded as `NonPrivate`, for its own population and for that
@@ -169,22 +128,38 @@ class Ledger:
         with self._file.connected(writing=True) as db:
             with ledger_file.transaction(db, "DEFERRED"):
                 for name in payers:
-                    self._assess(db, name, share)  # the slow arithmetic, which stays in a cache, outside the lock
+                    self._assess(db, name, share)  # the slow arithmetic, outside the lock; the result is cached
             with ledger_file.transaction(db, "IMMEDIATE"):
                 if others := _populations_with_noise(db, noise):
                     share = dataclasses.replace(share, event=NonPrivate())
                     fields["event"], payers = to_json(share.event), tuple(dict.fromkeys((*others, *payers)))
                 for name in payers:
                     self._assess(db, name, share)
-                for name, known in data.items():
-                    self._keep_data(db, name, known)
+                for name, fingerprints in data.items():
+                    self._keep_data(db, name, fingerprints)
                 return [_append(db, {**fields, "population": name}) for name in payers][-1]
+
+    def foresee(self, event: Event, population: str, delta: float | None = None) -> tuple[Guarantee, str]:
+        """The guarantee of all releases on the population if `event` were recorded, and why it would be refused.
+
+        The reason is empty if it would not; nothing is written.
+        """
+        name = _one(population)
+        share = composition.share_of(event, unit=Unit.CLIENT, relation=Relation.ADD_OR_REMOVE, split=None, arm="")
+        refused = ""
+        with self._file.connected() as db, ledger_file.transaction(db, "DEFERRED"):
+            budget, shares = _budget(db, name), _shares(db, name)
+            try:
+                self._assess(db, name, share)
+            except BudgetExceeded as error:
+                refused = str(error)
+        return composition.certified([*shares, share], delta_for(name, delta, budget)), refused
 
     def check_names(self, population: Payers) -> None:
         """Refuse data that this ledger has under another name, as `record` would; write nothing."""
         with self._file.connected() as db:
-            for name, known in data_of(population).items():
-                for one in known:
+            for name, fingerprints in data_of(population).items():
+                for one in fingerprints:
                     self._refuse_second_name(db, name, self._seal.sealed(one, begin=False))
 
     def _keep_data(self, db: sqlite3.Connection, name: str, data: list[str]) -> None:
@@ -192,7 +167,7 @@ class Ledger:
         has = "SELECT 1 FROM entries WHERE population = ? AND kind = 'data' AND event = ?"
         for sealed in [self._seal.sealed(one, begin=not _kept_data(db)) for one in data]:
             if sealed is not None and db.execute(has, (name, sealed)).fetchone():
-                continue  # it was compared with all others when it came in, and they with it since
+                continue  # compared with all others when it was added, as were all later ones
             self._refuse_second_name(db, name, sealed)
             if sealed is not None:
                 fields = dict.fromkeys(("unit", "relation", "run", "note", "split", "arm"), "")
@@ -256,7 +231,7 @@ class Ledger:
         name = _one(population)
         with self._file.connected() as db, ledger_file.transaction(db, "DEFERRED"):
             budget, shares = _budget(db, name), _shares(db, name)
-        return composition.certified(shares, _delta(name, delta, budget))
+        return composition.certified(shares, delta_for(name, delta, budget))
 
     def adaptive_epsilon(self, population: str, delta: float | None = None) -> float:
         """The smallest budget that would have allowed all releases on the population, chosen adaptively or not.
@@ -273,7 +248,7 @@ class Ledger:
             composition.check_accountable(spending.kinds.values(), new)
         if budget and not filters.is_within(after := spending.with_more(new), budget.epsilon, budget.delta):
             if spending.once_with(new) and composition.certified([new], budget.delta).epsilon <= budget.epsilon:
-                return  # all there will be for its clients, and chosen before anything about them was read: a plan
+                return  # its clients' only entry, chosen before anything about them was read: a plan
             spent = [round_up(filters.spent(total, budget.delta)) for total in (spending.total, after)]
             raise BudgetExceeded(
                 f"this release would take population {population!r} from epsilon {spent[0]} to {spent[1]} "
@@ -286,36 +261,34 @@ class Ledger:
             return self._spending(db, _one(population))
 
     def _spending(self, db: sqlite3.Connection, population: str) -> Spending:
-        """Running totals, to which only the entries since the last call are added while the chain before is the same.
-
-        Nothing that a call adds can be lost: entries are never removed, and a ledger that was is begun anew.
-        """
-        known = self._totals.pop(population, None)  # should adding fail half-way, the next call begins anew
-        if known is None or known.end not in ledger_file.ends(db, known.end[0]):
-            known = _Total((0, chain.GENESIS), Spending())
-        for share in _shares(db, population, known.end[0]):
-            known.spending.add(share)
-        self._totals[population] = _Total(ledger_file.ends(db)[-1], known.spending)
-        return known.spending
+        """Running totals: adds the entries since the last call, or starts over if the earlier chain has changed."""
+        running = self._totals.pop(population, None)  # if adding fails half-way, the next call starts over
+        if running is None or running.end not in ledger_file.ends(db, running.end[0]):
+            running = _Total((0, chain.GENESIS), Spending())
+        for share in _shares(db, population, running.end[0]):
+            running.spending.add(share)
+        self._totals[population] = _Total(ledger_file.ends(db)[-1], running.spending)
+        return running.spending
 
     def verify(self, witness: str | None = None) -> Verification:
-        """Whether every entry is intact; if not, which is the first that was changed.
+        """Whether every entry is intact; if not, the first that was changed.
 
-        It finds any entry edited, removed (first, middle, last or all), moved, inserted or doubled. Whoever can write
-        the file can also rewrite the whole chain, hashes and head included, or put back an old copy: that is found only
-        by `witness`, a head or an entry's hash noted elsewhere (in a run's folder, in a mail), which must occur in it.
+        It detects any entry edited, removed (first, middle, last or all), moved, inserted or duplicated. Anyone who can
+        write the file can also rewrite the whole chain, hashes and head included, or restore an old copy. Only
+        `witness` detects that: a head or an entry's hash stored elsewhere (in a run's folder, in an email), which must
+        occur in the chain.
         """
         with self._file.connected() as db, ledger_file.transaction(db, "DEFERRED"):
-            found = chain.verify_chain(ledger_file.entries(db), head=ledger_file.head(db), witness=witness)
+            result = chain.verify_chain(ledger_file.entries(db), head=ledger_file.head(db), witness=witness)
             whole, ruled = ledger_file.is_whole(db), ledger_file.has_its_rules(db)
-        if found.ok and not whole:
+        if result.ok and not whole:
             raise LedgerCorrupted(
                 f"all entries of {self.path} are intact, but the file is damaged: restore it from a backup"
             )
-        if found.ok and not ruled:
-            problem = "every entry is as written, but the triggers that keep the ledger append-only were changed"
-            return dataclasses.replace(found, ok=False, problem=problem)
-        return found
+        if result.ok and not ruled:
+            problem = "every entry is intact, but the triggers that keep the ledger append-only were changed"
+            return dataclasses.replace(result, ok=False, problem=problem)
+        return result
 
     def export(self) -> Iterator[str]:
         """One line of JSON per entry, hashes included, in the form that `verify_export` checks."""
@@ -324,31 +297,22 @@ class Ledger:
 
 @dataclasses.dataclass(frozen=True)
 class _Total:
-    """What a population had spent when the ledger ended with the entry of this number and hash."""
+    """What a population had spent when the ledger ended at this entry (number and hash)."""
 
     end: tuple[int, str]
     spending: Spending
 
 
 def _adaptive(spending: Spending, planned: Guarantee) -> float:
-    """The smallest budget for all this; an entry that is all there is for its clients is a plan."""
+    """The smallest budget that allows all this; if each client has only one entry, that entry is a plan."""
     filtered = filters.spent(spending.total, planned.delta)
     return min(filtered, planned.epsilon) if spending.once else filtered
 
 
-def _delta(population: str, delta: float | None, budget: Budget | None) -> float:
-    if delta is None and budget is None:
-        raise InvalidInput(f"population {population!r} has no budget: give a delta at which to state its epsilon")
-    chosen = budget.delta if delta is None and budget is not None else delta
-    if chosen is None or not 0 < chosen < 1:
-        raise InvalidInput(f"delta must lie between 0 and 1, got {chosen}; a common choice is population^-1.1")
-    return chosen
-
-
 def _shares(db: sqlite3.Connection, population: str, after: int = 0) -> list[Share]:
-    """The population's releases, equal ones together: what composing them costs does not grow with their number.
+    """The population's releases, equal ones grouped: the time to compose them does not grow with their number.
 
-    Only entries `after` that number; the plus keeps SQLite from walking through all of the population's for those.
+    Only entries `after` that number; the plus keeps SQLite from scanning all of the population's entries.
     """
     columns, plus = "event, unit, relation, split, arm", "+" if after else ""
     query = f"SELECT {columns}, COUNT(*) FROM entries WHERE {plus}population = ? AND {plus}kind = 'release' "
@@ -367,7 +331,7 @@ def _shares(db: sqlite3.Connection, population: str, after: int = 0) -> list[Sha
 
 
 def _populations_with_noise(db: sqlite3.Connection, noise: str) -> list[str]:
-    """Those about whom the same reproducible noise was released on another sum."""
+    """Populations with a release of the same reproducible noise on another sum."""
     if not noise:
         return []
     drawn, this = f"[noise {noise.partition(' of ')[0]} of ", f"[noise {noise}]"
@@ -378,17 +342,17 @@ def _populations_with_noise(db: sqlite3.Connection, noise: str) -> list[str]:
 
 
 def _kept_data(db: sqlite3.Connection) -> list[tuple[str, str]]:
-    """Names and sealed fingerprints of the data that were released about under them."""
+    """Population names and the sealed fingerprints of their data."""
     return db.execute("SELECT population, event FROM entries WHERE kind = 'data' ORDER BY number").fetchall()
 
 
 def _budget(db: sqlite3.Connection, population: str) -> Budget | None:
     newest = "WHERE number = (SELECT MAX(number) FROM entries WHERE population = ? AND kind = 'budget')"
-    found = list(ledger_file.entries(db, newest, (population,)))
+    budgets = list(ledger_file.entries(db, newest, (population,)))
     try:
-        return Budget(**json.loads(_intact(found[-1]).event)) if found else None
+        return Budget(**json.loads(_intact(budgets[-1]).event)) if budgets else None
     except (TypeError, ValueError) as error:
-        raise LedgerTampered(f"entry {found[-1].number} is not a budget ({error}): verify the ledger") from error
+        raise LedgerTampered(f"entry {budgets[-1].number} is not a budget ({error}): verify the ledger") from error
 
 
 def _append(db: sqlite3.Connection, fields: Mapping[str, str]) -> Entry:
@@ -404,7 +368,7 @@ def _append(db: sqlite3.Connection, fields: Mapping[str, str]) -> Entry:
 
 
 def _intact(entry: Entry) -> Entry:
-    """The entries that a decision hangs on, the newest and the budget, are checked each time: it is cheap."""
+    """Checks an entry that a decision depends on (the newest, the budget) each time: it is cheap."""
     if chain.digest(entry) != entry.hash:
         raise LedgerTampered(f"entry {entry.number} was edited: nothing was recorded; verify the ledger")
     return entry

@@ -1,8 +1,8 @@
-"""The ledger's SQLite file: created whole, opened for one call, closed, and never half understood.
+"""The ledger's SQLite file: created atomically, opened for one call, closed, and fully understood or refused.
 
-No connection outlives a call. So a ledger may be shared by threads and carried across a fork, and the write-ahead log
-is folded into the file after every call: a copy of the file alone is whole unless somebody is writing just then.
-The log needs memory that processes share: keep the file on a local disk, under one name (no hard links).
+No connection outlives a call. So threads can share a ledger, it survives a fork, and the write-ahead log is merged into
+the file after every call: a copy of the file alone is complete unless it is being written at that moment.
+The log needs memory shared between processes: keep the file on a local disk, under one name (no hard links).
 """
 
 import contextlib
@@ -41,7 +41,7 @@ _SCHEMA = (
 )
 _DURABLE = ("journal_mode = WAL", "synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON")
 
-# SQLite must not be in use while the process forks: the child would rely on locks that only its parent holds.
+# SQLite must not be in use during a fork: the child would rely on locks that only its parent holds.
 _ONE_AT_A_TIME = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -53,15 +53,15 @@ if hasattr(os, "register_at_fork"):
 
 @dataclasses.dataclass(frozen=True)
 class LedgerFile:
-    """Connections to the file at `path`, and every way in which they can fail, in words."""
+    """Connections to the file at `path`, with an explanation for every failure."""
 
     path: Path
     timeout_s: float
-    announced: bool = False  # say aloud where a new one begins
+    announced: bool = False  # print the path of a new ledger
 
     @contextlib.contextmanager
     def connected(self, *, writing: bool = False) -> Generator[sqlite3.Connection]:
-        """A connection for the block; to an empty ledger in memory if there is no file and it is only for reading."""
+        """A connection for the block; for reading, to an empty ledger in memory if there is no file."""
         with _ONE_AT_A_TIME, self._explained():
             if not _is_there(self.path):
                 if not writing:
@@ -85,7 +85,7 @@ class LedgerFile:
         return db
 
     def _refuse_strangers(self) -> None:
-        """Reads the header without locks or logs, so that what is not ours is not even touched."""
+        """Reads the header without locks or logs, so that other programs' files stay untouched."""
         with contextlib.suppress(sqlite3.Error), contextlib.closing(self._connect("mode=ro&immutable=1")) as db:
             self._check_identity(db)
 
@@ -102,7 +102,7 @@ class LedgerFile:
             )
 
     def _open_to_write(self) -> sqlite3.Connection:
-        if not os.access(self.path, os.W_OK):  # SQLite would try, and leave a log that its owner cannot use
+        if not os.access(self.path, os.W_OK):  # SQLite would try, and leave a log that the owner cannot use
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         db = self._connect("mode=rw")
         with _closed_on_error(db):
@@ -117,10 +117,10 @@ class LedgerFile:
         return db
 
     def _open_to_read(self) -> sqlite3.Connection:
-        """As a writer would where this user may write: only a writer tidies up its log. Else the file as it stands."""
+        """With write access if this user has it, because only a writer cleans up its log; otherwise read-only."""
         has_log = self.path.with_name(self.path.name + "-wal").exists()
         if not has_log and not (os.access(self.path, os.W_OK) and os.access(self.path.parent, os.W_OK)):
-            return self._connect("mode=ro&immutable=1")  # nobody is writing: whoever does has a log
+            return self._connect("mode=ro&immutable=1")  # nobody is writing: a writer would have a log
         db = self._connect("mode=rw")
         with _closed_on_error(db):
             db.execute("PRAGMA query_only = ON")
@@ -129,7 +129,7 @@ class LedgerFile:
 
     @contextlib.contextmanager
     def _explained(self) -> Generator[None]:
-        """No exception of SQLite or of the operating system leaves without saying what to do."""
+        """Turns every exception of SQLite or the operating system into one that says what to do."""
         try:
             yield
         except sqlite3.Error as error:
@@ -146,15 +146,15 @@ class LedgerFile:
             why, remedy = "the disk is full or failing", "free some space and try again"
         elif code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             why = f"another process has locked it for more than {self.timeout_s:g} s"
-            remedy = "wait until that one is done and try again"
+            remedy = "wait until it has finished and try again"
         elif code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
             why = "this user may not write there"
             remedy = "give it write permission on the file and its folder, or name another ledger in BLINDSIGHT_LEDGER"
         else:
             why, remedy = "the path or the file does not allow it", "name a file in a folder, on a local disk"
         return LedgerError(
-            f"the ledger {self.path} could not be used because {why} ({error}): nothing was recorded, so use no value "
-            f"that was to be; {remedy}"
+            f"the ledger {self.path} could not be used because {why} ({error}): nothing was recorded, so do not use "
+            f"the value; {remedy}"
         )
 
     def _corrupted(self, why: str) -> LedgerCorrupted:
@@ -180,18 +180,18 @@ def transaction(db: sqlite3.Connection, kind: Literal["DEFERRED", "IMMEDIATE"]) 
 
 
 def entries(db: sqlite3.Connection, where: str = "", values: tuple[str, ...] = ()) -> Iterator[Entry]:
-    """The entries in order; `where` is an SQL clause with `values` for its question marks."""
+    """The entries in order; `where` is an SQL clause with `values` for its placeholders."""
     return (Entry(*row) for row in db.execute(f"SELECT {_COLUMNS} FROM entries {where} ORDER BY number, rowid", values))
 
 
 def head(db: sqlite3.Connection) -> tuple[int, str] | None:
-    """How many entries there should be and the hash of the last one."""
+    """The expected number of entries and the hash of the last one."""
     rows = db.execute("SELECT count, hash FROM head").fetchall()
     return rows[0] if len(rows) == 1 else None
 
 
 def ends(db: sqlite3.Connection, number: int | None = None) -> list[tuple[int, str]]:
-    """Number and hash of the last entry, or of that one, if it is there; an empty ledger ends with number 0."""
+    """Number and hash of the last entry, or of entry `number` if it exists; an empty ledger ends with number 0."""
     which = "(SELECT MAX(number) FROM entries)" if number is None else "?"
     rows = db.execute(f"SELECT number, hash FROM entries WHERE number = {which}", () if number is None else (number,))
     return rows.fetchall() or ([(0, GENESIS)] if not number else [])
@@ -205,9 +205,9 @@ def insert(db: sqlite3.Connection, entry: Entry) -> None:
 
 
 def has_its_rules(db: sqlite3.Connection) -> bool:
-    """Whether tables, index and triggers are those of `_SCHEMA`: no more, no less."""
-    found = {row[0] for row in db.execute("SELECT sql FROM sqlite_master WHERE name NOT GLOB 'sqlite_*'")}
-    return found == set(_SCHEMA)
+    """Whether tables, index and triggers are exactly those of `_SCHEMA`."""
+    statements = {row[0] for row in db.execute("SELECT sql FROM sqlite_master WHERE name NOT GLOB 'sqlite_*'")}
+    return statements == set(_SCHEMA)
 
 
 def is_whole(db: sqlite3.Connection) -> bool:
@@ -215,7 +215,7 @@ def is_whole(db: sqlite3.Connection) -> bool:
     return db.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
 
 
-# --- making one
+# --- creation
 
 
 def _is_there(path: Path) -> bool:
@@ -230,7 +230,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _create(path: Path) -> None:
-    """An empty ledger at `path`, complete or not there at all; one that somebody else made meanwhile is kept."""
+    """Creates an empty ledger at `path`, atomically; keeps one that another process created meanwhile."""
     missing = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".new-ledger-", dir=path.parent, ignore_cleanup_errors=True) as folder:
@@ -289,4 +289,4 @@ def _code(error: sqlite3.Error) -> int | None:
 
 
 def _decoded(text: bytes) -> str:
-    return text.decode("utf-8", "surrogateescape")  # damaged text must be seen and found, not stop the reading
+    return text.decode("utf-8", "surrogateescape")  # damaged text must be reported, not stop the reading

@@ -1,7 +1,7 @@
 """The privacy loss of one elementary event, once: as a distribution on a grid, and as Renyi divergences.
 
-Dispatch by kind, so that a kind without a bound is refused by name and no kind can forget its count: counting is not
-done here. Under `replace`, unsampled and fixed-size events are bounded at half their multiplier, because replacing a
+Dispatch is by event type, so a type without a bound is refused by name, and none can forget its count: counting is done
+elsewhere. Under `replace`, unsampled and fixed-size events are bounded at half their multiplier, because replacing a
 client moves a clipped sum by twice its bound.
 """
 
@@ -27,6 +27,7 @@ from blindsight.accounting.events import (
     PureDP,
     RandomizedResponse,
     Relation,
+    Thresholded,
     TruncatedPoisson,
 )
 from blindsight.errors import RelationMismatch, UnknownEvent
@@ -37,16 +38,16 @@ __all__ += ["largest_loss", "pld", "pure_loss", "rdp", "self_composed_pld"]
 Distribution = upstream_pld.PrivacyLossDistribution
 
 ORDERS = np.array([*range(2, 65), 96, 128, 256, 512, 1024])
-"""The Renyi orders: whole ones only, as the series for fractions may not converge."""
+"""The Renyi orders: integers only, as the series for fractions may not converge."""
 
 LARGEST_LOSS = 600.0
-"""The largest loss of one release that a grid can hold: e to the power of it is still a number."""
+"""The largest loss of one release that a grid can hold: its exponential is still finite."""
 
-_SMALL_LOSS = 1e-6  # below this the library's formulas for pure losses cancel to nothing, or less
-_LEAST_NOISE = 1e-50  # less is no noise
+_SMALL_LOSS = 1e-6  # below this the library's formulas for pure losses cancel to zero or less
+_LEAST_NOISE = 1e-50  # less counts as no noise
 
 
-@functools.lru_cache(maxsize=8)  # a ledger asks for the same composition again with every release
+@functools.lru_cache(maxsize=8)  # a ledger needs the same composition with every release
 def self_composed_pld(leaf: Event, count: int, relation: Relation, interval: float) -> Distribution:
     """The distribution of `count` releases of `leaf`."""
     one = pld(leaf, relation, interval)
@@ -64,15 +65,15 @@ def epsilon_for_delta(distribution: Distribution, delta: float) -> float:
 def _epsilon_of_side(side: Any, delta: float) -> float:
     if side._infinity_mass > delta:
         return math.inf
-    first = min(max(0, 1 - side._lower_loss), len(side._probs))  # losses of 0 and less decide nothing
+    first = min(max(0, 1 - side._lower_loss), len(side._probs))  # losses of 0 or less do not matter
     masses = side._probs[first:][::-1]
     loss = (side._lower_loss + np.arange(first, len(side._probs)))[::-1] * side._discretization
-    # What the outcomes of the largest losses weigh with the client, and what they weigh without.
+    # Probability of the outcomes with the largest losses, with the client and without.
     upper = np.cumsum(np.concatenate([[side._infinity_mass], masses]))
     lower = np.cumsum(np.concatenate([[0.0], np.exp(-loss) * masses]))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         reached = np.log((upper - delta) / lower)
-    beyond = np.flatnonzero((upper[1:] >= delta) & (lower[1:] == 0))  # e to the power of such a loss is no number
+    beyond = np.flatnonzero((upper[1:] >= delta) & (lower[1:] == 0))  # the exponential of such a loss overflows
     if len(beyond):
         return float(loss[beyond[0]])
     enough = np.flatnonzero((upper[:-1] > delta) & (reached[:-1] >= loss))
@@ -124,7 +125,7 @@ def _(event: Poisson, relation: Relation, interval: float) -> Distribution:
     noise = event.event
     if event.rate == 0:
         return upstream_pld.identity(value_discretization_interval=interval)
-    if isinstance(noise, Gaussian):  # here the library's own `replace` is right: it moves the sum by 2S
+    if isinstance(noise, Gaussian):  # here the library's own `replace` is correct: it moves the sum by 2S
         return sampled_gaussian.poisson(noise.noise_multiplier, event.rate, relation, interval)
     if isinstance(noise, Laplace) and not noise.discrete and relation is Relation.ADD_OR_REMOVE:
         return upstream_pld.from_laplace_mechanism(
@@ -187,13 +188,27 @@ def _rdp_of_pure(loss: float) -> np.ndarray:
 def _(event: Poisson, relation: Relation) -> np.ndarray:
     if not isinstance(event.event, Gaussian):
         raise _unknown(event)
-    sampled = dp_event.PoissonSampledDpEvent(event.rate, dp_event.GaussianDpEvent(event.event.noise_multiplier))
+    noise = event.event.noise_multiplier
     if relation is Relation.ADD_OR_REMOVE:
-        return _upstream_rdp(sampled)
+        return sampled_gaussian.poisson_renyi(noise, event.rate, ORDERS)
     # Through the population without the client: the weak triangle inequality (Mironov 2017, Proposition 11).
-    there = _upstream_rdp(sampled, orders=tuple(2 * ORDERS))
-    back = _upstream_rdp(sampled, orders=tuple(2 * ORDERS - 1))
+    there = sampled_gaussian.poisson_renyi(noise, event.rate, 2 * ORDERS)
+    back = sampled_gaussian.poisson_renyi(noise, event.rate, 2 * ORDERS - 1)
     return (ORDERS - 0.5) / (ORDERS - 1) * there + back
+
+
+@rdp.register
+def _(event: TruncatedPoisson, relation: Relation) -> np.ndarray:
+    """The mixture of `sampled_gaussian.truncated_poisson`: the moments behind the divergences are jointly convex."""
+    untouched = rdp(Poisson(event.rate, event.event), relation)
+    truncated, drawn = sampled_gaussian.at_the_limit(event.population, event.rate, event.limit)
+    if truncated == 0.0 or not isinstance(event.event, Gaussian):
+        return untouched
+    replaced = rdp(Poisson(min(drawn, 1.0), Gaussian(event.event.noise_multiplier / 2)), Relation.REPLACE)
+    with np.errstate(divide="ignore"):  # a limit that is always reached
+        weights = np.log1p(-truncated), math.log(truncated)
+    mixed = np.logaddexp(weights[0] + (ORDERS - 1) * untouched, weights[1] + (ORDERS - 1) * replaced) / (ORDERS - 1)
+    return np.maximum(mixed, untouched)  # where the second part is below the last digit of the first
 
 
 @rdp.register
@@ -206,10 +221,10 @@ def _(event: FixedSize, relation: Relation) -> np.ndarray:
         dp_event.SampledWithoutReplacementDpEvent(event.population, event.cohort, noise),
         NeighboringRelation.REPLACE_ONE,
     )
-    return np.minimum(sampled, _upstream_rdp(noise))  # for large cohorts the bound exceeds that of no sampling at all
+    return np.minimum(sampled, _upstream_rdp(noise))  # for large cohorts the bound exceeds that without sampling
 
 
-@functools.lru_cache(maxsize=64)  # fixed-size rounds take a fifth of a second, and are asked for with every count
+@functools.lru_cache(maxsize=64)  # fixed-size rounds take a fifth of a second, and are needed for every count
 def _upstream_rdp(
     event: dp_event.DpEvent,
     relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE,
@@ -224,12 +239,12 @@ def _upstream_rdp(
 
 
 def halved_under_replace(noise_multiplier: float, relation: Relation) -> float:
-    """The noise over what a neighbour can change: one bound, or two."""
+    """The noise divided by what a neighbour can change: one bound, or two."""
     return noise_multiplier / 2 if relation is Relation.REPLACE else noise_multiplier
 
 
 def largest_loss(leaf: Event, relation: Relation) -> float:
-    """Roughly the largest privacy loss that one release of `leaf` can show, to choose a grid by."""
+    """Roughly the largest privacy loss of one release of `leaf`; it determines the grid."""
     noise = leaf.event if isinstance(leaf, Poisson | TruncatedPoisson | FixedSize) else leaf
     if isinstance(noise, Gaussian):
         shift = 2 / noise.noise_multiplier
@@ -248,7 +263,7 @@ def pure_loss(leaf: Event, relation: Relation) -> float:
 
 
 def _pure_epsilon(event: PureDP, relation: Relation) -> float:
-    """Replacing one client is removing it and adding another: twice the epsilon. The other way nothing follows."""
+    """Replacing one client is removing it and adding another: twice the epsilon. The converse does not hold."""
     if event.relation is relation:
         return event.epsilon
     if relation is Relation.REPLACE:
@@ -270,8 +285,11 @@ def _needs_replace(event: Event, relation: Relation) -> None:
 
 
 def is_non_private(leaves: Counter[Event]) -> bool:
-    """Whether one of them protects nothing."""
-    noises = [leaf.event if isinstance(leaf, Poisson | TruncatedPoisson | FixedSize) else leaf for leaf in leaves]
+    """Whether any of them protects nothing."""
+    noises = [
+        leaf.event if isinstance(leaf, Poisson | TruncatedPoisson | FixedSize | Thresholded) else leaf
+        for leaf in leaves
+    ]
     return any(
         isinstance(noise, NonPrivate)
         or (isinstance(noise, Gaussian | Laplace) and noise.noise_multiplier < _LEAST_NOISE)

@@ -1,13 +1,13 @@
-"""Whom a release is about: populations by name, and by a fingerprint of their data, so that no data have two names.
+"""Populations by name and by a fingerprint of their data, so that no data have two names.
 
-A second name for the same data would have a budget of its own. So a ledger keeps with each name a fingerprint of the
-data that were released about under it, and refuses these data under any other name.
+A second name for the same data would have its own budget. So a ledger stores with each name a fingerprint of its data,
+and refuses these data under any other name.
 
-**What the fingerprint tells.** It is a pseudo-random function (BLAKE2b, keyed) of everything in the data, so it is as
-secret as they are if the key is known: who knew all rows but one could try guesses of that one. The key is 32 bytes in
-a file of its own beside the ledger, readable by its owner alone, and is part of no entry, export or report. Without it
-an entry's fingerprint says nothing, and entries of two ledgers cannot be compared. A refusal does tell the person who
-asks that data they hold are those of another name: only who keeps the data, and writes the ledger, can ask that.
+**What the fingerprint reveals.** It is a pseudo-random function (BLAKE2b, keyed) of everything in the data. If the key
+is known, it is as sensitive as the data: someone who knew all rows but one could test guesses of that one. The key is
+32 bytes in a separate file next to the ledger, readable only by its owner, and is never part of an entry, export or
+report. Without it an entry's fingerprint reveals nothing, and entries of two ledgers cannot be compared. A refusal does
+reveal that the data at hand have another name already, but only to someone who holds the data and writes the ledger.
 """
 
 import hashlib
@@ -22,26 +22,26 @@ from typing import Protocol, Self
 
 from blindsight.errors import InvalidInput, LedgerError
 
-__all__ = ["Known", "Payers", "Seal", "data_of", "known_apart", "known_as", "names_of", "text"]
+__all__ = ["LedgerName", "Payers", "Seal", "data_of", "ledger_name", "ledger_names", "names_of", "text"]
 
 
-class Known(str):
-    """A population's name together with the fingerprints of its data; to everything else it is the name.
+class LedgerName(str):
+    """A population's name with the fingerprints of its data; otherwise an ordinary string.
 
-    >>> Known("phones", "3f1c") == "phones", Known("phones", "3f1c").data
+    >>> LedgerName("phones", "3f1c") == "phones", LedgerName("phones", "3f1c").data
     (True, ('3f1c',))
     """
 
     data: tuple[str, ...]
 
     def __new__(cls, name: str, *data: str) -> Self:
-        known = super().__new__(cls, name)
-        known.data = tuple(dict.fromkeys(one for one in data if one))
-        return known
+        instance = super().__new__(cls, name)
+        instance.data = tuple(dict.fromkeys(one for one in data if one))
+        return instance
 
 
 Payers = str | Sequence[str]
-"""Whom a release is about: a population's name, or those of all populations that it reads."""
+"""The populations that pay for a release: one name, or those of all populations that it reads."""
 
 
 class _Population(Protocol):
@@ -51,33 +51,33 @@ class _Population(Protocol):
     def content(self) -> str: ...
 
 
-def known_as(population: _Population, name: str | None = None) -> Known:
-    """The population's own name or another that it goes by in the ledger, with the fingerprint of its data.
+def ledger_name(population: _Population, name: str | None = None) -> LedgerName:
+    """The population's own name, or `name` in the ledger, with the fingerprint of its data.
 
-    A fingerprint that comes with the name is of the whole table, and stands alone: whether what a question reads of it
-    is new to the ledger would tell whether all rows fitted the question before.
+    A fingerprint that comes with the name covers the whole table and replaces that of the rows read: otherwise, whether
+    these are new to the ledger would reveal whether all rows fitted the earlier question.
     """
-    given = name.data if isinstance(name, Known) else ()
-    return Known(name or population.name, *(given or (population.content,)))
+    given = name.data if isinstance(name, LedgerName) else ()
+    return LedgerName(name or population.name, *(given or (population.content,)))
 
 
-def known_apart(populations: Sequence[_Population], name: str | None = None) -> list[Known]:
-    """Each as `known_as` has it, and each with a fingerprint of its own, be their data the same.
+def ledger_names(populations: Sequence[_Population], name: str | None = None) -> list[LedgerName]:
+    """Each as in `ledger_name`, but with distinct fingerprints even for equal data.
 
-    Two sides of a question that hold nothing would share one: how many the ledger keeps would tell that they do.
+    Two empty sides of a question would share one, and the number of fingerprints in the ledger would reveal it.
     """
-    found: list[Known] = []
+    distinct: list[LedgerName] = []
     for one in populations:
-        known = known_as(one, name)
-        is_twin = any(other == known and other.data == known.data for other in found)
-        if is_twin and not (isinstance(name, Known) and name.data):
-            known = Known(known, *(f"{data} again" for data in known.data))
-        found.append(known)
-    return found
+        named = ledger_name(one, name)
+        is_twin = any(other == named and other.data == named.data for other in distinct)
+        if is_twin and not (isinstance(name, LedgerName) and name.data):
+            named = LedgerName(named, *(f"{data} again" for data in named.data))
+        distinct.append(named)
+    return distinct
 
 
 def names_of(population: Payers) -> tuple[str, ...]:
-    """The names of all populations that pay, each once, as the ledger spells them.
+    """The distinct names of all populations that pay, as spelled in the ledger.
 
     >>> names_of("phones"), names_of(["phones", "tablets", "phones"])
     (('phones',), ('phones', 'tablets'))
@@ -90,14 +90,14 @@ def names_of(population: Payers) -> tuple[str, ...]:
 
 def data_of(population: Payers) -> dict[str, list[str]]:
     """The fingerprints that come with each name."""
-    found: dict[str, list[str]] = {name: [] for name in names_of(population)}
+    fingerprints: dict[str, list[str]] = {name: [] for name in names_of(population)}
     for one in _listed(population):
-        found[_name(one)] += one.data if isinstance(one, Known) else ()
-    return found
+        fingerprints[_name(one)] += one.data if isinstance(one, LedgerName) else ()
+    return fingerprints
 
 
 def text(field: str, value: str) -> str:
-    """`value`, if it can be stored."""
+    """`value`, checked: the ledger can store it."""
     try:
         value.encode()
     except (AttributeError, UnicodeEncodeError) as error:
@@ -110,7 +110,7 @@ def _listed(population: Payers) -> list[str]:
 
 
 def _name(population: str) -> str:
-    """One spelling per population: a second one that looks the same would have a budget of its own."""
+    """One spelling per population: a second one that looks the same would have its own budget."""
     name = unicodedata.normalize("NFC", text("population", population))
     if not name.isprintable() or name != name.strip() or not name:
         raise InvalidInput(
@@ -127,7 +127,7 @@ class Seal:
         self.path = ledger.with_name(ledger.name + ".key")
 
     def sealed(self, data: str, *, begin: bool) -> str | None:
-        """What an entry holds of a fingerprint; None where there is no key yet and none is to be made."""
+        """The keyed hash of a fingerprint, for an entry; None if there is no key yet and `begin` is false."""
         key = self._read() or (self._make() if begin else None)
         if key is None:
             return None
@@ -135,7 +135,7 @@ class Seal:
         return json.dumps({"fingerprint": own, "key": name[:8]}, sort_keys=True, separators=(",", ":"))
 
     def check(self, sealed: str | None, kept: str) -> None:
-        """Refuses a key that did not make what the ledger keeps: nobody could tell which data have a name already."""
+        """Refuses a key other than the one behind the ledger's fingerprints: known data could not be recognised."""
         if sealed is None or json.loads(sealed)["key"] != json.loads(kept)["key"]:
             raise LedgerError(
                 f"{self.path} is not the key of the ledger's data fingerprints, so nothing was recorded: "
@@ -152,10 +152,10 @@ class Seal:
         return key if len(key) == 32 else b"damaged"
 
     def _make(self) -> bytes | None:
-        """A key, whole or not at all; one that somebody else made meanwhile is taken."""
+        """Creates a key, atomically; uses one that another process created meanwhile."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle, scratch = tempfile.mkstemp(prefix=".new-key-", dir=self.path.parent)  # for its owner alone
+            handle, scratch = tempfile.mkstemp(prefix=".new-key-", dir=self.path.parent)  # readable only by its owner
             try:
                 with os.fdopen(handle, "w", encoding="ascii") as out:
                     out.write(secrets.token_hex(32))

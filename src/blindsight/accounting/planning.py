@@ -1,5 +1,6 @@
 """Privacy arithmetic in every direction: noise for an epsilon, rounds for an epsilon, groups, adaptive clips."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Literal
@@ -14,7 +15,7 @@ from blindsight.errors import InvalidInput, PrivacyError, RelationMismatch, Unkn
 __all__ = ["group_privacy", "rounds_for", "solve_noise", "split_noise"]
 
 _SMALLEST_NOISE, _LARGEST_NOISE = 2.0**-6, 2.0**20
-_BEYOND = 1e6  # an epsilon that promises nothing
+_BEYOND = 1e6  # an epsilon that guarantees nothing
 
 
 def solve_noise(
@@ -30,13 +31,33 @@ def solve_noise(
     """
     _check_epsilon(epsilon)
 
-    def reached(noise: float) -> float:
+    def reached(noise: float, *, rough: bool = False) -> float:
+        bound = accountants.rough_epsilon if rough else _fine_epsilon
         try:
-            return accountants.epsilon(make_event(noise), delta, relation).epsilon
+            return bound(make_event(noise), delta, relation)
         except (UnknownEvent, RelationMismatch):
             raise
-        except PrivacyError:  # at so little noise not even the difference from ideal noise can be bounded
+        except PrivacyError:  # with this little noise even the difference from ideal noise cannot be bounded
             return _BEYOND
+
+    # The rough bound exceeds the fine one by nearly the same factor at similar noise: aim it at the fine target.
+    noise = _root(functools.partial(reached, rough=True), epsilon, delta)
+    if (fine := reached(noise)) > 0:
+        noise = _root(functools.partial(reached, rough=True), reached(noise, rough=True) / fine * epsilon, delta)
+    noise = float(round_up(noise, 5))
+    while reached(noise) > epsilon:
+        noise = float(round_up(noise * (1 + 1e-9), 5))
+    while reached(less := float(round_down(noise * (1 - 1e-9), 5))) <= epsilon:
+        noise = less
+    return noise
+
+
+def _fine_epsilon(event: Event, delta: float, relation: Relation) -> float:
+    return accountants.epsilon(event, delta, relation).epsilon
+
+
+def _root(reached: Callable[[float], float], epsilon: float, delta: float) -> float:
+    """The noise at which `reached` is `epsilon`."""
 
     def gap(log_noise: float) -> float:
         return math.log(max(reached(math.exp(log_noise)), 1e-12)) - math.log(epsilon)  # nearly linear: few steps
@@ -53,12 +74,7 @@ def solve_noise(
             if low < math.log(_SMALLEST_NOISE):
                 raise InvalidInput(f"epsilon {epsilon} needs almost no noise; choose a smaller epsilon")
     root = float(optimize.brentq(gap, low, high, xtol=1e-6, rtol=1e-8))  # pyright: ignore[reportArgumentType]
-    noise = float(round_up(math.exp(root), 5))
-    while reached(noise) > epsilon:  # brentq may stop on either side of the root
-        noise = float(round_up(noise * (1 + 1e-9), 5))
-    while reached(less := float(round_down(noise * (1 - 1e-9), 5))) <= epsilon:
-        noise = less
-    return noise
+    return math.exp(root)
 
 
 def rounds_for(
@@ -67,16 +83,22 @@ def rounds_for(
     """The largest number of rounds for which `make_event(rounds)` is (epsilon, delta)-DP; 0 if not even one is."""
     _check_epsilon(epsilon)
 
-    def fits(rounds: int) -> bool:
-        return accountants.epsilon(make_event(rounds), delta, relation).epsilon <= epsilon
+    def fits(rounds: int, *, rough: bool = False) -> bool:
+        bound = accountants.rough_epsilon if rough else _fine_epsilon
+        return bound(make_event(rounds), delta, relation) <= epsilon
 
-    if not fits(1):
-        return 0
-    low, high = 1, 2
-    while fits(high):
-        low, high = high, 2 * high
-        if high > 10**9:
+    certain = _largest(functools.partial(fits, rough=True), 0)  # the rough bound is never too small
+    return _largest(fits, certain)
+
+
+def _largest(fits: Callable[[int], bool], start: int) -> int:
+    """The largest whole number that fits, at least `start`, which is known to; steps double until one does not fit."""
+    low, step = start, 1
+    while fits(low + step):
+        low, step = low + step, 2 * step
+        if low > 10**9:
             return low  # an event that does not grow with the rounds
+    high = low + step
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
@@ -84,9 +106,9 @@ def rounds_for(
 
 
 def split_noise(noise_multiplier: float, cohort: float, *, count_std: float | None = None) -> tuple[float, float]:
-    """How adaptive clipping shares a noise budget between updates and counts (Andrew et al. 2021, Theorem 1).
+    """The split of a noise budget between updates and counts in adaptive clipping (Andrew et al. 2021, Theorem 1).
 
-    Each round releases the clipped sum and the number of clients whose update was shorter than the clip; a client moves
+    Each round releases the clipped sum and the number of clients with an update shorter than the clip; a client moves
     that count, centred at 1/2, by 1/2. Together they cost as much as one Gaussian release at `noise_multiplier` if the
     updates are noised at the returned multiplier and the count with the returned standard deviation (default:
     cohort / 20, the paper's).

@@ -1,4 +1,4 @@
-"""A guarantee in the few words of a page's privacy bar."""
+"""A guarantee as shown in a page's privacy bar."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ class PrivacyBar:
 
 
 def privacy_bar(guarantee: Guarantee) -> PrivacyBar:
-    """The bar of a page whose contents `guarantee` covers."""
+    """The bar of a page that `guarantee` covers."""
     facts = [
         ("epsilon", f"≤ {round_up(guarantee.epsilon)}"),
         ("delta", f"{guarantee.delta:.3g}"),

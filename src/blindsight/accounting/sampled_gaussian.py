@@ -1,7 +1,7 @@
-"""The library's privacy-loss distribution of a sampled Gaussian, for all losses of the grid at once.
+"""The library's privacy-loss distribution of a sampled Gaussian, vectorised over the grid.
 
-dp-accounting inverts the privacy loss at one grid point after the other, in Python: a second for each distribution, and
-a plan asks for dozens. These are its formulas on arrays; a test holds every probability against the library's own.
+dp-accounting inverts the privacy loss one grid point at a time, in Python: a second for each distribution, and a plan
+needs dozens. These are its formulas on arrays; a test compares every probability with the library's own.
 """
 
 import math
@@ -11,18 +11,18 @@ import numpy as np
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
-from scipy import stats
+from scipy import special, stats
 
 from blindsight.accounting.events import Relation
 
-__all__ = ["optimistic_poisson", "poisson", "truncated_poisson"]
+__all__ = ["at_the_limit", "optimistic_poisson", "poisson", "poisson_renyi", "truncated_poisson"]
 
 
 def poisson(noise_multiplier: float, rate: float, relation: Relation, interval: float) -> PrivacyLossDistribution:
     """The distribution of a Gaussian sum over clients that are each drawn with probability `rate`."""
     if relation is Relation.REPLACE:
         return PrivacyLossDistribution(_masses(noise_multiplier, rate, AdjacencyType.REPLACE, interval))
-    sides = (AdjacencyType.REMOVE, AdjacencyType.ADD) if rate < 1 else (AdjacencyType.REMOVE,)  # alike without sampling
+    sides = (AdjacencyType.REMOVE, AdjacencyType.ADD) if rate < 1 else (AdjacencyType.REMOVE,)  # equal without sampling
     return PrivacyLossDistribution(*(_masses(noise_multiplier, rate, side, interval) for side in sides))
 
 
@@ -31,29 +31,58 @@ def truncated_poisson(
 ) -> PrivacyLossDistribution:
     """The same with at most `limit` of those drawn, chosen uniformly.
 
-    Where the limit is not reached this is Poisson sampling. Where it is, a client's presence may displace another's,
-    which moves the sum by twice the bound: replacement at half the multiplier (Ganesh 2024, arXiv:2406.17298).
+    Below the limit this is Poisson sampling. At the limit, a client's presence may displace another client, which moves
+    the sum by twice the bound: replacement at half the multiplier (Ganesh 2024, arXiv:2406.17298).
 
     Args:
         noise_multiplier: Standard deviation of the noise, divided by the bound.
         population: Number of clients.
         rate: Probability that a client is drawn.
-        limit: Most clients in a round.
+        limit: Maximum number of clients in a round.
         relation: Which data sets are neighbours.
         interval: Grid of the privacy loss; smaller is tighter and slower.
     """
     untouched = poisson(noise_multiplier, rate, relation, interval)
-    truncated = float(stats.binom.sf(limit - 1, population - 1, rate))  # given that the client in question was drawn
+    truncated, drawn = at_the_limit(population, rate, limit)
     if truncated == 0.0:
         return untouched
-    drawn = float(stats.binom.sf(limit, population, rate)) * limit / truncated / population
     return poisson(noise_multiplier / 2, drawn, Relation.REPLACE, interval).compute_mixture(untouched, truncated)
+
+
+def at_the_limit(population: int, rate: float, limit: int) -> tuple[float, float]:
+    """The probability that a drawn client meets a full cohort, and that of being kept then."""
+    truncated = float(stats.binom.sf(limit - 1, population - 1, rate))  # given that the client was drawn
+    if truncated == 0.0:
+        return 0.0, 0.0
+    return truncated, float(stats.binom.sf(limit, population, rate)) * limit / truncated / population
 
 
 def optimistic_poisson(noise_multiplier: float, rate: float, interval: float) -> PrivacyLossDistribution:
     """As `poisson` under add-or-remove, but with every loss rounded down: for lower bounds."""
     sides = (AdjacencyType.REMOVE, AdjacencyType.ADD) if rate < 1 else (AdjacencyType.REMOVE,)
     return PrivacyLossDistribution(*(_masses_rounded_down(noise_multiplier, rate, side, interval) for side in sides))
+
+
+def poisson_renyi(noise_multiplier: float, rate: float, orders: np.ndarray) -> np.ndarray:
+    """The Renyi divergences of whole `orders` (Mironov, Talwar and Zhang 2019, Section 3.3).
+
+    The moment of order a is the mean of e^((k^2 - k) / (2 z^2)) over a binomial number k of a coins. The exponent is 0
+    for k < 2, so the moment is 1 plus the mean of e^(...) - 1 over larger k: written that way, no digit is lost at
+    rates so small that the moment itself rounds to 1, where the library's sum returns zero or less.
+    """
+    if rate == 0:
+        return np.zeros(len(orders))
+    if rate == 1:
+        return orders / (2 * noise_multiplier**2)
+    divergences = list[float]()
+    for order in orders.tolist():
+        many = np.arange(2, order + 1)
+        exponent = (many**2 - many) / (2 * noise_multiplier**2)
+        coins = special.gammaln(order + 1) - special.gammaln(many + 1) - special.gammaln(order - many + 1)
+        coins += many * math.log(rate) + (order - many) * math.log1p(-rate)
+        beyond_one: Any = special.logsumexp(coins + exponent + np.log(-np.expm1(-exponent)))
+        divergences.append(float(np.logaddexp(0.0, beyond_one) if beyond_one > -30 else np.exp(beyond_one)))
+    return np.array(divergences) / (orders - 1)
 
 
 def _masses(noise_multiplier: float, rate: float, side: AdjacencyType, interval: float) -> Any:
@@ -83,7 +112,7 @@ def _masses_rounded_down(noise_multiplier: float, rate: float, side: AdjacencyTy
 
 
 class _GaussianLoss(GaussianPrivacyLoss):
-    """The library's loss of a sampled Gaussian; the hockey-stick divergence takes an array of epsilons in one go."""
+    """The library's loss of a sampled Gaussian, with a hockey-stick divergence that takes an array of epsilons."""
 
     def get_delta_for_epsilon(self, epsilon: Any) -> Any:
         if np.ndim(epsilon) == 0:
@@ -102,7 +131,7 @@ class _GaussianLoss(GaussianPrivacyLoss):
         return np.clip(deltas, 0, 1)
 
     def cutoffs(self, losses: np.ndarray) -> np.ndarray:
-        """Up to which output the privacy loss is at least each of `losses`."""
+        """The outputs up to which the privacy loss is at least each of `losses`."""
         if self.adjacency_type is AdjacencyType.REPLACE:
             return self._cutoffs_replace(losses)
         if self.sampling_prob == 1.0:
@@ -129,5 +158,5 @@ class _GaussianLoss(GaussianPrivacyLoss):
         scaled = losses + np.log(1 / self.sampling_prob)
         at_edge = np.isclose(losses, math.log(1 - self.sampling_prob), rtol=1e-9, atol=0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = scaled + np.log1p(-np.exp(np.log(1 / self.sampling_prob - 1) - scaled))
-        return np.where(at_edge, -np.inf, np.where(losses == 0, 0.0, found))
+            unsampled = scaled + np.log1p(-np.exp(np.log(1 / self.sampling_prob - 1) - scaled))
+        return np.where(at_edge, -np.inf, np.where(losses == 0, 0.0, unsampled))

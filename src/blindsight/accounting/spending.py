@@ -15,14 +15,14 @@ class Spending:
 
     def __init__(self) -> None:
         self.total = filters.NOTHING
-        self.once = True  # whether no client is in two entries: there is one, or all are on different arms of one split
-        self.kinds: dict[tuple[object, ...], Event] = {}  # one elementary event of each kind
+        self.once = True  # no client is in two entries: there is one, or all are on different arms of one split
+        self.kinds: dict[tuple[object, ...], Event] = {}  # one elementary event of each type
         self._arms: dict[str, dict[str, np.ndarray]] = {}
         self._places: set[tuple[str, str]] = set()
         self._terms: tuple[Unit, Relation] | None = None
 
     def check_terms(self, population: str, new: Share) -> None:
-        """Refuses a unit or relation other than those of the entries before."""
+        """Refuses a unit or relation other than that of earlier entries."""
         if self._terms not in (None, (new.unit, new.relation)):
             unit, relation = self._terms or ("", "")
             raise RelationMismatch(
@@ -43,14 +43,14 @@ class Spending:
         self._terms = (share.unit, share.relation)
 
     def once_with(self, share: Share) -> bool:
-        """Whether no client would be in two entries if `share` were counted as well."""
+        """Whether still no client would be in two entries after adding `share`."""
         if share.times > 1 or not self._places:
             return share.times == 1
         new, other_splits = _place(share), {split for split, _ in self._places} != {share.split}
         return self.once and is_parallel(share) and not other_splits and new not in self._places
 
     def with_more(self, share: Share) -> np.ndarray:
-        """The total if `share` were counted as well: of its split's arms only the largest is paid for."""
+        """The total after adding `share`: of its split's arms only the largest is paid for."""
         more = _cost(share)
         if is_parallel(share):
             arms = self._arms.get(share.split, {})
@@ -61,7 +61,7 @@ class Spending:
 
 
 def kind_of(leaf: Event) -> tuple[object, ...]:
-    """Whether events can be composed depends on this alone."""
+    """The properties of an event that decide whether it can be composed with others."""
     return type(leaf), type(getattr(leaf, "event", None)), filters.has_a_limit_that_matters(leaf)
 
 

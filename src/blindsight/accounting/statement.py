@@ -1,4 +1,4 @@
-"""A ledger as a page: what every population has spent, beside its budget, and the entries behind it."""
+"""A ledger as a page: every population's spending next to its budget, and the entries."""
 
 import dataclasses
 import math
@@ -18,10 +18,10 @@ __all__ = ["Account", "Statement"]
 
 @dataclasses.dataclass(frozen=True)
 class Account:
-    """One population: what is spent and, where one was set, its budget.
+    """One population: its spending and its budget, if set.
 
-    `spent` holds for a plan that was fixed beforehand; `adaptive_epsilon`, by which the budget is decided, also where
-    each release was chosen after reading the earlier ones.
+    `spent` holds for a plan fixed in advance. `adaptive_epsilon`, which is compared with the budget, also holds if each
+    release was chosen after reading the earlier ones.
     """
 
     population: str
@@ -31,7 +31,7 @@ class Account:
 
     @property
     def state(self) -> str:
-        """In a word or two: how much of the budget is left."""
+        """How much of the budget is left, in a word or two."""
         if self.budget is None:
             return "no budget"
         if self.adaptive_epsilon > self.budget.epsilon:
@@ -43,8 +43,8 @@ class Account:
         """Plain values for JSON."""
         budget = None if self.budget is None else dataclasses.asdict(self.budget)
         adaptive = self.adaptive_epsilon if math.isfinite(self.adaptive_epsilon) else "inf"
-        about = {"population": self.population, "spent": self.spent.to_dict(), "adaptive_epsilon": adaptive}
-        return {**about, "budget": budget, "state": self.state}
+        fields = {"population": self.population, "spent": self.spent.to_dict(), "adaptive_epsilon": adaptive}
+        return {**fields, "budget": budget, "state": self.state}
 
     def __str__(self) -> str:
         limit = "" if self.budget is None else f" of {self.budget.epsilon:g} at delta {self.budget.delta:g}"
@@ -54,7 +54,7 @@ class Account:
 
 @dataclasses.dataclass(frozen=True)
 class Statement:
-    """The ledger at one moment; `entries` where asked for."""
+    """The ledger at one moment, optionally with its `entries`."""
 
     path: str
     accounts: tuple[Account, ...]
@@ -67,8 +67,8 @@ class Statement:
         """The statement of all populations, or of one; those without a budget are stated at `delta`."""
         names = ledger.populations()
         if population is not None and population not in names:
-            known = ", ".join(names) or "none yet"
-            raise InvalidInput(f"the ledger {ledger.path} has no population {population!r}; it has: {known}")
+            listed = ", ".join(names) or "none yet"
+            raise InvalidInput(f"the ledger {ledger.path} has no population {population!r}; it has: {listed}")
         accounts = tuple(account(ledger, name, delta) for name in names if population in (None, name))
         return cls(str(ledger.path), accounts, tuple(ledger.entries(population)) if with_entries else ())
 
@@ -95,7 +95,7 @@ class Statement:
             ("per", "left"),
             ("", "left"),
         ):
-            whole: Any = {"justify": justify, "no_wrap": justify == "right"}  # a number is never cut, a name goes on
+            whole: Any = {"justify": justify, "no_wrap": justify == "right"}  # numbers never wrap, names do
             table.add_column(column, overflow="fold", min_width=len(column), **whole)
         for one in self.accounts:
             budget = "-" if one.budget is None else f"{one.budget.epsilon:g}"

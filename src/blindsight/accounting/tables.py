@@ -1,6 +1,6 @@
-"""Every privacy number the papers print: as published, as reproduced by their own arithmetic, and what is true.
+"""Every privacy number the papers print: as published, as reproduced by their own arithmetic, and the true value.
 
-A `Table` is one value with three faces: rich text for the terminal, markdown for a page, plain values for machines.
+A `Table` renders as rich text for the terminal, markdown for a page, and plain values for machines.
 """
 
 import concurrent.futures
@@ -72,7 +72,7 @@ class Table:
         for position, column in enumerate(self.columns):
             style = {"published": "yellow", "reproduced": "dim"}.get(column.split()[0], "")
             style = "bold green" if column.startswith(("honest", "true")) else style
-            # only the words may be folded on a narrow screen, never a number
+            # only words may wrap on a narrow screen, never numbers
             heading = column.replace(", ", ",\n").replace("published ε", "published\nε")
             table.add_column(heading, justify="right" if position else "left", style=style, no_wrap=position > 1)
         for row in self.rows:
@@ -88,7 +88,7 @@ def build(paper: str, progress: Callable[[int, int], None] = lambda done, total:
     """The table of `paper` ("000" to "003"); `progress(done, total)` is called after each row."""
     if paper not in PAPERS:
         raise InvalidInput(f"there is no table for paper {paper!r}: choose from {', '.join(PAPERS)}")
-    if paper in FEDERATED_ROWS:  # minutes for each row
+    if paper in FEDERATED_ROWS:  # takes minutes per row
         rows = FEDERATED_ROWS[paper]
         context = multiprocessing.get_context("spawn")  # workers import only the accountants, and nothing is forked
         with concurrent.futures.ProcessPoolExecutor(min(len(rows), os.cpu_count() or 1), mp_context=context) as pool:
@@ -115,7 +115,7 @@ def federated_numbers(row: FederatedRow) -> dict[str, Any]:
 
 
 def loss_noise_numbers(row: LossNoiseRow) -> dict[str, Any]:
-    """A row of 003: Equation 18, what was really protected (nothing), and DP-SGD with that noise on gradients."""
+    """A row of 003: Equation 18, the true epsilon (infinite), and DP-SGD with that noise on gradients."""
     rate = row.batch / row.records
     gradients = Repeated(Poisson(rate, Gaussian(row.noise)), row.steps)
     return {
@@ -127,7 +127,7 @@ def loss_noise_numbers(row: LossNoiseRow) -> dict[str, Any]:
 
 
 def bayesian_numbers(row: BayesianRow) -> dict[str, Any]:
-    """A row of 002: the conversion it relies on, records it leaves out, and the classical epsilon of its noise."""
+    """A row of 002: the conversion it relies on, the records it misses, and the classical epsilon of its noise."""
     steps = row.epochs * row.records // row.batch
     classical = Repeated(Poisson(row.batch / row.records, Gaussian(row.noise / row.clip)), steps)
     failure = bayesian_failure(row.bayesian_delta, row.delta)
@@ -140,11 +140,11 @@ def bayesian_numbers(row: BayesianRow) -> dict[str, Any]:
 
 
 def _told(numbers: Iterator[dict[str, Any]], total: int, progress: Callable[[int, int], None]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    collected: list[dict[str, Any]] = []
     for row in numbers:
-        found.append(row)
-        progress(len(found), total)
-    return found
+        collected.append(row)
+        progress(len(collected), total)
+    return collected
 
 
 def _federated_table(paper: str, rows: Sequence[FederatedRow], numbers: list[dict[str, Any]]) -> Table:
@@ -154,16 +154,16 @@ def _federated_table(paper: str, rows: Sequence[FederatedRow], numbers: list[dic
             f"{row.cohort:,} of {row.population:,}",
             f"{row.delta:.2e}",
             row.published,
-            _reproduced(found["reproduced"], row.published),
-            round_up(found["poisson"]),
-            _bracket(found["fixed_lower"], found["fixed_upper"]),
+            _reproduced(values["reproduced"], row.published),
+            round_up(values["poisson"]),
+            _bracket(values["fixed_lower"], values["fixed_upper"]),
         )
-        for row, found in zip(rows, numbers, strict=True)
+        for row, values in zip(rows, numbers, strict=True)
     ]
     notes = [
         _settings(rows),
-        "reproduced: the papers' arithmetic (Wang et al. 2019 Thm. 27 at z, Mironov 2017 Prop. 3); ✓ equals the print.",
-        "honest, Poisson: what the same noise promises when every client tosses its own coin (add or remove one, PLD).",
+        "reproduced: the papers' arithmetic (Wang et al. 2019 Thm. 27 at z, Mironov 2017 Prop. 3); ✓ as printed.",
+        "honest, Poisson: epsilon of the same noise if every client tosses its own coin (add or remove one, PLD).",
         "honest, as run: rounds of fixed size are a replace-one setting, where a clipped sum moves by twice the clip; "
         "at least the first number (a concrete pair of populations), at most the second (an upper bound at z/2).",
         *dict.fromkeys(row.note for row in rows if row.note),
@@ -179,7 +179,7 @@ def _federated_table(paper: str, rows: Sequence[FederatedRow], numbers: list[dic
 
 
 def _settings(rows: Sequence[FederatedRow]) -> str:
-    """The noise and rounds that whole groups of rows share, once, instead of two columns."""
+    """The noise and rounds shared by groups of rows, as a note instead of two columns."""
     groups: dict[tuple[float, int], list[str]] = {}
     for row in rows:
         name = "simulated rows" if row.where.endswith("simulated") else row.where.split(",")[0]
@@ -197,11 +197,11 @@ def _loss_noise_table(rows: Sequence[LossNoiseRow], numbers: list[dict[str, Any]
             f"{row.batch} of {row.records:,}",
             f"{row.steps:,}",
             row.published,
-            _reproduced(found["reproduced"], row.published),
+            _reproduced(values["reproduced"], row.published),
             "inf",
-            round_up(found["if_on_gradients"]),
+            round_up(values["if_on_gradients"]),
         )
-        for row, found in zip(rows, numbers, strict=True)
+        for row, values in zip(rows, numbers, strict=True)
     ]
     notes = (
         "reproduced: Equation 18, an asymptotic whose own preconditions (epsilon < q^2 T) fail in every row.",
@@ -219,25 +219,25 @@ def _bayesian_table(rows: Sequence[BayesianRow], numbers: list[dict[str, Any]]) 
             row.where,
             f"({row.epsilon:g}, {row.bayesian_delta:.0e})-BDP",
             f"({row.epsilon:g}, {row.delta:.0e})-DP",
-            f"{1 - found['reproduced_failure_probability']:.5f}",
-            f"{found['records_expected_unprotected']:.1f} of {row.records:,}",
-            round_up(found["classical"]),
+            f"{1 - values['reproduced_failure_probability']:.5f}",
+            f"{values['records_expected_unprotected']:.1f} of {row.records:,}",
+            round_up(values["classical"]),
         )
-        for row, found in zip(rows, numbers, strict=True)
+        for row, values in zip(rows, numbers, strict=True)
     ]
     notes = (
-        "reproduced: by Markov's inequality (Eq. 12) a random record has the DP it is read as with that probability.",
-        "honest, without it: so many records may be without that DP, the unusual ones first; and the Bayesian estimate "
-        "rests on a few sampled pairs (with 28, it says 0.18 where 1.70 is true; see accounting.bayesian).",
-        "honest, classical ε: the same noise for every record (noise / clip as printed; batch size 64 assumed, "
-        "as none is printed; Poisson batches; the Gaussian releases of the batches that a record is in).",
+        "reproduced: by Markov's inequality (Eq. 12), the probability that a random record has the DP of `read as`.",
+        "honest, without it: this many records may lack that DP, the unusual ones first; and the Bayesian estimate "
+        "depends on a few sampled pairs (with 28, it says 0.18 where 1.70 is true; see accounting.bayesian).",
+        "honest, classical ε: epsilon of the same noise for every record (noise / clip as printed; batch size 64 "
+        "assumed, as none is printed; Poisson batches; the Gaussian releases of the batches that include a record).",
     )
     columns = ("where", "published", "read as", "reproduced", "honest, without it", "honest, classical ε")
     return Table("002", PAPERS["002"], columns, tuple(cells), notes, tuple(numbers))
 
 
 def _reproduced(value: float, published: str) -> str:
-    """`value` to one digit more than was published, ticked if it rounds to what was published."""
+    """`value` to one digit more than published, ticked if it rounds to the published value."""
     if "e" in published:
         digits = len(published.split("e")[0].replace(".", "")) - 1
         same = float(f"{value:.{digits}e}") == float(published)

@@ -1,9 +1,9 @@
-"""A classifier that is read off released moments, in closed form: for labels of what a generator made.
+"""A closed-form classifier from released moments, to label generated examples.
 
-Every class is a normal distribution of its features (`codings.features.strokes`, say) with the mean and covariance that
-were released, less what is known to be noise; an example belongs to the class under which it is likeliest (Fisher 1936;
-with a covariance for each class, quadratic discriminant analysis). There is nothing to train and nothing to pay: it is
-post-processing of one release, and labels what was generated from another under the guarantee of both.
+Every class is a normal distribution of features such as `codings.features.strokes`, with the released mean and
+covariance after denoising; an example gets the class under which it is likeliest (Fisher 1936; with a covariance per
+class, quadratic discriminant analysis). There is no training and no cost: it is post-processing of one release, and
+labels examples generated from another under the guarantee of both.
 """
 
 import dataclasses
@@ -24,15 +24,15 @@ from blindsight.keys import Key
 
 __all__ = ["Annotator", "annotator"]
 
-_TEMPERATURE = 8.0  # features hang together in more ways than a covariance says: likelihoods are too sure of themselves
+_TEMPERATURE = 8.0  # features depend on each other beyond their covariance, so likelihoods are overconfident
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Annotator:
-    """Classes as normal distributions of an encoding: means (classes, size), and what whitens them.
+    """Classes as normal distributions of an encoding: means (classes, size) and whitening matrices.
 
-    `whiten[k]` times an example's distance from mean k is as long as the example is unlikely; `prior` holds what else
-    there is in the logarithm of the likelihood: the classes' shares and volumes.
+    `whiten[k]` maps an example's deviation from mean k to its Mahalanobis distance; `prior` holds the other terms of
+    the log-likelihood: the classes' frequencies and log-determinants.
     """
 
     encoding: Encoding
@@ -43,7 +43,7 @@ class Annotator:
     guarantee: Guarantee | None = None
 
     def log_likelihoods(self, images: np.ndarray, *, batch: int = 500) -> np.ndarray:
-        """Of every image in every class, up to a constant, (n, classes)."""
+        """The log-likelihood of every image under every class, up to a constant, (n, classes)."""
         if len(images) == 0:
             raise InvalidInput("there is nothing to label: give at least one image")
         means, whiten = (jnp.asarray(values, jnp.float32) for values in (self.means, self.whiten))
@@ -52,7 +52,7 @@ class Annotator:
         return self.prior[None] - np.concatenate(far).astype(np.float64) / 2
 
     def probabilities(self, images: np.ndarray) -> np.ndarray:
-        """Of every class, (n, classes), tempered: labels for students that should know what was unsure."""
+        """The probability of every class, (n, classes), with a temperature: soft labels for training a student."""
         return special.softmax(self.log_likelihoods(images) / _TEMPERATURE, axis=1)
 
     def labels(self, images: np.ndarray) -> np.ndarray:
@@ -60,7 +60,7 @@ class Annotator:
         return self.log_likelihoods(images).argmax(axis=1)
 
     def draw(self, labels: np.ndarray, *, key: Key, spread: float = 1.0) -> np.ndarray:
-        """An encoding from the distribution of every label's class, (n, size)."""
+        """An encoding drawn from the distribution of each label's class, (n, size)."""
         random = np.random.default_rng(np.frombuffer(key.derive("annotator").secret, np.uint32))
         normal = spread * random.normal(size=(len(labels), self.means.shape[1]))
         widen = np.linalg.inv(self.whiten)
@@ -71,7 +71,7 @@ class Annotator:
 
 
 def annotator(moments: Moments, *, arm: int = 0) -> Annotator:
-    """The classifier that these moments of images are: post-processing, free of cost."""
+    """The classifier of these moments of images: post-processing, at no cost."""
     _, mean, covariance = denoised(moments.features, moments.means, moments.noise, moments.counts)
     if covariance is None:
         raise InvalidInput("labelling needs covariances, which only moments of images have: measure images or strokes")
@@ -84,6 +84,6 @@ def annotator(moments: Moments, *, arm: int = 0) -> Annotator:
 
 @eqx.filter_jit
 def _squared_distances(encoding: Any, means: jax.Array, whiten: jax.Array, images: jax.Array) -> jax.Array:
-    """(n, classes): one class after the other, so that nothing large is held."""
+    """(n, classes): class by class, to save memory."""
     c = encoding.of(images)
     return jax.lax.map(lambda own: jnp.sum(jnp.square((c - own[0][None]) @ own[1].T), axis=1), (means, whiten)).T

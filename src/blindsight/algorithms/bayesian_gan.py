@@ -1,17 +1,18 @@
 """WGAN and WGAN-GP with clipped critic gradients: Triastcyn and Faltings 2022, *Generating Higher-Fidelity Synthetic
 Datasets with Privacy Guarantees* (Algorithms 15:232).
 
-The critic's loss has two halves. What meets real examples (their scores and, of WGAN-GP, the gradient penalty, which is
-taken between a real example and a made one) is computed on the clients: the gradient of each is clipped, and the sum is
-noised and paid for. What meets made examples alone is computed on the server and costs nothing, as the paper says: the
-generator is a function of earlier releases. It is clipped in the same way, or the two halves would not be of one size.
+The critic's loss has two parts. The part that depends on real examples (their scores and WGAN-GP's gradient penalty,
+which is taken between a real example and a generated one) is computed on the clients: each gradient is clipped, and the
+sum gets noise and is accounted for. The part that depends only on generated examples is computed on the server and
+costs nothing, as the paper says: the generator is a function of earlier releases. It is clipped in the same way, so
+that both parts have the same scale.
 
-With `unit="example"` every client is one example and this is the paper's central setting; with `batch_size` examples of
-a client it protects whole clients. The paper's other half, Bayesian accounting, is `backends.paired` beside this: the
+With `unit="example"` every client is one example and this is the paper's central setting; with `batch_size` examples
+per client it protects whole clients. The paper's other half, Bayesian accounting, is in `backends.paired`: the
 mechanism is the same, so the classical guarantee holds whatever that estimates.
 
-The paper clips to 0.5 and adds noise of "standard deviation 0.01" (MNIST) or 0.02 (Fashion-MNIST) and does not say to
-what: `published_noise_multipliers` has the readings.
+The paper clips to 0.5 and adds noise of "standard deviation 0.01" (MNIST) or 0.02 (Fashion-MNIST), but does not say to
+which quantity: `published_noise_multipliers` lists the possible readings.
 """
 
 import functools
@@ -53,24 +54,24 @@ def bayesian_gan(
     criterion: Criterion | None = None,
     sampler: Sampler = "exact",
 ) -> Algorithm:
-    """The pair `gan` trained under `privacy`; `Algorithm.model` gives it back. WGAN-GP with a `penalty`, else WGAN.
+    """The pair `gan` trained under `privacy`; `Algorithm.model` returns it. WGAN-GP with a `penalty`, otherwise WGAN.
 
-    A client's part is the gradient on a batch of its examples. The server adds that of batches of made examples, takes
-    a step of `critic_optimizer`, and then trains the generator.
+    A client contributes the gradient on a batch of its examples. The server adds that on batches of generated examples,
+    takes a step of `critic_optimizer`, and then trains the generator.
 
     **Guarantee**: every step releases one Gaussian sum on its cohort, at `privacy.noise_multiplier`; everything that
-    depends on real examples, the penalty included, is in that sum. The rest is computed from releases alone.
+    depends on real examples, including the penalty, is in that sum. The rest is computed only from releases.
 
     Args:
         gan: Generator and critic to start from.
         privacy: Privacy of the run, with its noise.
         critic_optimizer: The server's optimiser of the critic.
-        generator: How the server trains the generator; the paper takes 1 step of 64 examples.
-        batch_size: Examples of which a client computes the gradient.
-        fakes: Number of made batches, each of `batch_size` examples, on the server.
+        generator: Training of the generator on the server; the paper takes 1 step of 64 examples.
+        batch_size: Examples in a client's gradient.
+        fakes: Number of generated batches, each of `batch_size` examples, on the server.
         penalty: Weight of the gradient penalty; 0 for WGAN.
         weight_clip: Bound on the critic's weights, as in WGAN; None for no bound.
-        criterion: Which of their examples clients train on; all by default.
+        criterion: Examples that clients train on; all by default.
         sampler: Sampler of the noise, "exact", or "float" to simulate.
     """
     _check(batch_size, fakes, penalty, weight_clip)
@@ -92,22 +93,22 @@ def bayesian_gan(
             whole = training.pair(critic, sent if penalty else training.generator)
             return real_loss(whole, whole.critic, batch, loss_key, penalty)
 
-        return jax.grad(loss)(start)  # of nothing: 0
+        return jax.grad(loss)(start)  # 0 without examples
 
     def step(state: State, cohort: Cohort, *, key: Key) -> tuple[State, Event]:
         server: Any = state.server
-        broadcast = state.params, server.generator if penalty else ()  # of WGAN no client needs the generator
+        broadcast = state.params, server.generator if penalty else ()  # with WGAN, clients do not need the generator
         total = cohort.sum(client_update, broadcast, l2_bound=privacy.clip, grid=mechanism.grid(privacy.clip))
         release = mechanism.release(total, key=key.derive("update"))
-        with jax.numpy_dtype_promotion("standard"):  # which Optax needs
+        with jax.numpy_dtype_promotion("standard"):  # required by Optax
             critic, server = learn(state.params, server, release.value, key.derive("generator").jax())
         return State(critic, server, state.clip), release.event
 
-    # from here on there is nothing but what was released
+    # everything below depends only on releases
     @functools.partial(jax.jit, donate_argnums=(1, 2))
     def learn(critic: Tree, server: Server, mean: Tree, key: jax.Array) -> tuple[Tree, Server]:
         fake_key, generator_key = jax.random.split(key)
-        gradient = trees.add(mean, on_made(critic, server.generator, fake_key))
+        gradient = trees.add(mean, on_generated(critic, server.generator, fake_key))
         updates, critic_state = critic_optimizer.update(gradient, server.critic_optimizer, critic)
         critic = trees.add(critic, updates)
         if weight_clip is not None:
@@ -115,8 +116,8 @@ def bayesian_gan(
         server = server._replace(critic_optimizer=critic_state)
         return critic, training.after_round(critic, server, generator_key)
 
-    def on_made(critic: Tree, generator: Tree, key: jax.Array) -> Tree:
-        """The mean gradient on made examples, as if as many clients had them and were clipped."""
+    def on_generated(critic: Tree, generator: Tree, key: jax.Array) -> Tree:
+        """The mean gradient on generated examples, clipped as if `fakes` clients had them."""
 
         def on_client(key: jax.Array) -> Tree:
             def loss(critic: Tree) -> jax.Array:
@@ -132,7 +133,7 @@ def bayesian_gan(
 
 
 def _summed(one: Callable[[jax.Array], Tree], keys: jax.Array, zero: Tree) -> Tree:
-    """The sum over the keys: side by side on an accelerator, one after the other on a CPU."""
+    """The sum over the keys: vectorised on an accelerator, one after the other on a CPU."""
     if jax.default_backend() != "cpu":
         return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.vmap(one)(keys))
     add = lambda total, key: (trees.add(total, one(key)), None)  # noqa: E731
@@ -140,15 +141,15 @@ def _summed(one: Callable[[jax.Array], Tree], keys: jax.Array, zero: Tree) -> Tr
 
 
 def published_noise_multipliers(std: float, *, clip: float = 0.5, batch: int = 64) -> dict[str, float]:
-    """What the paper's "noise standard deviation" could mean, as the noise multiplier of a sum of clipped gradients.
+    """The possible readings of the paper's "noise standard deviation", as noise multipliers of clipped sums.
 
     ``of the clip``  "variance C^2 sigma^2" (Section 2.3.1), added to a sum that one example moves by C
     ``on the sum``   N(0, sigma^2) (Definition 3), added to that sum
     ``on the mean``  N(0, sigma^2), added to the mean of a batch, which one clipped example moves by C / batch
 
-    Only the third is compatible with the Bayesian epsilon of 1 that the paper reports; its authors' code adds noise to
-    the mean, but clips that mean and not each example, so that one example can move it by 2 C and the plain epsilon is
-    that of the first.
+    Only the third is compatible with the Bayesian epsilon of 1 that the paper reports. The authors' code adds noise to
+    the mean, but clips that mean and not each example, so one example can move it by 2 C and the plain epsilon is that
+    of the first.
 
     >>> published_noise_multipliers(0.01)
     {'of the clip': 0.01, 'on the sum': 0.02, 'on the mean': 1.28}

@@ -1,4 +1,4 @@
-"""A client's own budget: how much it will ever give away, kept by the client, and spent before anything is sent."""
+"""A client's own privacy budget: stored by the client, and spent before anything is sent."""
 
 import math
 import sqlite3
@@ -30,11 +30,11 @@ class _Task(Protocol):
 class Budget:
     """A limit on all updates that a client sends, to all models, in one small SQLite file.
 
-    `spend(task)` writes the price of one update to disk and returns; only then may the update be made and sent. A crash
-    in between costs privacy budget, never privacy. Prices add up (basic composition). With `unit="model"`, what counts
-    is all data of the client in all weights: an update whose noise is by feature costs as many epsilons as it has
-    weights. With `unit="feature"`, the paper's, it costs one. A task's own `participations` are kept to as well, by the
-    name of the model: a new version of a model does not start anew.
+    `spend(task)` writes the price of one update to disk and returns; only then may the update be computed and sent. A
+    crash in between costs privacy budget, never privacy. Prices add up (basic composition). With `unit="model"`, the
+    budget covers all of the client's data in all weights: an update with noise per feature costs its epsilon times the
+    number of weights. With `unit="feature"`, the paper's unit, it costs its epsilon once. A task's own `participations`
+    are enforced too, by the name of the model: a new version of a model does not reset the count.
     """
 
     def __init__(
@@ -49,17 +49,17 @@ class Budget:
             file.execute("CREATE TABLE IF NOT EXISTS spent (model TEXT, epsilon REAL, delta REAL, unit TEXT)")
             other = file.execute("SELECT unit FROM spent WHERE unit != ? LIMIT 1", (unit,)).fetchone()
         if other:
-            raise InvalidInput(f"the budget in {self.path} is kept by {other[0]}: open it with unit={other[0]!r}")
+            raise InvalidInput(f"the budget in {self.path} is counted by {other[0]}: open it with unit={other[0]!r}")
 
     def spend(self, task: _Task) -> None:
-        """Write down one update for `task`, durably, or refuse it with nothing written."""
+        """Durably record one update for `task`, or refuse it and write nothing."""
         with self._open() as file:
             if reason := self._refusal(task, file):
                 raise BudgetExceeded(reason)
             file.execute("INSERT INTO spent VALUES (?, ?, ?, ?)", (task.model, *self.price(task), self.unit))
 
     def price(self, task: _Task) -> tuple[float, float]:
-        """What one update for `task` costs: epsilon and delta in this budget's unit."""
+        """The cost of one update for `task`: epsilon and delta in this budget's unit."""
         times = task.weights if (self.unit, task.unit) == ("model", "feature") else 1
         return task.epsilon * times, task.delta * times
 
@@ -83,7 +83,7 @@ class Budget:
 
     @contextmanager
     def _open(self) -> Generator[sqlite3.Connection]:
-        """One transaction, alone in the file and on disk before it returns; undone if anything is raised."""
+        """One exclusive transaction, on disk before it returns; rolled back on any exception."""
         try:
             connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
         except sqlite3.Error as error:

@@ -1,4 +1,4 @@
-"""What is known about the noise, taken out of released moments: shrinkage with the noise's own size, nothing tuned."""
+"""Denoises released moments by shrinkage with the known standard deviation of the noise; nothing is tuned."""
 
 import math
 from typing import Any
@@ -11,15 +11,13 @@ from blindsight.codings.wavelets import Wavelets
 
 __all__ = ["denoised"]
 
-Parts = dict[str, np.ndarray]
-
 
 def denoised(
     features: Features, means: np.ndarray, noise: np.ndarray, counts: np.ndarray
-) -> tuple[Parts, np.ndarray, np.ndarray | None]:
-    """Released mean features as targets for a generator, the means among them, and for images the covariances.
+) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray | None]:
+    """Released mean features as targets for a generator, the class means among them, and for images the covariances.
 
-    `noise` is the standard deviation in every mean feature of each arm and class, `counts` how much there is of each.
+    `noise` is the standard deviation of every mean feature of each arm and class, `counts` the size of each.
     """
     parts = features.unpack(means)
     if not isinstance(
@@ -34,7 +32,7 @@ def denoised(
 
 
 def _shrunk_means(mean: np.ndarray, noise: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Each class drawn towards its arm's mean by as much as noise alone would have moved it (James and Stein 1961)."""
+    """Each class mean shrunk towards its arm's mean by the amount expected from noise (James and Stein 1961)."""
     share = counts / counts.sum(axis=1, keepdims=True)
     middle = np.einsum("ac,ack->ak", share, mean)[:, None]
     apart = np.sum(np.square(mean - middle), axis=-1)
@@ -42,16 +40,18 @@ def _shrunk_means(mean: np.ndarray, noise: np.ndarray, counts: np.ndarray) -> np
     return middle + kept[..., None] * (mean - middle)
 
 
-def _covariances(parts: Parts, mean_noise: np.ndarray, noise: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The covariance of each class as its arm's, which is known best, plus what sticks out of the noise.
+def _covariances(
+    parts: dict[str, np.ndarray], mean_noise: np.ndarray, noise: np.ndarray, counts: np.ndarray
+) -> np.ndarray:
+    """The covariance of each class: its arm's, which has the least noise, plus its deviation beyond the noise.
 
-    Symmetric noise of this size has eigenvalues up to `edge` = noise * sqrt(2 size) and none beyond (Wigner 1958): a
-    class's deviation from its arm is kept where its eigenvalues reach half of that, less what the noise adds to them.
+    Symmetric noise of this size has eigenvalues up to noise * sqrt(2 size) and none beyond (Wigner 1958): a class's
+    deviation from its arm is kept where its eigenvalues exceed half of that, minus what the noise adds to them.
     """
     mean, second = parts["mean"], parts["second"]
     size = mean.shape[-1]
     raw = second - mean[..., :, None] * mean[..., None, :]
-    raw = raw + np.square(mean_noise)[..., None, None] * np.eye(size)  # the noise that the product squared
+    raw = raw + np.square(mean_noise)[..., None, None] * np.eye(size)  # the product squares the noise of the mean
     share = counts / counts.sum(axis=1, keepdims=True)
     pooled = np.einsum("ac,ackl->akl", share, raw)[:, None]
     pooled_edge = np.sqrt(np.sum(np.square(share * noise), axis=1) * 2 * size)[:, None, None]

@@ -1,9 +1,9 @@
 """DP-FedAvg: McMahan et al. 2018, *Learning Differentially Private Recurrent Language Models* (arXiv:1710.06963).
 
 Each client of the cohort runs SGD from the server's parameters and sends the difference, clipped as a whole. The server
-adds noise to the sum, divides by the expected cohort and takes the mean for a gradient. Adaptive clipping follows
-Andrew et al. 2021 (arXiv:1905.03871): the clip moves towards a quantile of the updates' lengths, which is known from a
-noisy count. With one example for each client this is example-level DP-SGD.
+adds noise to the sum, divides by the expected cohort size and uses the mean as a gradient. Adaptive clipping follows
+Andrew et al. 2021 (arXiv:1905.03871): the clip moves towards a quantile of the updates' norms, estimated from a noisy
+count. With one example per client this is example-level DP-SGD.
 """
 
 import dataclasses
@@ -25,12 +25,11 @@ from blindsight.keys import Key
 from blindsight.mechanisms import gaussian, without_noise
 from blindsight.mechanisms.gaussian_mechanism import joint
 from blindsight.mechanisms.noise import Sampler
+from blindsight.models.classifiers import Loss
 from blindsight.privacy import Privacy
 from blindsight.trees import Tree
 
 __all__ = ["AdaptiveClip", "Algorithm", "State", "dp_fedavg", "local_sgd"]
-
-Loss = Callable[[Any, Any, jax.Array], jax.Array]
 
 
 class State(NamedTuple):
@@ -46,18 +45,20 @@ class Algorithm:
     """An initial state, the step of a round, and the event of every round."""
 
     init: Callable[[], State]
-    step: Callable[..., tuple[State, Event]]  # (state, cohort, *, key); uses the state up
+    step: Callable[..., tuple[State, Event]]  # (state, cohort, *, key); donates the state
     event: Event
     model: Callable[[State], Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class AdaptiveClip:
-    """Moves the clip by a factor of at most e^learning_rate a round towards `quantile` of the updates' lengths."""
+    """Moves the clip by a factor of at most e^learning_rate per round towards `quantile` of the updates' norms."""
 
     quantile: float = 0.5
     learning_rate: float = 0.2
-    count_std: float | None = None  # of the noise on the number of short updates; a twentieth of the cohort if None
+    count_std: float | None = (
+        None  # of the noise on the count of updates within the clip; a twentieth of the cohort if None
+    )
 
     def __post_init__(self) -> None:
         if not 0 < self.quantile < 1:
@@ -82,18 +83,18 @@ def dp_fedavg(
 ) -> Algorithm:
     """DP-FedAvg of `model` under `privacy`.
 
-    **Guarantee**: every step releases one Gaussian sum on its cohort, at noise multiplier `privacy.noise_multiplier`
-    altogether; nothing else leaves the clients.
+    **Guarantee**: every step releases one Gaussian sum on its cohort, at a total noise multiplier of
+    `privacy.noise_multiplier`; nothing else leaves the clients.
 
     Args:
         model: An Equinox module.
         loss: Loss of a model on a batch, with a key.
         privacy: Privacy of the run, with its noise.
         client_optimizer: Optimiser of a client's steps.
-        server_optimizer: Optimiser that takes the noised mean for a gradient.
+        server_optimizer: Optimiser of the server, which uses the noisy mean as a gradient.
         batch_size: Examples per step on a client.
-        epochs: Times that a client goes through its examples.
-        adaptive_clip: Clip that follows a private quantile of the norms; fixed by default.
+        epochs: Passes of a client over its examples.
+        adaptive_clip: Adapts the clip to a private quantile of the norms; fixed by default.
         sampler: Sampler of the noise, "exact", or "float" to simulate.
         shuffle: Whether clients shuffle their examples.
         compute_dtype: Precision of losses and gradients; `jnp.bfloat16` is twice as fast on an accelerator, and
@@ -107,7 +108,7 @@ def dp_fedavg(
         raise InvalidInput("this Privacy has no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
     if adaptive_clip is not None and noise:
         noise, count_std = split_noise(noise, privacy.cohort, count_std=adaptive_clip.count_std)
-        counting = gaussian(2 * count_std, sampler=sampler)  # a client moves the centred count by 1/2
+        counting = gaussian(2 * count_std, sampler=sampler)  # a client changes the centred count by 1/2
     else:
         counting = without_noise()
     mechanism = gaussian(noise, sampler=sampler) if noise else without_noise()
@@ -142,7 +143,7 @@ def dp_fedavg(
         clip = jnp.clip(state.clip * jnp.exp(-adaptive_clip.learning_rate * too_many), 1e-6, 1e6)
         return State(params, server, clip), joint(release.event, count.event)
 
-    @functools.partial(jax.jit, donate_argnums=(1, 2))  # the old optimiser state and the mean are not needed again
+    @functools.partial(jax.jit, donate_argnums=(1, 2))  # the old optimiser state and the mean are not reused
     def apply(params: Tree, server: optax.OptState, mean: Tree) -> tuple[Tree, optax.OptState]:
         updates, server = server_optimizer.update(trees.scale(mean, -1.0), server, params)
         return trees.add(params, updates), server
@@ -164,10 +165,10 @@ def local_sgd(
     shuffle: bool = True,
     compute_dtype: Any = jnp.float32,
 ) -> Tree:
-    """The change of `params` over `epochs` of the client's examples in batches, reshuffled each epoch.
+    """The change of `params` over `epochs` of SGD on the client's examples, reshuffled each epoch.
 
-    In half precision the change itself is added up in float32, which loses less than adding it to the parameters, and a
-    narrow copy of the parameters goes along: written where the change is, it costs no pass over memory of its own.
+    In half precision the change itself accumulates in float32, which loses less than adding it to the parameters. A
+    half-precision copy of the parameters is updated with it, so it costs no extra pass over memory.
 
     Args:
         loss: Loss of parameters on a batch, with a key.
@@ -176,7 +177,7 @@ def local_sgd(
         examples: The client's examples.
         key: Key of the order and of the loss.
         batch_size: Examples per step.
-        epochs: Times through the examples.
+        epochs: Passes over the examples.
         shuffle: Whether to shuffle them.
         compute_dtype: Precision of losses and gradients.
     """

@@ -1,13 +1,13 @@
 """DP-FedAvg-GAN: Augenstein et al. 2020, *Generative Models for Effective ML on Private, Decentralized Datasets*
 (arXiv:1911.06679), Algorithm 1.
 
-Each client of the cohort trains the critic on its own examples against made ones and sends the difference, clipped as a
-whole. The server adds noise to the sum and moves the critic by its mean; then it trains the generator against that
-critic. No client's data enter the generator but through the noised critic, so it has the critic's guarantee: that is
+Each client of the cohort trains the critic on its own examples against generated ones and sends the difference, clipped
+as a whole. The server adds noise to the sum, updates the critic by its mean, and then trains the generator against that
+critic. Clients' data reach the generator only through the noisy critic, so the critic's guarantee covers it: that is
 post-processing, and neither the number of its steps nor its size costs anything.
 
-With a `criterion` (an arm, see `selection`) a client trains on the examples that meet it, and one that has none takes
-part with a zero, so that nobody learns how many do.
+With a `criterion` (an arm, see `selection`) a client trains on the examples that meet it. A client without any
+contributes zero, so the number of clients with such examples stays hidden.
 """
 
 import functools
@@ -47,24 +47,24 @@ def dp_fedavg_gan(
     criterion: Criterion | None = None,
     sampler: Sampler = "exact",
 ) -> Algorithm:
-    """DP-FedAvg-GAN of `gan` under `privacy`; `Algorithm.model` gives it back trained.
+    """DP-FedAvg-GAN of `gan` under `privacy`; `Algorithm.model` returns it trained.
 
-    A client takes steps of plain SGD, once through its examples. The server takes the noised mean for a gradient of the
-    critic, and then trains the generator.
+    A client takes steps of plain SGD, with one pass over its examples. The server uses the noisy mean as a gradient of
+    the critic, and then trains the generator.
 
     **Guarantee**: every step releases one Gaussian sum on its cohort, at `privacy.noise_multiplier`; nothing else
-    leaves the clients, and the generator is computed from that release alone.
+    leaves the clients, and the generator is computed only from these releases.
 
     Args:
         gan: Generator and critic to start from.
         privacy: Privacy of the run, with its noise.
         critic_rate: Learning rate of the critic on clients.
         critic_optimizer: The server's optimiser of the critic; the paper's is `optax.sgd(1.0)`.
-        generator: How the server trains the generator; the paper takes 6 steps of 32 examples.
+        generator: Training of the generator on the server; the paper takes 6 steps of 32 examples.
         batch_size: Examples per step on a client.
-        critic_steps: Most steps that a client takes.
+        critic_steps: Maximum number of steps of a client.
         penalty: Weight of the gradient penalty.
-        criterion: Which of their examples clients train on; all by default.
+        criterion: Examples that clients train on; all by default.
         sampler: Sampler of the noise, "exact", or "float" to simulate.
     """
     noise = _noise(privacy)
@@ -86,9 +86,9 @@ def dp_fedavg_gan(
             places = number * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
             batch = Batch(batch.fields, batch.weight * (places < count).astype(jnp.float32))
             gradient = jax.grad(loss)(critic, batch, jax.random.fold_in(loss_key, number))
-            return trees.sub(critic, trees.scale(gradient, critic_rate))  # of nothing: 0, and the critic stays
+            return trees.sub(critic, trees.scale(gradient, critic_rate))  # 0 without examples: the critic stays
 
-        # on an accelerator clients go side by side, and a loop of known length does not wait for the host
+        # an accelerator vectorises over clients, and a loop of fixed length does not wait for the host
         most = min(critic_steps, -(-max(examples.capacity, 1) // batch_size))
         steps = jnp.minimum(most, -(-count // batch_size)) if jax.default_backend() == "cpu" else most
         return trees.sub(jax.lax.fori_loop(0, steps, on_batch, start), start)
@@ -98,11 +98,11 @@ def dp_fedavg_gan(
         broadcast = state.params, server.generator
         total = cohort.sum(client_update, broadcast, l2_bound=privacy.clip, grid=mechanism.grid(privacy.clip))
         release = mechanism.release(total, key=key.derive("update"))
-        with jax.numpy_dtype_promotion("standard"):  # which Optax needs
+        with jax.numpy_dtype_promotion("standard"):  # required by Optax
             critic, server = learn(state.params, server, release.value, key.derive("generator").jax())
         return State(critic, server, state.clip), release.event
 
-    # from here on there is nothing but what was released
+    # everything below depends only on releases
     @functools.partial(jax.jit, donate_argnums=(1, 2))
     def learn(critic: Tree, server: Server, mean: Tree, key: jax.Array) -> tuple[Tree, Server]:
         updates, critic_state = critic_optimizer.update(trees.scale(mean, -1.0), server.critic_optimizer, critic)
@@ -129,12 +129,12 @@ def _noise(privacy: Privacy) -> float:
 def chosen_first(
     examples: Examples, criterion: Criterion | None, batch_size: int, *, key: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """The client's examples in random order, those that meet the criterion first; and how many do."""
+    """The client's examples in random order, those that meet the criterion first, and their number."""
     if criterion is None:
         return examples.order(batch_size, key=key), examples.count
     everything, capacity = examples.whole(), max(examples.capacity, 1)
     chosen = (criterion.mask(everything) * everything.weight) > 0
     bits = jnp.where(chosen, jax.random.bits(key, (capacity,), jnp.uint32) >> 1, jnp.uint32(1 << 31))
-    filled = -(-capacity // batch_size) * batch_size  # the last batch is filled up, by examples that do not count
+    filled = -(-capacity // batch_size) * batch_size  # the last batch is padded with examples that do not count
     order = jnp.pad(jnp.argsort(bits).astype(jnp.int32), (0, filled - capacity))
     return order, jnp.sum(chosen, dtype=jnp.int32)

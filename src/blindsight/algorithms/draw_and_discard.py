@@ -2,19 +2,19 @@
 
 A server keeps `instances` copies of a linear model. A client draws one, takes one gradient step on its own data, adds
 noise, and sends the new weights back; the server overwrites a copy chosen at random and never learns which copy the
-client had drawn. Predictions are made with the average of the copies.
+client had drawn. Predictions use the average of the copies.
 
 **Client half** (Algorithm 1), the same in Python and in the browser: the mean gradient of the client's examples is
 clipped (`unit="feature"`: every coordinate; `unit="model"`: the whole of it, in L1 or L2), multiplied by the learning
-rate, and truncated to whole steps of a grid; whole-number noise from a cryptographic stream is added; only then is
-there a floating-point number again. A float sampler would leak through its last bits.
+rate, and truncated to whole steps of a grid; integer noise from a cryptographic stream is added; only then is the
+result converted to floating point. A float sampler would leak through its last bits.
 
 **Why the bound holds.** The noise has a scale of 2^24 steps, so with Laplace noise a difference of n steps costs an
-epsilon of n / 2^24. A client's change is bounded by `Task.bound` = floor(epsilon 2^23) steps: exchanging all its data
-moves it by at most twice that, and 2 bound / 2^24 <= epsilon. Products with powers of two and floor are exact in
+epsilon of n / 2^24. A client's change is bounded by `Task.bound` = floor(epsilon 2^23) steps: replacing all its data
+changes it by at most twice that, and 2 bound / 2^24 <= epsilon. Products with powers of two and floor are exact in
 floating point. Truncation towards zero makes no coordinate longer. A norm summed in float64 over at most 2^22 weights
 errs by less than one part in 2^31, and the change is clipped to (1 - 2^-30) of the bound. With Gaussian noise the bound
-is 2^24 / z steps for the noise multiplier z that the accountant asks for. What is not a finite number counts as zero.
+is 2^24 / z steps for the noise multiplier z that the accountant requires. Values that are not finite count as zero.
 
 **Server half** (Algorithm 2): `initial_instances`, `draw`, `discard`, `average`, all pure. See `service` for HTTP.
 """
@@ -28,13 +28,13 @@ import numpy as np
 
 from blindsight.accounting import events
 from blindsight.algorithms.client_budget import Budget
-from blindsight.algorithms.draw_and_discard_task import BITS, Task, Unit, check_one_of, check_whole
+from blindsight.algorithms.draw_and_discard_task import BITS, Task, TaskUnit, check_one_of, check_whole
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 from blindsight.mechanisms.discrete import discrete_gaussian, discrete_laplace
 from blindsight.models import glm
 
-if TYPE_CHECKING:  # accountants take a second to load, and a client or a server of plain updates needs none
+if TYPE_CHECKING:  # accountants take a second to load, and a client or server of plain updates needs none
     from blindsight.accounting.guarantee import Guarantee
     from blindsight.accounting.informal import Informal
 
@@ -48,9 +48,9 @@ _INSIDE = 1 - 2.0**-30  # room for the rounding of a norm
 
 
 def client_update(task: Task, weights: np.ndarray, x: np.ndarray, y: np.ndarray, *, key: Key) -> np.ndarray:
-    """The weights that a client sends back, float32: those it drew, one bounded step on its examples, and noise.
+    """The weights that a client sends back, float32: those it drew, plus one bounded step on its examples, plus noise.
 
-    **Guarantee**: as `guarantee(task, 1)` says, for any weights, examples and number of examples (none is fine, and
+    **Guarantee**: that of `guarantee(task, 1)`, for any weights, examples and number of examples (including none, which
     looks like any other). `key` must never be used for anything else.
     """
     drawn, examples = _check_weights(task, weights), np.asarray(x, np.float64)
@@ -65,7 +65,7 @@ def client_update(task: Task, weights: np.ndarray, x: np.ndarray, y: np.ndarray,
             raise InvalidInput(
                 f"the responses of {task.model} must be class indices from 0 to {task.response.classes - 1}"
             )
-    with np.errstate(all="ignore"):  # what overflows counts as zero
+    with np.errstate(all="ignore"):  # overflows count as zero
         gradient = glm.gradient(task.family, drawn, examples, y)
     return _noised(task, drawn, gradient, key)
 
@@ -121,7 +121,7 @@ def _clipped(task: Task, vector: np.ndarray, limit: float) -> np.ndarray:
 
 
 def initial_instances(task: Task, *, key: Key, start: np.ndarray | None = None) -> np.ndarray:
-    """The first `instances` copies, float32 (instances, weights): around `start` (zeros), with the lasting spread.
+    """The initial copies, float32 (instances, weights): around `start` (zeros), with the stationary spread.
 
     Draw and discard keeps the expected variance over k copies at k/2 times that of the noise (Theorem 1). Without
     noise the spread is that of epsilon = 1, as in the paper; a single copy starts at `start`.
@@ -154,32 +154,32 @@ def _random_index(instances: np.ndarray, key: Key) -> int:
     return int(key.stream().below(len(instances), 1)[0])
 
 
-# --- what is promised, and what is not
+# --- guarantees, and informal bounds
 
 
 def guarantee(
-    task: Task, participations: int | None = None, *, unit: Unit | None = None, delta: float | None = None
+    task: Task, participations: int | None = None, *, unit: TaskUnit | None = None, delta: float | None = None
 ) -> "Guarantee":
-    """What a client that sends `participations` updates is promised against someone who sees every one of them.
+    """The guarantee for a client that sends `participations` updates, against an observer who sees all of them.
 
-    Local privacy: nobody is trusted, not the server, not the channel. `unit="model"` hides all data of the client in
-    all weights together. `unit="feature"`, the paper's, is about any single weight looked at by itself: an update's
-    p weights together cost up to p times as much, and that is what `unit="model"` then says about a task whose noise
-    is by feature. A `delta` > 0 may give a smaller epsilon for many updates.
+    Local privacy: neither the server nor the channel is trusted. `unit="model"` hides all of the client's data in all
+    weights together. `unit="feature"`, the paper's unit, covers any single weight by itself: an update's p weights
+    together cost up to p times as much, which is what `unit="model"` reports for a task with noise per feature. A
+    `delta` > 0 may give a smaller epsilon for many updates.
     """
     from blindsight.accounting.assumptions import LOCAL_NOISE, ONE_WEIGHT, TAKES_PART
     from blindsight.accounting.guarantee import Guarantee, certify
 
     count = task.participations if participations is None else participations
     check_whole("participations", count, 0, 2**31)
-    asked = unit or task.unit
-    check_one_of("unit", asked, get_args(Unit))
-    coordinates = task.weights if (asked, task.unit) == ("model", "feature") else 1
+    stated = unit or task.unit
+    check_one_of("unit", stated, get_args(TaskUnit))
+    coordinates = task.weights if (stated, task.unit) == ("model", "feature") else 1
     allowed = task.delta if delta is None else delta
     words = f"local, {count:,} update{'' if count == 1 else 's'} of {task.weights:,} weights by one client"
-    named = events.Unit.CLIENT if asked == "model" else events.Unit.FEATURE
+    named = events.Unit.CLIENT if stated == "model" else events.Unit.FEATURE
     assumptions = [TAKES_PART, LOCAL_NOISE]
-    if asked == "feature":
+    if stated == "feature":
         assumptions.append(ONE_WEIGHT.format(weights=f"{task.weights:,}"))
     if not allowed and task.noise == "gaussian":
         raise InvalidInput("Gaussian noise has no pure epsilon: give a delta > 0")
@@ -195,27 +195,27 @@ def guarantee(
             assumptions=tuple(assumptions),
         )
     event = events.Repeated(task.event, coordinates * count)
-    found = certify(
+    certified = certify(
         event,
-        delta=allowed or 0.5,  # without noise, which has epsilon = inf at any delta
+        delta=allowed or 0.5,  # without noise, epsilon = inf at any delta
         unit=named,
         relation=events.Relation.REPLACE,
         participation=words,
         assumptions=tuple(assumptions),
     )
-    return dataclasses.replace(found, releases=count, delta=allowed)
+    return dataclasses.replace(certified, releases=count, delta=allowed)
 
 
 def informal(task: Task, *, updates: int = 100, delta: float = 1e-8) -> "Informal":
-    """What weaker observers than the promise assumes could learn from one update; never a guarantee.
+    """What weaker observers than the guarantee assumes could learn from one update; never a guarantee.
 
-    Adversary II sees all instances once, right after the update; adversary III sees one that `updates` updates have
-    changed since it was drawn, the client's own among them.
+    Adversary II sees all instances once, right after the update; adversary III sees one instance that `updates` updates
+    have changed since it was drawn, including the client's own.
     """
     from blindsight.accounting.informal import against_snapshots
 
     if task.noise == "none":
-        raise InvalidInput("without noise nothing can be said about weaker observers")
+        raise InvalidInput("a task without noise has no bound against weaker observers")
     return against_snapshots(
         task.event,
         epsilon=task.epsilon,

@@ -1,4 +1,4 @@
-"""What a Draw and Discard server asks of clients: a task, as a value and as JSON, with its bounds worked out."""
+"""A Draw and Discard task: what a server asks of clients, as a value and as JSON, with its derived bounds."""
 
 import dataclasses
 import functools
@@ -14,10 +14,10 @@ from blindsight.codings.specs import ClientRows, FeatureSpec, Response, readable
 from blindsight.errors import InvalidInput
 from blindsight.models import glm
 
-__all__ = ["BITS", "Noise", "Task", "Unit", "check_one_of", "check_whole"]
+__all__ = ["BITS", "Noise", "Task", "TaskUnit", "check_one_of", "check_whole"]
 
 Noise = Literal["laplace", "gaussian", "none"]
-Unit = Literal["feature", "model"]
+TaskUnit = Literal["feature", "model"]
 
 BITS = 24
 """log2 of the noise's scale in steps of the grid."""
@@ -29,9 +29,10 @@ _DERIVED = ("version", "weights", "norm", "noise")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a server asks of clients: the model, how its data are encoded, and how updates are bounded and noised.
+    """A server's task for clients: the model, the encoding of its data, and the bound and noise of updates.
 
-    `epsilon` and `delta` are the price of one update; `participations` is how many a client may send to this model.
+    `epsilon` and `delta` are the cost of one update; `participations` is the number of updates that a client may send
+    to this model.
     `noise="none"` is not private and must be requested explicitly; its epsilon is infinite. `family="custom"`, for
     `client_update_of`, has `weights` and neither features nor response.
 
@@ -47,7 +48,7 @@ class Task:
     family: str
     features: FeatureSpec | None = None
     response: Response | None = None
-    unit: Unit
+    unit: TaskUnit
     epsilon: float
     delta: float = 0.0
     noise: Noise = "laplace"
@@ -68,7 +69,7 @@ class Task:
             check_whole(name, getattr(self, name), least, most)
         if type(self.model) is not str or not self.model:
             raise InvalidInput(f"a task needs the name of its model, got {self.model!r}")
-        check_one_of("unit", self.unit, get_args(Unit))
+        check_one_of("unit", self.unit, get_args(TaskUnit))
         check_one_of("noise", self.noise, get_args(Noise))
         object.__setattr__(self, "weights", self._count_weights())
         if not (0 < self.learning_rate < 1e6 and 0 < self.clip < 1e6):
@@ -109,7 +110,7 @@ class Task:
 
     @property
     def norm(self) -> int | None:
-        """The norm in which the whole gradient is clipped; none where each coordinate is."""
+        """The norm in which the whole gradient is clipped; None if each coordinate is."""
         if self.unit == "feature":
             return None
         return 1 if self.noise == "laplace" else 2
@@ -129,12 +130,12 @@ class Task:
 
     @property
     def grid(self) -> float | None:
-        """The step of the grid on which the change and its noise lie."""
+        """The step of the grid of the change and its noise."""
         return self.scale / 2**BITS if self.scale else None
 
     @property
     def bound(self) -> int | None:
-        """The longest change, in steps: of each coordinate, or of the whole in its norm."""
+        """Bound on the change, in steps: of each coordinate, or of the whole in its norm."""
         if self.noise == "none":
             return None
         if self.noise == "laplace":
@@ -143,7 +144,7 @@ class Task:
 
     @property
     def event(self) -> events.Event:
-        """One update as the accountant knows it; one coordinate of it where the noise is by feature."""
+        """The event of one update; of one of its coordinates if the noise is per feature."""
         if self.noise == "none":
             return events.NonPrivate()
         if self.noise == "laplace":
@@ -164,8 +165,8 @@ class Task:
     def encode(self, rows: ClientRows, *, strict: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """A client's rows as features (rows, width) and responses (rows,).
 
-        A row that cannot be encoded is refused, which helps to find errors. A client about to send must not be
-        `strict`: such a row then counts as absent, because silence would reveal its value.
+        If `strict`, a row that cannot be encoded is refused, which helps to find errors. A client that is about to send
+        must not be `strict`: such a row then counts as absent, because silence would reveal its value.
         """
         if self.features is None or self.response is None:
             raise InvalidInput("a custom task does not define how rows are encoded")
@@ -175,7 +176,7 @@ class Task:
 
     @functools.cached_property
     def version(self) -> str:
-        """16 digits that change whenever anything in the task does."""
+        """16 hex digits that change with any setting of the task."""
         text = json.dumps(self._to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -205,17 +206,17 @@ class Task:
     def from_dict(cls, values: Any) -> "Task":
         """The task that `to_dict` wrote.
 
-        Bounds and noise are worked out again: a client does not take a server's word for them, and refuses a task
-        whose noise is not what its epsilon asks for.
+        Bounds and noise are derived again: a client does not trust the server's, and refuses a task with other noise
+        than its epsilon requires.
         """
         if not isinstance(values, dict) or not isinstance(values.get("noise"), dict):
             raise InvalidInput(
                 "a task must be a JSON object with model, family, features, response, unit, noise and epsilon"
             )
-        known = {field.name for field in dataclasses.fields(cls)}
-        if unknown := sorted(set(values) - known - set(_DERIVED), key=str):
+        fields = {field.name for field in dataclasses.fields(cls)}
+        if unknown := sorted(set(values) - fields - set(_DERIVED), key=str):
             raise InvalidInput(f"a task has no {unknown[0]!r}")
-        given = {name: value for name, value in values.items() if name in known - {"noise", "features", "response"}}
+        given = {name: value for name, value in values.items() if name in fields - {"noise", "features", "response"}}
         try:
             task = cls(
                 **given,
@@ -246,8 +247,8 @@ def _gaussian_event(noise_multiplier: float, coordinates: int) -> events.Gaussia
 
 @functools.lru_cache(maxsize=64)
 def _gaussian_multiplier(epsilon: float, delta: float, coordinates: int) -> float:
-    """Noise over one reach of the update; exchanging all of a client's data moves it by two."""
-    from blindsight.accounting.planning import solve_noise  # takes a second, and Laplace noise does without
+    """Noise relative to the bound of an update; replacing all of a client's data changes it by twice the bound."""
+    from blindsight.accounting.planning import solve_noise  # takes a second, and Laplace noise does not need it
 
     return solve_noise(
         lambda noise: _gaussian_event(noise, coordinates),
@@ -257,14 +258,14 @@ def _gaussian_multiplier(epsilon: float, delta: float, coordinates: int) -> floa
     )
 
 
-def check_one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
-    """Refuse a word that is not known."""
-    if value not in known:
-        raise InvalidInput(f"{name} must be one of {', '.join(known)}, got {value!r}")
+def check_one_of(name: str, value: Any, options: tuple[str, ...]) -> None:
+    """Refuse a value that is not one of the options."""
+    if value not in options:
+        raise InvalidInput(f"{name} must be one of {', '.join(options)}, got {value!r}")
 
 
 def check_whole(name: str, value: Any, least: int, most: int) -> None:
-    """Refuse what is not a whole number from `least` to `most`."""
+    """Refuse a value that is not an integer from `least` to `most`."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise InvalidInput(f"{name} must be a whole number from {least} to {most}, got {value!r}")
 

@@ -1,7 +1,7 @@
-"""The server's half of training a GAN on clients: all of it is computed from what was released, and costs nothing.
+"""The server's half of training a GAN on clients: computed only from releases, so it costs nothing.
 
-`dp_fedavg_gan` and `bayesian_gan` differ in what clients send and in how the critic moves. What they share is here: a
-pair in parts that can be sent, the generator's steps against the critic, and their state.
+`dp_fedavg_gan` and `bayesian_gan` differ in what clients send and in how the critic is updated. They share this module:
+a pair split into parts that can be sent, the generator's steps against the critic, and their state.
 """
 
 import dataclasses
@@ -23,21 +23,21 @@ __all__ = ["GeneratorSteps", "GeneratorTraining", "Server"]
 
 
 class Server(NamedTuple):
-    """What the server carries beside the critic (`State.params`), all of it public."""
+    """The server's state besides the critic (`State.params`), all of it public."""
 
     critic_optimizer: Any
     generator: Tree
     generator_optimizer: Any
-    average: Tree  # of the generator's parameters over its steps, the late ones most
+    average: Tree  # moving average of the generator's parameters
     rounds: jax.Array
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GeneratorSteps:
-    """How the server trains a generator: `steps` steps of `optimizer` after every `critic_rounds` rounds.
+    """Training of the generator on the server: `steps` steps of `optimizer` after every `critic_rounds` rounds.
 
-    The generator that is given back is an average of its past with a memory of 1 / (1 - `average`) steps, or the last
-    one if that is 0. None of it costs privacy.
+    The returned generator is a moving average with a memory of 1 / (1 - `average`) steps, or the last one if `average`
+    is 0. None of it costs privacy.
     """
 
     optimizer: optax.GradientTransformation
@@ -72,16 +72,16 @@ class GeneratorTraining:
         states = critic_optimizer.init(self.critic), self._how.optimizer.init(self.generator)
         server = Server(states[0], self.generator, states[1], self.generator, jnp.zeros((), jnp.int32))
         state = State(self.critic, server, jnp.float32(privacy.clip))
-        # copies, because a step uses the state up; and placed as a step leaves it, or the second would compile again
+        # copied, because a step donates the state; and placed as after a step, or the second step would compile again
         return jax.device_put(state, jax.local_devices()[0], may_alias=False)
 
     def model(self, state: State) -> GAN:
-        """The GAN that was trained."""
+        """The trained GAN."""
         server: Any = state.server
         return self.pair(state.params, server.average)
 
     def after_round(self, critic: Tree, server: Server, key: jax.Array) -> Server:
-        """The server after one more round of the critic, with the generator trained if that is due."""
+        """The server's state after one more round of the critic, with the generator trained if due."""
         server = server._replace(rounds=server.rounds + 1)
         if self._how.critic_rounds == 1:
             return self._trained(critic, server, key)

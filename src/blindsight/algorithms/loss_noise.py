@@ -1,10 +1,10 @@
-"""The private GAN of paper 003 as it is printed, which protects nobody: its Algorithm 1 clips and noises a *loss*.
+"""The private GAN of paper 003 as printed, which protects nobody: its Algorithm 1 clips and adds noise to a *loss*.
 
     D_real <- clip(D_real, C);  D_real <- (sum of D_real + N(0, C^2 sigma^2)) / B;  loss <- (D_real + D_syn) / 2
 
 The noise does not depend on any parameter, so its gradient is zero, and the parameters after every step are the same,
-bit for bit, whatever sigma is. (Clipping a loss does not bound its gradient either.) It is here to be shown, in
-`experiments/heterogeneous.py` and in an audit; its guarantee is epsilon = inf, whatever Equation 18 says.
+bit for bit, for any sigma. (Clipping a loss does not bound its gradient either.) It is here to demonstrate this, in
+`experiments/heterogeneous.py` and in an audit; its guarantee is epsilon = inf, despite Equation 18.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from blindsight.accounting.events import NonPrivate
 from blindsight.accounting.guarantee import Guarantee, certify
 from blindsight.models.layers import Dense
 
-__all__ = ["Pair", "guarantee", "pair", "real_loss", "train"]
+__all__ = ["GANPair", "guarantee", "pair", "real_loss", "train"]
 
 _LEAK = 0.2  # the slope of a leaky ReLU below zero
 
 
-class Pair(NamedTuple):
-    """A traditional GAN on flat inputs between -1 and 1, and what its discriminator's real losses came out as."""
+class GANPair(NamedTuple):
+    """A traditional GAN on flat inputs between -1 and 1."""
 
     discriminator: Any
     generator: Any
@@ -47,21 +47,21 @@ class _Layers(eqx.Module):
         return self.dense[-1](x)
 
 
-def pair(size: int, *, hidden: int = 128, latents: int = 32, key: jax.Array) -> Pair:
-    """A fresh GAN for inputs of that many numbers."""
+def pair(size: int, *, hidden: int = 128, latents: int = 32, key: jax.Array) -> GANPair:
+    """A new GAN for inputs of that dimension."""
     first, second = jax.random.split(key)
-    return Pair(_Layers(size, hidden, 1, key=first), _Layers(latents, hidden, size, key=second))
+    return GANPair(_Layers(size, hidden, 1, key=first), _Layers(latents, hidden, size, key=second))
 
 
 def real_loss(discriminator: Any, real: jax.Array, noise: jax.Array, *, clip: float, sigma: float) -> jax.Array:
-    """Lines 8 to 10 of Algorithm 1: per-sample losses clipped to `clip`, summed, noised, divided by the batch."""
+    """Lines 8 to 10 of Algorithm 1: per-sample losses clipped to `clip`, summed, plus noise, divided by batch size."""
     losses = jax.nn.softplus(-discriminator(real)[:, 0])
     clipped = losses / jnp.maximum(1.0, jnp.abs(losses) / clip)
     return (jnp.sum(clipped) + clip * sigma * noise) / real.shape[0]
 
 
 def train(
-    start: Pair,
+    start: GANPair,
     real: np.ndarray,
     *,
     sigma: float,
@@ -71,8 +71,8 @@ def train(
     learning_rate: float = 1e-3,
     key: jax.Array,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Pair:
-    """Algorithm 1 for a number of steps on flat inputs; the noise is drawn, added, and changes nothing.
+) -> GANPair:
+    """Algorithm 1 for a number of steps on flat inputs; the noise is drawn and added, and changes nothing.
 
     Args:
         start: Discriminator and generator to start from.
@@ -90,16 +90,16 @@ def train(
     data = jnp.asarray(real, jnp.float32)
     params, static = eqx.partition(start, eqx.is_inexact_array)
 
-    def made(generator: Any, key: jax.Array) -> jax.Array:
+    def generated(generator: Any, key: jax.Array) -> jax.Array:
         return jnp.tanh(generator(jax.random.normal(key, (batch, latents))))
 
     def discriminator_loss(discriminator: Any, generator: Any, x: jax.Array, keys: jax.Array) -> jax.Array:
         noise = jax.random.normal(keys[0])
-        fake = jnp.mean(jax.nn.softplus(discriminator(made(generator, keys[1]))[:, 0]))
+        fake = jnp.mean(jax.nn.softplus(discriminator(generated(generator, keys[1]))[:, 0]))
         return (real_loss(discriminator, x, noise, clip=clip, sigma=sigma) + fake) / 2
 
     def generator_loss(generator: Any, discriminator: Any, key: jax.Array) -> jax.Array:
-        return jnp.mean(jax.nn.softplus(-discriminator(made(generator, key))[:, 0]))
+        return jnp.mean(jax.nn.softplus(-discriminator(generated(generator, key))[:, 0]))
 
     def step(carry: Any, key: jax.Array) -> tuple[Any, None]:
         params, states = carry
@@ -112,9 +112,9 @@ def train(
         slope = eqx.filter_grad(generator_loss)(whole.generator, discriminator, keys[3])
         change, second = optimizer.update(slope, states[1])
         generator = eqx.apply_updates(whole.generator, change)
-        return (eqx.filter(Pair(discriminator, generator), eqx.is_inexact_array), (first, second)), None
+        return (eqx.filter(GANPair(discriminator, generator), eqx.is_inexact_array), (first, second)), None
 
-    with jax.numpy_dtype_promotion("standard"):  # which Optax needs
+    with jax.numpy_dtype_promotion("standard"):  # required by Optax
         carry = params, (optimizer.init(params.discriminator), optimizer.init(params.generator))
         advance = jax.jit(lambda carry, keys: jax.lax.scan(step, carry, keys)[0])
         for done in range(0, steps, 500):
@@ -124,7 +124,7 @@ def train(
 
 
 def guarantee(*, delta: float) -> Guarantee:
-    """What the algorithm promises: nothing.
+    """The guarantee of the algorithm: none.
 
     >>> print(guarantee(delta=1e-5))
     epsilon = inf: no privacy guarantee (noise on a loss, which reaches no parameter)

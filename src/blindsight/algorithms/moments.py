@@ -1,11 +1,11 @@
-"""Measure once, generate forever: one noisy sum of features, and a generator fitted to it without clients.
+"""Measure once, generate forever: one noisy sum of features, and a generator fitted to it on the server.
 
 After Harder et al. 2021, *DP-MERF: Differentially Private Mean Embeddings with Random Features* (arXiv:2002.11603), at
-client level and with features that carry more: means and covariances of every class in every arm. Each client averages
-the features of its examples by class and arm, beside the share of its examples there, all in one vector of bounded
-length. One Gaussian release of the sum over all clients is everything that ever leaves them. The server divides
-features by shares, takes out what is known to be noise, and fits a conditional generator; that is post-processing, may
-be done again at will, and costs nothing.
+client level and with more informative features: means and covariances of every class in every arm. Each client averages
+the features of its examples by class and arm, along with the share of its examples there, in one vector of bounded
+norm. One Gaussian release of the sum over all clients is all that ever leaves them. The server divides features by
+shares, denoises the result, and fits a conditional generator; that is post-processing, can be repeated at will, and
+costs nothing.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ import optax
 from blindsight import trees
 from blindsight.accounting.events import Event
 from blindsight.accounting.guarantee import Guarantee, certify
-from blindsight.accounting.ledger import Ledger, known_as
+from blindsight.accounting.ledger import Ledger, ledger_name
 from blindsight.accounting.planning import solve_noise
 from blindsight.algorithms.denoising import denoised
 from blindsight.backends import Backend, Batch, Examples, Simulation
@@ -36,25 +36,26 @@ from blindsight.models.generators import ImageGenerator, RowGenerator, generator
 from blindsight.participation import full
 from blindsight.selection import Arms, everything
 
-__all__ = ["STEP", "Moments", "MomentsPart", "fit", "frequencies_for", "measure", "moments_part", "release"]
+__all__ = ["STEP", "Moments", "MomentsPart", "fewest_seen", "fit", "frequencies_for", "measure", "moments_part"]
+__all__ += ["release"]
 
-STEP = 2.0**-13
-"""Clients send their moments in multiples of this; the noise is thousands of times wider."""
+STEP = 2.0**-12
+"""Clients send their moments in multiples of this; the noise is thousands of times larger."""
 
-_COUNT = 0.4  # the weight of an example's share beside its features, whose typical length is 1
-_TYPICAL_EXAMPLES = 16  # clients with fewer have longer vectors and are clipped a little
+_COUNT = 0.4  # weight of an example's share relative to its features, which have typical norm 1
+_TYPICAL_EXAMPLES = 16  # clients with fewer have longer vectors and are clipped slightly
 
 
 def moments_part(
     features: Features, batch: Any, masks: jax.Array, *, classes: int, label: str | None, arms_per_client: int
 ) -> jax.Array:
-    """What one client adds: for every arm and class the share of its examples and their features, clipped to length 1.
+    """One client's contribution, clipped to norm 1: the share of its examples and their features, by arm and class.
 
-    Shape (arms, classes, 1 + dimension). An arm's examples count as one whole, however many they are, so that every
-    client has the same say. Where a client can be in several arms, each has the same part of its length.
+    Shape (arms, classes, 1 + dimension). An arm's examples are averaged, so that every client
+    has the same weight. If a client can be in several arms, each gets the same part of the norm.
 
-    **Guarantee**: the exact L2 norm is at most 1, whatever the examples are; those without weight or outside all arms
-    do not matter.
+    **Guarantee**: the exact L2 norm is at most 1 for any examples; those without weight or outside all arms have no
+    effect.
 
     Args:
         features: Features to average.
@@ -62,7 +63,7 @@ def moments_part(
         masks: Which of them are in each arm.
         classes: Number of classes.
         label: Field holding the class; None if there is only one.
-        arms_per_client: Most arms that a client can be in.
+        arms_per_client: Maximum number of arms that a client can be in.
     """
     phi = features(batch)
     labels = jnp.zeros(phi.shape[0], jnp.int32) if label is None else batch[label].astype(jnp.int32)
@@ -71,21 +72,21 @@ def moments_part(
     weight = chosen[:, None] * is_class[None]  # (arms, classes, examples)
     examples = jnp.maximum(jnp.sum(chosen, axis=1), 1.0)[:, None, None]
     vector = jnp.concatenate([_COUNT * jnp.sum(weight, axis=2, keepdims=True), weight @ phi], axis=2) / examples
-    # so many classes in equal shares, and that many examples, make a vector of length 1: public, not read off data
+    # scaled to norm 1 for equal class shares and a typical number of examples: public, not computed from data
     usual = math.sqrt((1 + _COUNT**2) * (1 / classes + (1 - 1 / classes) / _TYPICAL_EXAMPLES))
     steps = jnp.round(vector * jnp.float32(1 / (usual * STEP)))
-    # in whole numbers, so that the length is the same in whatever order it is added up; a little too long
+    # in integers, so that the norm does not depend on the order of additions; it is slightly too large
     length = jnp.sqrt(jnp.sum(jnp.square(steps.astype(jnp.int32)), axis=(1, 2), keepdims=True).astype(jnp.float32))
     most = (1 - 2.0**-10) / (STEP * math.sqrt(arms_per_client))
     short = steps * jnp.minimum(1.0, most / jnp.maximum(length, 1.0)) * jnp.float32(STEP)
-    # what is that short comes out of both clips bit for bit; they are what the guarantee rests on
+    # vectors this short pass both clips bit for bit; the guarantee rests on the clips
     clip = lambda arm: trees.clip(arm, 1 / math.sqrt(arms_per_client))  # noqa: E731
     return trees.clip(jax.vmap(clip)(short), 1.0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MomentsPart:
-    """The moments as one part of a round that measures several things at once (see `inspection.measuring`)."""
+    """The moments as one part of a round that measures several things (see `inspection.measuring`)."""
 
     features: Features
     arms: tuple[str, ...]
@@ -99,7 +100,7 @@ class MomentsPart:
     def of(
         cls, features: Features, arms: Arms, population: Population, *, label: str | None = "label"
     ) -> "MomentsPart":
-        """The part for these arms of `population`, whose classes of `label` are public; without labels, one class."""
+        """The part for these arms of `population`, with the public classes of `label`; without labels, one class."""
         if label is None or label not in population.fields:
             names: tuple[str, ...] = ("all",)
             label = None
@@ -113,7 +114,7 @@ class MomentsPart:
 
     @property
     def coordinates(self) -> int:
-        """The length of the part."""
+        """Number of coordinates of the part."""
         return len(self.arms) * len(self.classes) * (1 + self.features.dimension)
 
     def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
@@ -130,7 +131,7 @@ class MomentsPart:
         return part.ravel()
 
     def read(self, sums: Any, noise_std: float, guarantee: Guarantee | None = None) -> "Moments":
-        """The noisy sum over clients, and the standard deviation of its noise, as moments."""
+        """Moments from the noisy sum over clients and the standard deviation of its noise."""
         shape = len(self.arms), len(self.classes), 1 + self.features.dimension
         values = np.asarray(sums, np.float64).reshape(shape)
         return Moments(self.features, values, float(noise_std), self.arms, self.classes, guarantee)
@@ -138,7 +139,7 @@ class MomentsPart:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Moments:
-    """Noisy sums of shares and features, (arms, classes, 1 + dimension), with the noise of every number in them."""
+    """Noisy sums of shares and features, (arms, classes, 1 + dimension), and the noise of each number in them."""
 
     features: Features
     sums: np.ndarray
@@ -149,18 +150,23 @@ class Moments:
 
     @property
     def counts(self) -> np.ndarray:
-        """How much there is of every arm and class, in clients up to one public factor; at least the noise in it."""
+        """The size of every arm and class, in clients up to a public factor; bounded below by its noise."""
         return np.maximum(self.sums[..., 0], max(2 * self.noise_std, 1e-6)) / _COUNT
 
     @property
     def is_seen(self) -> np.ndarray:
-        """Whether there is more of an arm and class than noise would show of none, (arms, classes)."""
+        """Whether the size of an arm and class is significantly above noise, (arms, classes)."""
         return self.sums[..., 0] > 3 * self.noise_std
 
     @property
     def means(self) -> np.ndarray:
-        """The mean features of every arm and class, (arms, classes, dimension), noisy."""
+        """The noisy mean features of every arm and class, (arms, classes, dimension)."""
         return self.sums[..., 1:] / self.counts[..., None]
+
+    @property
+    def of_means(self) -> np.ndarray:
+        """The noisy sums of encodings alone, (arms, classes, size), from which class means are computed."""
+        return self.sums[..., 1 : 1 + self.features.encoding.size]
 
     @property
     def noise(self) -> np.ndarray:
@@ -181,13 +187,13 @@ def measure(
     backend: Backend | None = None,
     sampler: Sampler = "exact",
 ) -> Moments:
-    """Moments of every arm and class from one release about all clients; an infinite epsilon is a run without noise.
+    """Moments of every arm and class from one release over all clients; an infinite epsilon means no noise.
 
     **Guarantee**: (epsilon, delta) for each client; the ledger has it before any noise is drawn.
 
     Args:
         population: Clients to measure.
-        features: Features whose moments are released.
+        features: Features to release moments of.
         arms: Groups of examples; all in one by default.
         epsilon: Epsilon of the guarantee.
         delta: Delta of the guarantee.
@@ -219,11 +225,11 @@ def release(
     ledger: Ledger,
     backend: Backend | None = None,
 ) -> tuple[Moments, Event]:
-    """Moments through this mechanism, and the event of it, for callers that account for several releases together.
+    """Moments released by this mechanism, and its event, for callers that account for several releases together.
 
     Args:
         population: Clients to measure.
-        part: What each client adds.
+        part: Each client's contribution.
         arms: Groups of examples.
         mechanism: Mechanism that adds the noise.
         key: Key of the noise, used for no other release.
@@ -241,34 +247,39 @@ def release(
         everyone, n_expected=participation.n_expected, key=key.derive("clients")
     )
     total = cohort.sum(client_update, (), l2_bound=part.bound, grid=mechanism.grid(part.bound))
-    found = publish(
+    released = publish(
         mechanism,
         total,
         key=key.derive("noise").bound_to(lambda: [population.fingerprint, part, arms.exact, mechanism, total.value]),
         ledger=ledger,
-        population=known_as(population),
+        population=ledger_name(population),
         participation=participation,
         note=f"moments of {len(arms)} arms and {len(part.classes)} classes",
     )
-    moments = part.read(np.asarray(found.value) * total.n_expected, found.noise_std * total.n_expected)
-    return moments, found.event
+    moments = part.read(np.asarray(released.value) * total.n_expected, released.noise_std * total.n_expected)
+    return moments, released.event
+
+
+def fewest_seen(noise_std: float) -> float:
+    """The number of clients, all of one class, from which a class is significantly above noise (`is_seen`)."""
+    return 3 * noise_std / _COUNT
 
 
 def frequencies_for(
     noise_multiplier: float, *, clients: float, classes: int, arms: int = 1, channels: int = 1, most: int = 81
 ) -> int:
-    """How many frequencies of images to measure, from public numbers alone: fewer where there is more noise.
+    """Number of image frequencies to measure, from public numbers alone: fewer with more noise.
 
-    More frequencies are sharper, and their covariance has more noise; on MNIST and embedded handwriting this many are
-    about the fewest that name digits best, from epsilon 1 to 32 and from one arm to two.
+    More frequencies are sharper, but their covariance has more noise; on MNIST and embedded handwriting this is about
+    the smallest number with the best classification of digits, from epsilon 1 to 32 and for one and two arms.
 
     Args:
         noise_multiplier: Noise of the release.
         clients: Number of clients.
         classes: Number of classes.
         arms: Number of arms.
-        channels: Colours of an image.
-        most: Most frequencies to return.
+        channels: Channels of an image.
+        most: Maximum number of frequencies to return.
     """
     usual = math.sqrt((1 + _COUNT**2) * (1 / classes + (1 - 1 / classes) / _TYPICAL_EXAMPLES))
     noise = noise_multiplier * usual * classes * arms / clients  # in a mean feature of one arm and class
@@ -284,17 +295,17 @@ def fit(
     learning_rate: float | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> ImageGenerator | RowGenerator:
-    """A generator whose examples have these moments, less what is known to be noise: post-processing, free of cost.
+    """A generator of examples with these moments after denoising: post-processing, at no cost.
 
     It starts from the closed form (a normal distribution for images, independent columns for rows) and is trained for
-    at most `steps` on `batch` pairs of latents for every arm and class; parameters are averaged on the way. Rows, whose
-    moments are as they were released, stop when they are as near to them as the truth would be: at the expected squared
-    length of the noise. Images are trained towards moments from which the noise has been taken already.
+    at most `steps` on `batch` pairs of latents for every arm and class, with averaged parameters. Rows are trained
+    towards the released moments and stop when they are as near to them as the true moments would be: at the expected
+    squared norm of the noise. Images are trained towards the denoised moments.
 
     Args:
         moments: Released moments.
         key: Key of the latents.
-        steps: Most steps.
+        steps: Maximum number of steps.
         batch: Pairs of latents per step for every arm and class.
         learning_rate: Learning rate; chosen by the type of the data by default.
         progress: Called with the steps done and their total.
@@ -305,18 +316,18 @@ def fit(
     released = {name: jnp.asarray(part, jnp.float32) for name, part in features.unpack(moments.means).items()}
     target = {name: jnp.asarray(part, jnp.float32) for name, part in target.items()}
     was_denoised = covariance is not None
-    seen = moments.is_seen.astype(np.float32)  # who is not there must not bend what everyone shares
-    trust = seen * np.square(moments.noise.min() / np.maximum(moments.noise, 1e-30))  # in what was released
+    seen = moments.is_seen.astype(np.float32)  # absent groups must not affect the shared network
+    trust = seen * np.square(moments.noise.min() / np.maximum(moments.noise, 1e-30))  # in the released moments
     floor = features.dimension * float(np.mean(trust * np.square(moments.noise)))
     params, static = eqx.partition(generator, eqx.is_inexact_array)
-    rate = learning_rate or (2e-3 if was_denoised else 1e-2)  # logits have further to go than pixels
+    rate = learning_rate or (2e-3 if was_denoised else 1e-2)  # logits need larger steps than pixels
     optimizer = optax.adam(optax.cosine_decay_schedule(rate, max(steps, 1)))
 
     def distance(params: Any, towards: dict[str, jax.Array], weight: Any, key: jax.Array) -> jax.Array:
-        """The squared distance of the mean features, without bias: two independent halves are multiplied."""
-        made = eqx.combine(params, static)
-        halves = jax.random.normal(key, (2, batch, made.latent))
-        one, other = (features.expected(made.encoded(latents)) for latents in halves)
+        """An unbiased estimate of the squared distance of the mean features: two independent halves are multiplied."""
+        model = eqx.combine(params, static)
+        halves = jax.random.normal(key, (2, batch, model.latent))
+        one, other = (features.expected(model.encoded(latents)) for latents in halves)
         off = [
             features.scales[name] ** 2 * _inner(one[name] - towards[name], other[name] - towards[name])
             for name in towards
@@ -339,13 +350,13 @@ def fit(
         return state, jnp.mean(jax.lax.map(lambda key: distance(state[1], released, trust, key), fresh))
 
     chunk, before = 50, math.inf
-    with jax.numpy_dtype_promotion("standard"):  # which Optax needs
+    with jax.numpy_dtype_promotion("standard"):  # required by Optax
         state = params, params, optimizer.init(params)
         for done in range(0, steps, chunk):
             progress(done, steps)
             keys = jax.random.split(root.derive("steps", done).jax(), min(chunk, steps - done))
             state, residual = train(state, keys)
-            if not was_denoised and before + float(residual) <= 2 * floor:  # two in a row: they are estimates
+            if not was_denoised and before + float(residual) <= 2 * floor:  # two in a row, because they are estimates
                 break
             before = float(residual)
         progress(steps, steps)

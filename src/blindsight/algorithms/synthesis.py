@@ -1,10 +1,10 @@
-"""Images and their labels from two private sums: what a class looks like, then which strokes it is made of.
+"""Labelled images from two private sums: low frequencies of every class, then its strokes.
 
-The first release holds the moments of every class in low frequencies (`moments`), and gives a generator whose images
-are blurred, because no normal distribution of pixels is sharp. What differs most between *those* images says which
-strokes to ask about; asking so costs nothing. The second release holds the moments of every class in these strokes, and
-gives a classifier at once (`annotator`). Then images are drawn and redrawn until their strokes are a draw from the
-second release and their frequencies likely under the first. All of it but the two sums is post-processing.
+The first release has the moments of every class in low frequencies (`moments`) and gives a generator of blurred images,
+because no normal distribution of pixels is sharp. The directions in which *those* images vary most decide which strokes
+to measure, at no cost. The second release has the moments of every class in these strokes and directly gives a
+classifier (`annotator`). Then images are drawn and refined until their strokes match a draw from the second release and
+their frequencies are likely under the first. Everything but the two sums is post-processing.
 """
 
 import dataclasses
@@ -38,8 +38,8 @@ from blindsight.selection import Arms, everything
 
 __all__ = ["Synthesis", "plan", "synthesise"]
 
-_SHOWN = 200  # images of each class that say which strokes to ask about
-_RATE, _PIXELS = 0.3, 0.05  # of redrawing: how fast, and how much frequencies count beside strokes
+_SHOWN = 200  # generated images per class that decide which strokes to measure
+_RATE, _PIXELS = 0.3, 0.05  # of refining: learning rate, and weight of frequencies relative to strokes
 _BATCH = 250
 
 
@@ -52,7 +52,7 @@ class Synthesis:
     guarantee: Guarantee
 
     def blurred(self, per_class: int, *, key: Key, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-        """Images of the first release alone, and the classes that they were asked for; class after class."""
+        """Images from the first release alone, and their classes; class by class."""
         (drawn,), labels = draw(self.generator, per_class, key=key, spread=spread)
         return drawn[self.generator.spectrum.field], labels
 
@@ -65,25 +65,25 @@ class Synthesis:
         steps: int = 30,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Images, as bytes, redrawn for `steps` steps towards strokes of their class, and these classes.
+        """Images, as bytes, refined for `steps` steps towards strokes of their class, and their classes.
 
-        A `spread` above 1 draws strokes that are rarer than in truth.
+        A `spread` above 1 draws rarer strokes than the distribution has.
         """
         if steps < 1:
-            raise InvalidInput(f"steps must be at least 1, got {steps}: use `blurred` for images that are not redrawn")
+            raise InvalidInput(f"steps must be at least 1, got {steps}: use `blurred` for images without refinement")
         images, labels = self.blurred(per_class, key=key.derive("blurred"))
         wanted = self.annotator.draw(labels, key=key.derive("strokes"), spread=spread)
         whiten = np.linalg.inv(np.asarray(self.generator.factor[0], np.float64)).astype(np.float32)
-        made: list[np.ndarray] = []
+        refined: list[np.ndarray] = []
         for first in range(0, len(images), _BATCH):
             progress(first, len(images))
             part = slice(first, first + _BATCH)
             of_class = jnp.asarray(labels[part])
             likely = self.generator.mean[0][of_class], jnp.asarray(whiten)[of_class]
             towards = jnp.asarray(wanted[part])
-            made.append(np.asarray(_redrawn(self._encodings, jnp.asarray(images[part]), towards, likely, steps)))
+            refined.append(np.asarray(_refined(self._encodings, jnp.asarray(images[part]), towards, likely, steps)))
         progress(len(images), len(images))
-        return np.round(255 * np.concatenate(made)).astype(np.uint8), labels
+        return np.round(255 * np.concatenate(refined)).astype(np.uint8), labels
 
     @property
     def _encodings(self) -> tuple[Any, Any]:
@@ -93,17 +93,17 @@ class Synthesis:
 def plan(
     first: int, second: int, *, epsilon: float, delta: float, share: float, sampler: Sampler = "exact"
 ) -> tuple[Any, Any]:
-    """The two mechanisms for sums of that many coordinates: together (epsilon, delta), the first with its `share`.
+    """The two mechanisms for sums of these sizes, together (epsilon, delta), with `share` of it for the first.
 
     Gaussian releases compose by the sum of their squared inverse noise multipliers, of which each gets its share; an
-    infinite epsilon is a run without noise.
+    infinite epsilon means no noise.
 
     Args:
         first: Coordinates of the first sum.
         second: Coordinates of the second sum.
         epsilon: Epsilon of both together.
         delta: Delta of both together.
-        share: Share of the precision that the first gets.
+        share: Share of the first in the total precision.
         sampler: Sampler of the noise, "exact", or "float" to simulate.
     """
     if not 0 < share < 1:
@@ -133,9 +133,9 @@ def synthesise(
     backend: Backend | None = None,
     sampler: Sampler = "exact",
 ) -> Synthesis:
-    """A generator and an annotator of the images of `population`, whose classes are public, from two releases.
+    """A generator and an annotator of the images of `population`, with public classes, from two releases.
 
-    With one image for each client this is privacy for every image; with more, for all that a client has.
+    With one image per client this is privacy for every image; with more, for all images of a client.
 
     **Guarantee**: (epsilon, delta) for each client, both releases together; each is in the ledger before its noise is
     drawn.
@@ -148,7 +148,7 @@ def synthesise(
         key: Key of the noise.
         ledger: Ledger that records the cost.
         size: Number of strokes in the second release.
-        share: Share of the precision that the first release gets.
+        share: Share of the first release in the total precision.
         label: Field holding the class.
         backend: Where the clients are; a simulation of them by default.
         sampler: Sampler of the noise, "exact", or "float" to simulate.
@@ -157,7 +157,7 @@ def synthesise(
         raise InvalidInput("synthesis works on images only: use algorithms.moments for rows")
     arms = Arms({"all": everything()})
     looks = MomentsPart.of(features, arms, population, label=label)
-    check_strokes(features.encoding.shape, size, _SHOWN * len(looks.classes))  # before anything is paid for
+    check_strokes(features.encoding.shape, size, _SHOWN * len(looks.classes))  # before anything is spent
     second = len(looks.classes) * (1 + size + size * (size + 1) // 2)
     mechanisms = plan(looks.coordinates, second, epsilon=epsilon, delta=delta, share=share, sampler=sampler)
     ask = functools.partial(release, population, arms=arms, ledger=ledger, backend=backend)
@@ -174,8 +174,8 @@ def synthesise(
 
 
 @functools.partial(jax.jit, static_argnames="steps")
-def _redrawn(encodings: Any, images: jax.Array, towards: jax.Array, likely: Any, steps: int) -> jax.Array:
-    """The images, from 0 to 1, after so many steps of Adam on the logits of their pixels."""
+def _refined(encodings: Any, images: jax.Array, towards: jax.Array, likely: Any, steps: int) -> jax.Array:
+    """The images, from 0 to 1, after `steps` steps of Adam on the logits of their pixels."""
     look, spectrum = encodings
     mean, whiten = likely
 
@@ -192,8 +192,8 @@ def _redrawn(encodings: Any, images: jax.Array, towards: jax.Array, likely: Any,
         updates, moments = optimizer.update(jax.grad(distance)(logits), moments)
         return (optax.apply_updates(logits, updates), moments), None
 
-    with jax.numpy_dtype_promotion("standard"):  # which Optax needs
-        grey = 0.02 + 0.9 * images.astype(jnp.float32) / 255  # black and white lie infinitely far off
+    with jax.numpy_dtype_promotion("standard"):  # required by Optax
+        grey = 0.02 + 0.9 * images.astype(jnp.float32) / 255  # the logits of black and white are infinite
         logits = jnp.log(grey / (1 - grey))
         (logits, _), _ = jax.lax.scan(step, (logits, optimizer.init(logits)), None, length=steps)
     return jax.nn.sigmoid(logits)

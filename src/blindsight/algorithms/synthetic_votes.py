@@ -1,14 +1,14 @@
-"""Aggregating models of different types: paper 003 of the five, made private.
+"""Aggregation of models of different types: paper 003 of the five, made private.
 
-Parties whose models cannot be averaged make synthetic examples, all vote on the examples of all, and a global model of
-any type learns from those with a clear majority. The paper clips and noises a *loss*, which changes no parameter
-(`loss_noise`), and its votes come from models that were trained on raw data. Here both halves are releases:
+Parties with models that cannot be averaged generate synthetic examples, all vote on all examples, and a global model of
+any type learns from those with a clear majority. The paper clips and adds noise to a *loss*, which changes no parameter
+(`loss_noise`), and its votes come from models trained on raw data. Here both halves are private:
 
-- examples come from a generator under privacy (`parties.generators`);
-- votes come from models that were learnt under privacy too and so cost nothing (`parties.voters`), or they go into a
-  noisy count that tells clear winners only, or they are unprotected, by name and without a guarantee.
+- examples come from a private generator (`parties.generators`);
+- votes come from models that were also trained privately, and so cost nothing (`parties.voters`), or go into a noisy
+  count that reveals only clear winners, or are unprotected, on explicit request and without a guarantee.
 
-Every party keeps its own ledger, per example. Parties hold different examples, so the whole costs an example what its
+Every party keeps its own ledger, per example. Parties hold different examples, so the cost to an example is what its
 own party spent: the guarantee is the worst of the parties'.
 """
 
@@ -41,10 +41,10 @@ __all__ = ["Aggregated", "NoisyVotes", "aggregate", "majority", "share_noise"]
 
 @dataclasses.dataclass(frozen=True)
 class NoisyVotes:
-    """Votes that are counted with noise: for models that were trained on raw data, and for many parties.
+    """Votes counted with noise: for models trained on raw data, and for many parties.
 
-    All questions together cost an example (epsilon, delta). A class is told if its noisy count is at least `threshold`
-    and ahead by more than the margin.
+    All questions together cost an example (epsilon, delta). A class is released if its noisy count is at least
+    `threshold` and leads by more than the margin.
     """
 
     epsilon: float
@@ -53,7 +53,7 @@ class NoisyVotes:
     sampler: Sampler = "exact"
 
     def mechanism(self, questions: int, classes: int, *, margin: float) -> NoisyArgmax:
-        """The noisy arg-max for that many questions."""
+        """The noisy arg-max for this number of questions."""
         noise = solve_noise(
             lambda z: gaussian(z, sampler=self.sampler).event_for(questions * classes),
             epsilon=self.epsilon,
@@ -64,25 +64,25 @@ class NoisyVotes:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Aggregated:
-    """The global model, what it learnt from, and what that cost."""
+    """The global model, its training examples, and their cost."""
 
     model: Any
     guarantee: Guarantee
-    inputs: np.ndarray  # made examples with a clear majority
+    inputs: np.ndarray  # generated examples with a clear majority
     labels: np.ndarray
-    made: int  # before the margin rule
-    parties: dict[str, Guarantee]  # those whose samples went in, and what each of them spent
-    failures: dict[str, str]  # those that did not vote, and why
+    generated: int  # number of examples before the margin rule
+    parties: dict[str, Guarantee]  # the parties whose samples were used, and what each spent
+    failures: dict[str, str]  # the parties that did not vote, and why
 
     def predict(self, inputs: np.ndarray) -> np.ndarray:
-        """The class that the global model gives each input."""
+        """The global model's class for each input."""
         return predictor(self.model)(inputs)
 
 
 def share_noise(*, epsilon: float, delta: float, voter: float = 0.5) -> tuple[float, float]:
     """Noise multipliers for a party's generator and its voter that cost (epsilon, delta) together.
 
-    `voter` is the voter's share of the privacy; both have to be Gaussian, as `OneShot` and `PrivateLinear` are.
+    `voter` is the voter's share of the privacy; both must be Gaussian, as `OneShot` and `PrivateLinear` are.
 
     >>> generator, voter = share_noise(epsilon=1.0, delta=1e-5)
     >>> round((generator**-2 + voter**-2) ** -0.5, 3)
@@ -95,7 +95,7 @@ def share_noise(*, epsilon: float, delta: float, voter: float = 0.5) -> tuple[fl
 
 
 def majority(votes: np.ndarray, classes: int, *, margin: int = 1) -> np.ndarray:
-    """For every column of (parties, questions) the class of most votes, or `UNDECIDED`: the paper's margin rule.
+    """For every column of (parties, questions), the class with most votes, or `UNDECIDED`: the paper's margin rule.
 
     A sample is dropped if the first and second class are at most `margin` votes apart.
 
@@ -122,25 +122,23 @@ def aggregate(
 ) -> Aggregated:
     """The global model that `train` (an estimator, or a function of inputs and labels) learns from the parties.
 
-    Each party makes `samples` examples; all vote on all of them. A party that dies, hangs for `timeout_s`, sends
-    garbage or disagrees on `classes` or `shape` is left out and named in `failures`; at least two
-    must remain.
-    `votes="private"` takes votes of models that were learnt under privacy only; others refuse on their own side.
+    Each party generates `samples` examples; all vote on all of them. A party that dies, hangs for `timeout_s`, sends
+    garbage or disagrees on `classes` or `shape` is excluded and named in `failures`; at least two must remain.
+    `votes="private"` accepts only votes of models trained privately; others refuse on their own side.
 
-    **Guarantee**: the worst of what the parties' ledgers say, per example, at `delta`; infinite for unprotected votes.
+    **Guarantee**: the worst in the parties' ledgers, per example, at `delta`; infinite for unprotected votes.
 
     Args:
         parties: Parties, each with data, a generator and a model of its own.
         classes: Names of the classes, public.
         shape: Shape of one example, public.
-        samples: Examples that each party makes.
+        samples: Examples that each party generates.
         train: An estimator, or a function of inputs and labels, that learns the global model.
         delta: Delta of the guarantee.
         key: Root of the randomness.
-        votes: How votes are protected: "private" takes only models learnt under privacy, or `NoisyVotes`, or
-            "unprotected".
+        votes: Protection of the votes: "private" (only models trained privately), `NoisyVotes`, or "unprotected".
         margin: An example is kept if its class leads by more than this many votes.
-        processes: Whether each party runs in a process of its own.
+        processes: Whether each party runs in its own process.
         timeout_s: Seconds after which a party counts as failed.
         progress: Called with the stage that begins.
     """
@@ -155,13 +153,13 @@ def aggregate(
         table.open(parties, processes)
         table.ask({"ask": "who"}, table.check_who)
         progress("collecting samples")
-        made = table.ask({"ask": "samples", "count": samples}, lambda reply: table.check_samples(reply, samples))
-        made = table.alike(made)
-        questions = np.concatenate(list(made.values()))
+        by_party = table.ask({"ask": "samples", "count": samples}, lambda reply: table.check_samples(reply, samples))
+        by_party = table.alike(by_party)
+        questions = np.concatenate(list(by_party.values()))
         progress(f"voting on {len(questions):,} samples")
-        # other questions, other noise: the same on two counts would cancel out
-        asked = hashlib.blake2b(questions.tobytes(), digest_size=16).hexdigest()
-        labels = table.vote(questions, votes, margin, key.derive(f"votes on {asked}"))
+        # different questions get different noise: the same noise on two counts would cancel out
+        digest = hashlib.blake2b(questions.tobytes(), digest_size=16).hexdigest()
+        labels = table.vote(questions, votes, margin, key.derive(f"votes on {digest}"))
     finally:
         table.close()
     clear = labels != UNDECIDED
@@ -178,7 +176,7 @@ def aggregate(
 
 
 class _Table:
-    """The parties that are still at the table, asked all at once; who fails leaves it."""
+    """The remaining parties, asked in parallel; a party that fails is removed."""
 
     def __init__(
         self,
@@ -190,10 +188,10 @@ class _Table:
         self.classes, self.shape, self.delta, self.timeout_s = classes, shape, delta, timeout_s
         self.seats: dict[str, Reached] = {}
         self.failures: dict[str, str] = {}
-        self.spent: dict[str, Guarantee] = {}  # as of the last thing that a party released, also of one that left
+        self.spent: dict[str, Guarantee] = {}  # as of each party's last release, including parties that left
 
     def open(self, parties: Sequence[Party], processes: bool) -> None:
-        """Give every party a seat."""
+        """Start every party."""
         for party in parties:
             try:
                 self.seats[party.name] = Process(party) if processes else Here(party)
@@ -203,44 +201,44 @@ class _Table:
     def ask(
         self, header: dict[str, Any], check: Callable[[Reply], Any], array: np.ndarray | None = None
     ) -> dict[str, Any]:
-        """What `check` makes of every party's answer."""
+        """Every party's answer, validated by `check`."""
         for seat in self.seats.values():
             seat.ask({**header, "delta": self.delta}, array)
-        until, found = time.monotonic() + self.timeout_s, dict[str, Any]()
+        until, answers = time.monotonic() + self.timeout_s, dict[str, Any]()
         for name, seat in list(self.seats.items()):
             try:
                 reply = seat.reply(until)
-                if reply.array is not None:  # whatever it is worth, it has left the party
+                if reply.array is not None:  # valid or not, it has left the party
                     self.spent[name] = self.check_guarantee(reply)
-                found[name] = check(reply)
+                answers[name] = check(reply)
             except PartyFailed as error:
                 self._leave(name, str(error))
-            except Exception as error:  # an answer that could not be read is the party's failure, not everyone's
+            except Exception as error:  # an unreadable answer is this party's failure only
                 self._leave(name, f"it sent an invalid answer ({type(error).__name__})")
         if len(self.seats) < 2:
-            said = "; ".join(f"{name}: {why}" for name, why in self.failures.items())
-            raise InvalidInput(f"fewer than two parties are left to vote ({said}): fix them and start again")
-        return found
+            reasons = "; ".join(f"{name}: {why}" for name, why in self.failures.items())
+            raise InvalidInput(f"fewer than two parties are left to vote ({reasons}): fix them and start again")
+        return answers
 
     def vote(
         self, questions: np.ndarray, votes: NoisyVotes | Literal["private", "unprotected"], margin: int, key: Key
     ) -> np.ndarray:
-        """The class that is clearly ahead on every question, or `UNDECIDED`."""
+        """The class with a clear lead on every question, or `UNDECIDED`."""
         header: dict[str, Any] = {"ask": "votes", "unprotected": votes == "unprotected"}
         classes, mechanism = len(self.classes), None
         if isinstance(votes, NoisyVotes):
             mechanism = votes.mechanism(len(questions), classes, margin=margin)
-            header["cost"] = to_json(marked(mechanism.event_for(len(questions)), key))  # parties write it down first
+            header["cost"] = to_json(marked(mechanism.event_for(len(questions)), key))  # parties record it first
         cast = self.ask(header, lambda reply: self.check_votes(reply, len(questions)), questions)
         ballots = np.stack(list(cast.values()))
         if mechanism is None:
             return majority(ballots, classes, margin=margin)
         total = mechanism.count(ballots, n_expected=float(len(ballots)))
-        own = key.bound_to(lambda: [ballots, mechanism])  # the same noise on other votes would cancel out
+        own = key.bound_to(lambda: [ballots, mechanism])  # the same noise on different votes would cancel out
         return mechanism.release(total, key=own).value
 
     def close(self) -> None:
-        """End the work of all that are left."""
+        """Close all remaining parties."""
         for seat in self.seats.values():
             seat.close()
 
@@ -249,56 +247,58 @@ class _Table:
         self.seats.pop(name).close()
 
     def check_who(self, reply: Reply) -> None:
-        """Refuse a party that has other classes or shapes in mind."""
+        """Refuse a party with other classes or shapes."""
         classes, shape = tuple(reply.header["classes"]), tuple(reply.header["shape"])
         if classes != self.classes:
-            raise PartyFailed(f"it has the classes {', '.join(classes)} and not {', '.join(self.classes)}")
+            raise PartyFailed(f"it has the classes {', '.join(classes)}, not {', '.join(self.classes)}")
         if shape != self.shape:
-            raise PartyFailed(f"its examples have the shape {list(shape)} and not {list(self.shape)}")
+            raise PartyFailed(f"its examples have the shape {list(shape)}, not {list(self.shape)}")
 
     def check_guarantee(self, reply: Reply) -> Guarantee:
-        """Refuse a promise that is none, or that cannot stand beside those of the others."""
-        found = Guarantee.from_dict(reply.header["guarantee"])
-        if not (found.epsilon >= 0 and found.delta == self.delta and found.unit is Unit.EXAMPLE):
+        """Refuse an invalid guarantee, or one that cannot be combined with those of the others."""
+        stated = Guarantee.from_dict(reply.header["guarantee"])
+        if not (stated.epsilon >= 0 and stated.delta == self.delta and stated.unit is Unit.EXAMPLE):
             raise PartyFailed("it did not report what it has spent, per example and at the requested delta")
-        if any(found.relation is not other.relation for other in self.spent.values()):
+        if any(stated.relation is not other.relation for other in self.spent.values()):
             raise PartyFailed(
-                f"its guarantee is for {found.relation.in_words}, unlike the others': account for all alike"
+                f"its guarantee is for {stated.relation.in_words}, unlike the others': account for all alike"
             )
-        return found
+        return stated
 
-    def alike(self, made: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The samples of most parties, which are bytes or other numbers: side by side, 255 would be taken for 1."""
-        is_bytes = {name: rows.dtype == np.uint8 for name, rows in made.items()}
+    def alike(self, by_party: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The samples of the majority type, bytes or other numbers: mixed, 255 would be read as 1."""
+        is_bytes = {name: rows.dtype == np.uint8 for name, rows in by_party.items()}
         ((usual, _),) = Counter(is_bytes.values()).most_common(1)
         words = ("numbers", "bytes")
         for name in [name for name, one in is_bytes.items() if one != usual]:
             self._leave(name, f"its samples are {words[not usual]} and those of others {words[usual]}")
-        return {name: rows for name, rows in made.items() if is_bytes[name] == usual}
+        return {name: rows for name, rows in by_party.items() if is_bytes[name] == usual}
 
     def check_samples(self, reply: Reply, samples: int) -> np.ndarray:
-        """Refuse samples that are none."""
-        made = reply.array
-        if made is None or made.ndim < 1 or made.shape[1:] != self.shape:
+        """Refuse invalid samples."""
+        samples_sent = reply.array
+        if samples_sent is None or samples_sent.ndim < 1 or samples_sent.shape[1:] != self.shape:
             raise PartyFailed(f"its samples do not have the shape {list(self.shape)}")
-        if len(made) != samples:  # who sends more would outweigh the others
-            raise PartyFailed(f"it sent {len(made):,} samples instead of {samples:,}")
-        if made.dtype.kind not in "uif" or (made.dtype.kind == "f" and not np.isfinite(made).all()):
+        if len(samples_sent) != samples:  # a party that sends more would outweigh the others
+            raise PartyFailed(f"it sent {len(samples_sent):,} samples instead of {samples:,}")
+        if samples_sent.dtype.kind not in "uif" or (
+            samples_sent.dtype.kind == "f" and not np.isfinite(samples_sent).all()
+        ):
             raise PartyFailed("its samples are not finite numbers")
-        return made
+        return samples_sent
 
     def check_votes(self, reply: Reply, questions: int) -> np.ndarray:
         """Refuse votes that are not one class for each question."""
         cast = reply.array
         if cast is None or cast.shape != (questions,) or cast.dtype.kind not in "iu":
-            raise PartyFailed(f"it did not give one class for each of {questions:,} samples")
+            raise PartyFailed(f"it did not send one class for each of {questions:,} samples")
         if cast.min() < 0 or cast.max() >= len(self.classes):
             raise PartyFailed(f"it voted for a class that is not among the {len(self.classes)}")
         return cast
 
 
 def _check(votes: Any, train: Any) -> None:
-    """Refuse what would come to nothing before any party pays for it."""
+    """Refuse invalid settings before any party spends anything."""
     if not isinstance(votes, NoisyVotes) and votes not in ("private", "unprotected"):
         raise InvalidInput(f"votes must be 'private', 'unprotected' or NoisyVotes(...), got {votes!r}")
     if not hasattr(train, "fit") and not callable(train):
@@ -312,7 +312,7 @@ def _trained(train: Any, inputs: np.ndarray, labels: np.ndarray) -> Any:
 
 
 def _worst(guarantees: list[Guarantee], assumed: tuple[str, ...]) -> Guarantee:
-    """Parallel composition: an example lies with one party, and the one that spent most speaks for all."""
+    """Parallel composition: each example belongs to one party, so the party that spent most bounds all."""
     worst = max(guarantees, key=lambda one: one.epsilon)
     words = f"{len(guarantees)} parties with different examples, the worst of them: {worst.participation}"
     everything = dict.fromkeys((*assumed, *(line for one in guarantees for line in one.assumptions)))

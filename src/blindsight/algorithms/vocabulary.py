@@ -1,12 +1,12 @@
-"""A private vocabulary: words that clients use, counted or discovered at a stated epsilon.
+"""A private vocabulary: clients' words, counted or discovered at a stated epsilon.
 
 `count_words` asks every client which of a public list of candidates it uses: one release. `discover_words` needs no
-list. It grows words from their first byte, as in Zhu et al. 2020, *Federated Heavy Hitters Discovery with Differential
-Privacy* (arXiv:1902.08534), but with Gaussian noise on sums in place of sampled votes: every level asks which bytes
-follow the prefixes that survived so far, one noisy histogram for each level.
+list. It grows words byte by byte, as in Zhu et al. 2020, *Federated Heavy Hitters Discovery with Differential Privacy*
+(arXiv:1902.08534), but with Gaussian noise on sums in place of sampled votes: each level asks which bytes follow the
+surviving prefixes, in one noisy histogram.
 
-**What a client sends** is a 1 for every cell in which it has a word, clipped to the length sqrt(most). Somebody with at
-most `most` words counts in full in each of them; somebody with more counts for less in each, and no one is left out.
+**A client sends** a 1 for every cell in which it has a word, clipped to the norm sqrt(most). A client with at most
+`most` words counts in full in each of them; one with more counts for less in each, and no client is left out.
 """
 
 import dataclasses
@@ -38,24 +38,24 @@ __all__ = ["WORD_CELLS", "WordCounts", "count_words", "discover_words", "own_wor
 
 END = 256  # follows the last byte of a word
 SYMBOLS = 257
-_CELLS = 2**17  # of one level of discovery at most: so many prefixes as have room for all their symbols
+_CELLS = 2**17  # maximum of one level of discovery; limits the prefixes, which need a cell per symbol
 WORD_CELLS = 17 * _CELLS
-"""How many numbers discovering words of the usual length releases at most, over all levels."""
+"""Maximum number of cells that discovering words of the default length releases, over all levels."""
 
-_MISTAKEN = 0.05  # the chance that anything is listed that nobody uses
+_MISTAKEN = 0.05  # probability of listing any word that no client uses
 
 MakeBackend = Callable[[Population], Backend]
 
 
 @dataclasses.dataclass(frozen=True)
 class WordCounts:
-    """Words and the noisy number of clients who use each, the most used first; the noise has `noise_std`."""
+    """Words and the noisy number of clients that use each, the most used first; `noise_std` is that of the noise."""
 
     words: tuple[str, ...]
     counts: np.ndarray
     noise_std: float
     guarantee: Guarantee
-    event: Event  # what all of it released about the clients, for promises that include more
+    event: Event  # of the whole release, for guarantees that include more
 
     def vocabulary(self, size: int) -> Vocabulary:
         """The vocabulary of the `size` most used words."""
@@ -85,7 +85,7 @@ def count_words(
     most: int = 100,
     backend: MakeBackend = Simulation,
 ) -> WordCounts:
-    """How many clients use each of the `candidates`, which are public.
+    """The noisy number of clients that use each of the public `candidates`.
 
     **Guarantee**: (epsilon, delta) for each client; the ledger has it before any noise is drawn.
 
@@ -97,7 +97,7 @@ def count_words(
         key: Key of the noise.
         ledger: Ledger that records the cost.
         population: Name of the clients in the ledger; that of `words` by default.
-        run: Run that the ledger entry names.
+        run: Name of the run in the ledger entry.
         most: Number of words for which a client counts in full.
         backend: Makes the backend of the clients.
     """
@@ -105,12 +105,12 @@ def count_words(
     if not listed:
         raise InvalidInput("give at least one candidate word to count, or discover words without a list")
     paying = (key, ledger, population or words.name, run)
-    asked = _Asked(words, epsilon, delta, *paying, most, levels=1, cells=len(listed), listed=listed)
+    query = _Query(words, epsilon, delta, *paying, most, levels=1, cells=len(listed), listed=listed)
     place = {word: number for number, word in enumerate(listed)}
     cell = np.array([place.get(word, -1) for word in words.columns["word"].tolist()], np.int32)
-    counts = asked.release(cell, 0, backend, f"clients who use each of {len(listed):,} words")
+    counts = query.release(cell, 0, backend, f"clients who use each of {len(listed):,} words")
     order = np.argsort(-counts, kind="stable")
-    return WordCounts(tuple(listed[i] for i in order), counts[order], asked.noise_std, asked.guarantee, asked.event)
+    return WordCounts(tuple(listed[i] for i in order), counts[order], query.noise_std, query.guarantee, query.event)
 
 
 def discover_words(
@@ -128,53 +128,57 @@ def discover_words(
     backend: MakeBackend = Simulation,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> WordCounts:
-    """Words of at most `length` bytes that many clients use, found without any list of candidates.
+    """Words of at most `length` bytes that many clients use, discovered without a list of candidates.
 
-    In 95 % of runs every listed word is used by some client; words of few clients stay hidden in the noise.
+    In 95 % of runs every listed word is used by some client; words of few clients stay below the noise.
 
     **Guarantee**: (epsilon, delta) for each client, over all levels; every level is in the ledger before its noise is
-    drawn. Where all prefixes have died earlier, less than that was spent.
+    drawn. If no prefix survives to the last level, less is spent.
 
     Args:
         words: What `own_words` returns.
         epsilon: Epsilon of the guarantee; or give `mechanism`.
-        mechanism: Mechanism of which one release costs as much as everything here; or give `epsilon`.
+        mechanism: Mechanism with one release that costs as much as all levels together; or give `epsilon`.
         delta: Delta of the guarantee.
         key: Key of the noise.
         ledger: Ledger that records the cost.
         population: Name of the clients in the ledger; that of `words` by default.
-        run: Run that the ledger entries name.
+        run: Name of the run in the ledger entries.
         most: Number of words for which a client counts in full.
-        length: Most bytes of a word.
+        length: Maximum number of bytes of a word.
         backend: Makes the backend of the clients.
         progress: Called with the levels done and their total.
     """
     if not 1 <= length <= 64:
         raise InvalidInput(f"length must be between 1 and 64 bytes, got {length}")
     if (epsilon is None) == (mechanism is None):
-        raise InvalidInput("discovering words costs an epsilon, or what a mechanism costs: give one of the two")
+        raise InvalidInput("discovering words needs either epsilon or mechanism: give one of the two")
     paying = (key, ledger, population or words.name, run)
-    asked = _Asked(words, epsilon, delta, *paying, most, length + 1, cells=_CELLS, whole=mechanism)
-    guarantee, event = asked.guarantee, asked.event  # of the most cells that there may be, at every level
-    room = min(_CELLS // SYMBOLS, 1 + int(words.size * most / (2 * asked.noise_std)))  # no more can stand out
+    query = _Query(words, epsilon, delta, *paying, most, length + 1, cells=_CELLS, whole=mechanism)
+    guarantee, event = query.guarantee, query.event  # for the maximum number of cells at every level
+    room = min(_CELLS // SYMBOLS, 1 + int(words.size * most / (2 * query.noise_std)))  # no more can exceed the noise
     symbols = _symbols(words.columns["word"], length)
-    place = np.where(symbols[:, 0] == END, -1, 0)  # of each word's prefix among those that survived; words have bytes
-    prefixes, found = [b""], list[tuple[float, bytes]]()
-    for level in range(asked.levels):
-        progress(level, asked.levels)
+    place = np.where(
+        symbols[:, 0] == END, -1, 0
+    )  # index of each word's prefix among the survivors; empty words are excluded
+    prefixes, discovered = [b""], list[tuple[float, bytes]]()
+    for level in range(query.levels):
+        progress(level, query.levels)
         symbol = symbols[:, level]
         cell = np.where((place >= 0) & (symbol >= 0), place * SYMBOLS + symbol, -1).astype(np.int32)
-        asked.cells = SYMBOLS * min(2 ** (len(prefixes) - 1).bit_length(), room)  # few shapes to compile
-        counts = asked.release(cell, level, backend, f"byte {level + 1} of words, {len(prefixes):,} prefixes")
+        query.cells = SYMBOLS * min(
+            2 ** (len(prefixes) - 1).bit_length(), room
+        )  # rounded up, so that few shapes are compiled
+        counts = query.release(cell, level, backend, f"byte {level + 1} of words, {len(prefixes):,} prefixes")
         counts = counts[: len(prefixes) * SYMBOLS].reshape(-1, SYMBOLS)
-        listed = asked.noise_std * stats.norm.isf(_MISTAKEN / (counts.size * asked.levels))
-        found += [(counts[i, END], prefixes[i]) for i in np.flatnonzero(counts[:, END] >= listed)]
-        place, prefixes = _survivors(counts[:, :END], asked.noise_std, room, place, symbol, prefixes)
+        listed = query.noise_std * stats.norm.isf(_MISTAKEN / (counts.size * query.levels))
+        discovered += [(counts[i, END], prefixes[i]) for i in np.flatnonzero(counts[:, END] >= listed)]
+        place, prefixes = _survivors(counts[:, :END], query.noise_std, room, place, symbol, prefixes)
         if not prefixes:
             break
-    found.sort(key=lambda one: (-one[0], one[1]))
-    texts = tuple(word.decode("utf-8", "replace") for _, word in found)
-    return WordCounts(texts, np.array([count for count, _ in found]), asked.noise_std, guarantee, event)
+    discovered.sort(key=lambda one: (-one[0], one[1]))
+    texts = tuple(word.decode("utf-8", "replace") for _, word in discovered)
+    return WordCounts(texts, np.array([count for count, _ in discovered]), query.noise_std, guarantee, event)
 
 
 def release_words(
@@ -191,7 +195,7 @@ def release_words(
     run: str = "",
     most: int | None = None,
 ) -> WordCounts:
-    """The words of a text field that most clients use: of `candidates` if there are any, else discovered.
+    """The most used words of a text field: counted among `candidates` if given, otherwise discovered.
 
     **Guarantee**: (epsilon, delta) for each client, as in `count_words` and `discover_words`.
 
@@ -199,17 +203,17 @@ def release_words(
         clients: Clients and their texts.
         candidates: Public list of words to count; without it words are discovered.
         field: Field holding the text.
-        case: "lower" ignores case; "keep" tells words apart by it.
+        case: "lower" ignores case; "keep" distinguishes words by it.
         epsilon: Epsilon of the guarantee.
         delta: Delta of the guarantee.
         key: Key of the noise.
         ledger: Ledger that records the cost.
         population: Name of the clients in the ledger; that of `clients` by default.
-        run: Run that the ledger entries name.
-        most: Number of words for which a client counts in full (default 100 of candidates, 20 to discover).
+        run: Name of the run in the ledger entries.
+        most: Number of words for which a client counts in full (default 100 for candidates, 20 to discover).
     """
     words = own_words(clients, field=field, case=case)
-    about: Any = {
+    options: Any = {
         "epsilon": epsilon,
         "delta": delta,
         "key": key,
@@ -218,14 +222,14 @@ def release_words(
         "run": run,
     }
     if most is not None:
-        about["most"] = most
-    return discover_words(words, **about) if candidates is None else count_words(words, candidates, **about)
+        options["most"] = most
+    return discover_words(words, **options) if candidates is None else count_words(words, candidates, **options)
 
 
 def own_words(
     population: Population, *, field: str = "text", case: Case = "lower", known: Vocabulary | None = None
 ) -> Population:
-    """Each client's distinct words, one an example, in the column `word`; words of the vocabulary `known` left out."""
+    """Each client's distinct words, one per example, in the column `word`, without words of the vocabulary `known`."""
     if field not in population.fields:
         raise InvalidInput(f"{population.name} has no text {field!r}: it has {', '.join(population.fields)}")
     skipped = frozenset(known.words) if known is not None else frozenset[str]()
@@ -235,13 +239,13 @@ def own_words(
         kept = [word for word in own if word not in skipped]
         words += kept
         sizes[client] = len(kept)
-    about: Any = {"ids": population.ids, "name": population.name, "synthetic": population.synthetic}
-    return Population({"word": np.array(words, dtype=TEXT)}, sizes=sizes, **about)
+    options: Any = {"ids": population.ids, "name": population.name, "synthetic": population.synthetic}
+    return Population({"word": np.array(words, dtype=TEXT)}, sizes=sizes, **options)
 
 
 @dataclasses.dataclass
-class _Asked:
-    """The releases of one question: each of the `levels` has the same noise, and all together cost (epsilon, delta)."""
+class _Query:
+    """The releases of one query: each of the `levels` has the same noise, and all together cost (epsilon, delta)."""
 
     words: Population
     epsilon: float | None
@@ -254,18 +258,18 @@ class _Asked:
     levels: int
     cells: int
     listed: Sequence[str] = ()
-    whole: GaussianMechanism | None = None  # as much noise as one release of everything would have
+    whole: GaussianMechanism | None = None  # with the noise of one release of everything
 
     def __post_init__(self) -> None:
         if not self.most >= 1:
             raise InvalidInput(f"most, the words a client counts for in full, must be at least 1, got {self.most}")
         self.bound = math.sqrt(self.most)
-        asked = (self.listed, self.epsilon, self.whole, self.delta, self.most, self.levels)
-        self.key = self.key.bound_to(lambda: ["words", self.words.fingerprint, *asked])
+        settings = (self.listed, self.epsilon, self.whole, self.delta, self.most, self.levels)
+        self.key = self.key.bound_to(lambda: ["words", self.words.fingerprint, *settings])
 
     @functools.cached_property
     def mechanism(self) -> GaussianMechanism:
-        """The noise of every level: all of them are one release with as much noise as alone would be needed."""
+        """The noise of every level: together they cost as much as one release with the noise multiplier `alone`."""
         if self.whole is not None:
             return self._level(self.whole.noise_multiplier)
         epsilon = self.epsilon or 0.0
@@ -280,37 +284,37 @@ class _Asked:
 
     @property
     def noise_std(self) -> float:
-        """Of the number of clients in one cell."""
+        """Standard deviation of the number of clients in one cell."""
         return self.mechanism.noise_multiplier * self.bound
 
     @property
     def event(self) -> Event:
-        """What all levels together release."""
+        """The event of all levels together."""
         return marked(self._whole(self.mechanism), self.key)
 
     @property
     def guarantee(self) -> Guarantee:
-        """What all levels together promise."""
-        about = f"full: all {self.words.size:,}, in {self.levels} levels" if self.levels > 1 else None
-        return certify(self.event, delta=self.delta, participation=about or f"full: all {self.words.size:,}")
+        """The guarantee of all levels together."""
+        levels = f"full: all {self.words.size:,}, in {self.levels} levels" if self.levels > 1 else None
+        return certify(self.event, delta=self.delta, participation=levels or f"full: all {self.words.size:,}")
 
     def release(self, cell: np.ndarray, level: int, backend: MakeBackend, note: str) -> np.ndarray:
-        """The noisy number of clients with a word in each cell; words in cell -1 are nowhere."""
+        """The noisy number of clients with a word in each cell; words in cell -1 are ignored."""
         participation = full(self.words.size)
         cohort = backend(self.words.replace({"cell": cell})).cohort(
             participation.draw(), n_expected=participation.n_expected, key=self.key.derive("clients", level)
         )
         grid = self.mechanism.grid(self.bound)
         total = cohort.sum(_cells_of(self.cells), jnp.zeros(()), l2_bound=self.bound, grid=grid)
-        about: Any = {"ledger": self.ledger, "population": self.population, "participation": participation}
+        payment: Any = {"ledger": self.ledger, "population": self.population, "participation": participation}
         key = self.key.derive("noise", level)
-        release = publish(self.mechanism, total, key=key, run=self.run, note=note, **about)
+        release = publish(self.mechanism, total, key=key, run=self.run, note=note, **payment)
         return np.asarray(release.value, np.float64) * total.n_expected
 
 
 @functools.lru_cache(maxsize=8)
 def _cells_of(cells: int) -> ClientUpdate:
-    """The client's half: a 1 in every cell in which it has a word, however many."""
+    """The client's half: a 1 in every cell in which it has at least one word."""
 
     def client_update(broadcast: Any, examples: Examples, key: jax.Array) -> jax.Array:
         del broadcast, key
@@ -325,9 +329,9 @@ def _cells_of(cells: int) -> ClientUpdate:
 def _survivors(
     counts: np.ndarray, noise_std: float, room: int, place: np.ndarray, symbol: np.ndarray, prefixes: list[bytes]
 ) -> tuple[np.ndarray, list[bytes]]:
-    """Prefixes one byte longer that stand out of the noise, and where each word's own is among them.
+    """Prefixes one byte longer that exceed the noise, and the index of each word's own among them.
 
-    By the threshold one prefix that nobody has is expected to get through; it dies when nothing follows it.
+    The threshold lets through one prefix in expectation that no client has; it dies when nothing follows it.
     """
     least = noise_std * stats.norm.isf(1 / counts.size)
     order = np.argsort(-counts, axis=None)[:room]
@@ -340,7 +344,7 @@ def _survivors(
 
 
 def _symbols(words: np.ndarray, length: int) -> np.ndarray:
-    """The bytes of each word, then END, then -1; a word of more bytes has none at all."""
+    """The bytes of each word, then END, then -1; all -1 for a word of more than `length` bytes."""
     symbols = np.full((words.size, length + 1), -1, np.int32)
     for row, word in zip(symbols, words.tolist(), strict=True):
         coded = word.encode()

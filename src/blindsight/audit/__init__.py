@@ -10,7 +10,7 @@
     one_run      a lower bound on epsilon from scores and coins
     report       the results on one page
 
-Nothing is imported before it is used: a report is read without JAX.
+Modules are imported on first use: reading a report does not need JAX.
 """
 
 import lazy_loader

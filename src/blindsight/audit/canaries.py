@@ -2,8 +2,8 @@
 
 The federated Secret Sharer (Thakkar et al. 2020, arXiv:2006.07490; Ramaswamy et al. 2020, arXiv:2009.10031): phrases of
 random words, each shared by n_u clients that hold n_e copies of it among sentences of a public corpus. And for the
-one-run bound (`one_run`): clients that hold nothing but one phrase, or one random picture, over and over. All of it is
-generated from its own key; nothing is read off client data.
+one-run bound (`one_run`): clients that hold only copies of one phrase, or of one random image. All of it is generated
+from its own key and never depends on client data.
 """
 
 import dataclasses
@@ -21,14 +21,14 @@ from blindsight.keys import Key
 __all__ = ["Canaries", "Marks", "phrase_clients", "phrases", "picture_clients", "secret_sharer", "sharing_clients"]
 
 Marks = tuple[int, int, int]
-"""The token numbers that begin a row, end it and fill it up."""
+"""The token numbers that start, end and pad a row."""
 
 _WORDS: Marks = (START, END, PAD)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Canaries:
-    """Phrases as token numbers (n, words), how many clients share each (n_u), how many copies each has of it (n_e).
+    """Phrases as token numbers (n, words), the number of clients that share each (n_u), and of copies on each (n_e).
 
     An attacker knows the first `prefix` words of every phrase; the others are the secret.
     """
@@ -47,34 +47,34 @@ class Canaries:
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of canaries."""
         return len(self.phrases)
 
     @property
     def n_clients(self) -> int:
-        """How many synthetic clients carry them."""
+        """The number of synthetic clients that hold them."""
         return int(np.sum(self.clients))
 
     def contexts(self, start: int = START) -> np.ndarray:
-        """What the attacker feeds the model: the start and the prefix, (n, 1 + prefix)."""
-        known = self.phrases[:, : self.prefix]
-        return np.concatenate([np.full((self.size, 1), start, np.int32), known], axis=1)
+        """The attacker's input to the model: start token and prefix, (n, 1 + prefix)."""
+        prefixes = self.phrases[:, : self.prefix]
+        return np.concatenate([np.full((self.size, 1), start, np.int32), prefixes], axis=1)
 
     @property
     def secrets(self) -> np.ndarray:
-        """What comes after the prefix, (n, words - prefix)."""
+        """The words after the prefix, (n, words - prefix)."""
         return self.phrases[:, self.prefix :]
 
     def times_seen(self, rate: float, rounds: int) -> np.ndarray:
-        """How often each is expected to be trained on, if its clients take part at `rate` (Table 3)."""
+        """How often each is expected to be seen in training if its clients take part at `rate` (Table 3)."""
         return rate * rounds * self.clients * self.copies
 
     def to_dict(self, vocabulary: Vocabulary | None) -> dict[str, Any]:
-        """Plain values for JSON: phrases in words if a vocabulary is given, else as numbers."""
+        """Plain values for JSON: phrases in words if a vocabulary is given, otherwise as numbers."""
         rows: list[list[Any]] = self.phrases.tolist()
-        said = rows if vocabulary is None else [[vocabulary.word(number) for number in row] for row in rows]
+        written = rows if vocabulary is None else [[vocabulary.word(number) for number in row] for row in rows]
         counts = {"clients": self.clients.tolist(), "copies": self.copies.tolist(), "prefix": self.prefix}
-        return {"phrases": said, **counts}
+        return {"phrases": written, **counts}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], vocabulary: Vocabulary | None) -> "Canaries":
@@ -99,11 +99,11 @@ def phrases(alphabet: np.ndarray, count: int, words: int, *, key: Key) -> np.nda
             "use a larger vocabulary, longer phrases or fewer canaries"
         )
     stream = key.derive("phrases").stream()
-    found: dict[tuple[int, ...], None] = {}
-    while len(found) < count:
+    distinct: dict[tuple[int, ...], None] = {}
+    while len(distinct) < count:
         drawn = alphabet[stream.below(len(alphabet), count * words)].reshape(count, words)
-        found |= dict.fromkeys(map(tuple, drawn.tolist()))
-    return np.array(list(found)[:count], np.int32)
+        distinct |= dict.fromkeys(map(tuple, drawn.tolist()))
+    return np.array(list(distinct)[:count], np.int32)
 
 
 def secret_sharer(
@@ -116,16 +116,16 @@ def secret_sharer(
     words: int = 5,
     prefix: int = 2,
 ) -> Canaries:
-    """Canaries for every pair of `clients` and `copies`, `repeats` of each; by default 27 on 189 clients.
+    """Canaries for every pair of `clients` and `copies`, `repeats` per pair; by default 27 on 189 clients.
 
     Args:
         alphabet: Tokens to draw canaries from.
         key: Key of the canaries.
         clients: Numbers of clients that share a canary.
         copies: Numbers of copies on each of them.
-        repeats: Canaries for every pair of the two.
-        words: Tokens of a canary.
-        prefix: Tokens of it that an attacker knows.
+        repeats: Canaries per pair.
+        words: Tokens per canary.
+        prefix: Tokens of a canary that the attacker knows.
     """
     if not (clients and copies and repeats >= 1 and min(clients) >= 1 and min(copies) >= 1):
         raise InvalidInput(
@@ -138,7 +138,7 @@ def secret_sharer(
 def sharing_clients(
     canaries: Canaries, public: np.ndarray, *, key: Key, sentences: int = 200, marks: Marks = _WORDS
 ) -> Population:
-    """The synthetic clients, canary after canary: n_e copies each, the rest random rows of `public` (n, length + 1)."""
+    """The synthetic clients, in the order of canaries: n_e copies each, and random rows of `public` (n, length + 1)."""
     if not sentences >= int(canaries.copies.max()):
         raise InvalidInput(
             f"a client of {sentences} sentences cannot hold {canaries.copies.max()} copies of a canary: use more"
@@ -157,7 +157,7 @@ def sharing_clients(
 
 
 def phrase_clients(some: np.ndarray, *, length: int, sentences: int = 200, marks: Marks = _WORDS) -> Population:
-    """One client for each phrase, which holds nothing but `sentences` copies of it."""
+    """One client per phrase, which holds only `sentences` copies of it."""
     rows = _rows(some, length, marks).repeat(sentences, axis=0)
     return Population({"tokens": rows}, sizes=np.full(len(some), sentences), name="canaries", synthetic=True)
 
@@ -171,10 +171,10 @@ def picture_clients(
     key: Key,
     examples: int = 20,
 ) -> Population:
-    """Clients for classifiers: each holds one random input `examples` times, under one random label.
+    """Clients for classifiers: each holds `examples` copies of one random input with one random label.
 
-    Inputs are noise of the fields' shapes: bytes uniformly, truth values by coins, other whole numbers 0 or 1, and
-    numbers between -1 and 1.
+    Inputs are noise of the fields' shapes: uniform bytes, random booleans, other integers 0 or 1, and numbers between
+    -1 and 1.
 
     Args:
         fields: Type and shape of every field.
@@ -195,9 +195,7 @@ def picture_clients(
         elif dtype.kind in "biu":
             drawn = stream.below(256 if dtype == np.uint8 else 2, size)
         else:
-            raise InvalidInput(
-                f"the field {field!r} is not numeric, so no canary can be generated for it: leave it out"
-            )
+            raise InvalidInput(f"the field {field!r} is not numeric, so no canary can be generated for it: remove it")
         columns[field] = drawn.astype(dtype).reshape(count, *shape).repeat(examples, axis=0)
     return Population(columns, sizes=np.full(count, examples), name="canaries", synthetic=True)
 

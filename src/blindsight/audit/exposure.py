@@ -1,12 +1,12 @@
 """How much more likely than chance a canary is to a model: random-sampling rank and exposure.
 
 Carlini et al. 2019, *The Secret Sharer* (arXiv:1802.08232): a canary's secret words are ranked, by the probability that
-the model gives them after the prefix, among references whose words are drawn uniformly from the vocabulary. Rank 1
+the model gives them after the prefix, among references of words drawn uniformly from the vocabulary. Rank 1
 means that no reference is as likely; exposure is log2 |R| - log2 rank, in bits.
 
-The probabilities are exact in float32. What references share is computed once: all of them the state after the prefix,
-those with the same first word the state after that. Whatever is already less likely than the canary when only its last
-word is missing cannot catch up, and is not computed further.
+The probabilities are exact in float32. Shared work is done once: the state after the prefix for all references, and the
+state after the first word for those with the same one. A reference that is already less likely than the canary when
+only its last word is missing cannot catch up, and is not computed further.
 """
 
 import itertools
@@ -23,14 +23,14 @@ from blindsight.models.cifg_lstm import LanguageModel
 
 __all__ = ["exposures", "log_probabilities", "ranks", "references"]
 
-_AT_ONCE_ON_CPU = 1 << 21  # logits in memory: 8 MB, which stay near the processor
+_AT_ONCE_ON_CPU = 1 << 21  # logits in memory: 8 MB, which fit in the cache
 _AT_ONCE = 1 << 28
 
 
 def references(alphabet: np.ndarray, count: int, words: int, *, key: Key) -> np.ndarray:
-    """The comparison set R: `count` phrases of `words` tokens drawn uniformly, int32, in order of their first word.
+    """The comparison set R: `count` phrases of `words` tokens drawn uniformly, int32, sorted by first word.
 
-    The order costs nothing, for it is random otherwise, and puts side by side what shares its first word.
+    Sorting groups phrases that share their first word, and does not matter otherwise.
     """
     if not (count >= 1 and words >= 1 and len(alphabet) >= 1):
         raise InvalidInput(f"there must be at least one reference of at least one word, got {count} of {words}")
@@ -42,7 +42,7 @@ def references(alphabet: np.ndarray, count: int, words: int, *, key: Key) -> np.
 def ranks(model: LanguageModel, contexts: np.ndarray, secrets: np.ndarray, compared: np.ndarray) -> np.ndarray:
     """The rank of every secret (n, words) after its context (n, 1 + prefix), among the `compared` phrases.
 
-    That is one more than how many of them are at least as likely: 1 if none is.
+    That is one plus the number of them that are at least as likely.
     """
     if compared.ndim != 2 or secrets.shape[1:] != compared.shape[1:] or len(contexts) != len(secrets):
         raise InvalidInput(
@@ -51,15 +51,15 @@ def ranks(model: LanguageModel, contexts: np.ndarray, secrets: np.ndarray, compa
     largest = max(int(part.max()) for part in (contexts, secrets, compared))
     if largest >= model.vocabulary:
         raise InvalidInput(f"the model knows tokens below {model.vocabulary}, but canaries use {largest}")
-    found: list[int] = []
+    results: list[int] = []
     for context, secret in zip(contexts, secrets, strict=True):
         own = log_probabilities(model, context, secret[None])[0]
-        found.append(1 + int(np.sum(log_probabilities(model, context, compared, at_least=own) >= own)))
-    return np.array(found, np.int64)
+        results.append(1 + int(np.sum(log_probabilities(model, context, compared, at_least=own) >= own)))
+    return np.array(results, np.int64)
 
 
 def exposures(ranks: Any, references: int) -> np.ndarray:
-    """log2 of the number of references less log2 of the ranks, in bits.
+    """log2 of the number of references minus log2 of the ranks, in bits.
 
     >>> exposures([1, 4, 17], 16).round(4).tolist()
     [4.0, 2.0, -0.0875]
@@ -72,7 +72,7 @@ def log_probabilities(
 ) -> np.ndarray:
     """The log-probability of each of the `phrases` (n, words) after the one `context`, which begins with the start.
 
-    Those that fall below `at_least` before their last word are given as minus infinity.
+    Phrases that fall below `at_least` before their last word get minus infinity.
     """
     with jax.default_matmul_precision("highest"):  # accelerators would otherwise multiply with ten bits
         return _log_probabilities(model, context, phrases, at_least)
@@ -92,14 +92,14 @@ def _log_probabilities(model: LanguageModel, context: np.ndarray, phrases: np.nd
         return so_far
     alive = np.flatnonzero(so_far >= at_least)
     rest = np.concatenate([place[:, None], phrases[:, 1:]], axis=1).astype(np.int32)[alive]
-    found = np.full(len(phrases), -np.inf, np.float32)
-    found[alive] = so_far[alive] + _after_second_words(model, states, rest, size, len(phrases))
-    return found
+    totals = np.full(len(phrases), -np.inf, np.float32)
+    totals[alive] = so_far[alive] + _after_second_words(model, states, rest, size, len(phrases))
+    return totals
 
 
 @eqx.filter_jit
 def _read(model: LanguageModel, context: jax.Array) -> tuple[Any, jax.Array]:
-    """The state after the context, of one row, and the log-probabilities of what follows."""
+    """The state after the context, one row, and the log-probabilities of the next word."""
     state, likely = jax.lax.scan(lambda state, token: model.advance(state, token[None]), model.begin(1), context)
     return state, likely[-1, 0]
 
@@ -114,15 +114,15 @@ def _after_first_words(
     states: list[Any] = []
     likely = np.empty(len(place), np.float32)
     for number, (start, end) in enumerate(itertools.pairwise(bounds.tolist())):
-        some = np.zeros(size, np.int32)  # the last chunk is filled up, so that one shape is compiled
+        some = np.zeros(size, np.int32)  # the last chunk is padded, so that one shape is compiled
         chosen = words[number * size : (number + 1) * size]
         some[: len(chosen)] = chosen
         pairs = np.zeros((most, 2), np.int32)
         rows = order[start:end]
         pairs[: len(rows)] = np.stack([place[rows] - number * size, second[rows]], axis=1)
-        after, found = _second(model, state, jnp.asarray(some), jnp.asarray(pairs))
+        after, log_probs = _second(model, state, jnp.asarray(some), jnp.asarray(pairs))
         states.append(after)
-        likely[rows] = np.asarray(found)[: len(rows)]
+        likely[rows] = np.asarray(log_probs)[: len(rows)]
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), *states), likely
 
 
@@ -134,21 +134,21 @@ def _second(model: LanguageModel, state: Any, words: jax.Array, pairs: jax.Array
 
 
 def _after_second_words(model: LanguageModel, states: Any, rest: np.ndarray, size: int, most: int) -> np.ndarray:
-    """The log-probability of what follows the second word, for rows of (place in `states`, second word, others...)."""
+    """The log-probability of the words after the second, for rows of (index in `states`, second word, others...)."""
     chunks = np.zeros((-(-most // size), size, rest.shape[1]), np.int32)
     chunks.reshape(-1, rest.shape[1])[: len(rest)] = rest
-    found = _others(model, states, jnp.asarray(chunks), jnp.int32(-(-len(rest) // size)))
-    return np.asarray(found).reshape(-1)[: len(rest)]
+    log_probs = _others(model, states, jnp.asarray(chunks), jnp.int32(-(-len(rest) // size)))
+    return np.asarray(log_probs).reshape(-1)[: len(rest)]
 
 
 @eqx.filter_jit
 def _others(model: LanguageModel, states: Any, chunks: jax.Array, count: jax.Array) -> jax.Array:
-    def on_chunk(number: jax.Array, found: jax.Array) -> jax.Array:
+    def on_chunk(number: jax.Array, totals: jax.Array) -> jax.Array:
         rows = jax.lax.dynamic_index_in_dim(chunks, number, keepdims=False)
         state, total = jax.tree.map(lambda leaf: leaf[rows[:, 0]], states), jnp.zeros(len(rows))
         for column in range(1, rows.shape[1] - 1):
             state, likely = model.advance(state, rows[:, column])
             total += jnp.take_along_axis(likely, rows[:, column + 1, None], axis=1)[:, 0]
-        return jax.lax.dynamic_update_index_in_dim(found, total, number, 0)
+        return jax.lax.dynamic_update_index_in_dim(totals, total, number, 0)
 
     return jax.lax.fori_loop(0, count, on_chunk, jnp.zeros(chunks.shape[:2]))

@@ -10,9 +10,9 @@ __all__ = ["extracted"]
 
 
 def extracted(model: LanguageModel, contexts: np.ndarray, secrets: np.ndarray, *, width: int = 5) -> np.ndarray:
-    """Whether each secret (n, words) is among the `width` best continuations found of its context (n, 1 + prefix)."""
+    """Whether beam search of `width` finds each secret (n, words) after its context (n, 1 + prefix)."""
     if len(contexts) != len(secrets) or contexts.ndim != 2 or secrets.ndim != 2:
         raise InvalidInput(f"there must be one secret for each context, got {secrets.shape} and {contexts.shape}")
-    found, _ = beam_search(model, contexts, width=width, length=secrets.shape[1])
-    continuations = np.asarray(found)[:, :, contexts.shape[1] :]
+    beams, _ = beam_search(model, contexts, width=width, length=secrets.shape[1])
+    continuations = np.asarray(beams)[:, :, contexts.shape[1] :]
     return np.any(np.all(continuations == secrets[:, None, :], axis=2), axis=1)

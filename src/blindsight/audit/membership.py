@@ -1,11 +1,10 @@
 """Membership scores of planted clients under a released model, one for each way to plant them.
 
-Whatever the model, a client that took part leaves it a little better on the client's own examples, and a little further
-along the direction that the client sent. Which canaries were planted, the auditor's coins say (`one_run`).
+A client that took part leaves any model slightly better on the client's own examples, and slightly further along the
+direction that the client sent. The auditor's coins decide which canaries are planted (`one_run`).
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -19,15 +18,14 @@ from blindsight.backends import Batch
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
+from blindsight.models.classifiers import Loss
 from blindsight.trees import Tree
 
 __all__ = ["client_scores", "direction_scores"]
 
-Loss = Callable[[Any, Any, jax.Array], jax.Array]
-
 
 def client_scores(model: Any, clients: Population, loss: Loss) -> np.ndarray:
-    """Minus the mean `loss(model, batch, key)` of the model on each client's examples, all of the same number."""
+    """Minus the mean `loss(model, batch, key)` on each client's examples; all clients have the same number."""
     sizes = np.unique(clients.sizes)
     if len(sizes) != 1 or sizes[0] == 0:
         raise InvalidInput("clients are scored in one batch: give each of them the same number of examples")

@@ -1,16 +1,15 @@
 """A lower bound on epsilon from one run: Steinke, Nasr and Jagielski 2023, *Privacy Auditing with One (1) Training Run*
 (arXiv:2305.08846).
 
-Of m canaries each is put into the data by a fair coin of its own. Afterwards the auditor scores all m on what was
-released, guesses "in" for the highest and "out" for the lowest scores, abstains on the rest, and turns over the coins.
-If the release is (epsilon, delta)-DP, no rule guesses much better than randomised response: with r guesses the number
-of correct ones is dominated by Binomial(r, e^epsilon / (1 + e^epsilon)), up to a term in delta (their Theorem 5.2; the
-p-value is that of their Section 5.2 and Appendix D). An epsilon under which so many correct guesses would be a surprise
-is refuted; the largest one that is refuted is the bound.
+Each of m canaries is included in the data by its own fair coin. Afterwards the auditor scores all m on the release,
+guesses "in" for the highest and "out" for the lowest scores, abstains on the rest, and compares with the coins. If the
+release is (epsilon, delta)-DP, no rule guesses much better than randomised response: with r guesses the number of
+correct ones is dominated by Binomial(r, e^epsilon / (1 + e^epsilon)), up to a term in delta (their Theorem 5.2; the
+p-value is that of their Section 5.2 and Appendix D). An epsilon under which that many correct guesses are too unlikely
+is refuted; the largest refuted epsilon is the bound.
 
-The bound is about the implementation as it ran, and one-sided: above the claimed epsilon it proves that something is
-broken, below it proves nothing. With m canaries it cannot exceed about ln(m / ln(1 / (1 - confidence))), however broken
-things are.
+The bound tests the implementation as it ran, and is one-sided: above the claimed epsilon it proves a bug, below it
+proves nothing. With m canaries it cannot exceed about ln(m / ln(1 / (1 - confidence))), whatever the bug.
 """
 
 import dataclasses
@@ -29,7 +28,7 @@ _LARGEST_EPSILON = 50.0  # q = 1 in double precision long before
 
 @dataclasses.dataclass(frozen=True)
 class LowerBound:
-    """At `confidence` epsilon is at least `epsilon` at `delta`; shown by `correct` of `guesses` guesses right."""
+    """At `confidence`, epsilon is at least `epsilon` at `delta`: `correct` of `guesses` guesses were correct."""
 
     epsilon: float
     delta: float
@@ -38,7 +37,7 @@ class LowerBound:
     included: int
     guesses: int
     correct: int
-    most: float  # the bound if all guesses had been right: what so many canaries could have shown
+    most: float  # the bound if all guesses had been correct: the largest that this many canaries can show
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -57,7 +56,7 @@ def p_value(correct: int, guesses: int, canaries: int, *, epsilon: float, delta:
         raise InvalidInput(f"epsilon must be 0 or more and delta between 0 and 1, got {epsilon} and {delta}")
     fewer = np.arange(correct + 1)
     at_least = _at_least(correct - fewer, guesses, float(special.expit(epsilon)))
-    # a failure of probability delta can turn one guess, so i of them are paid for i times
+    # a failure of probability delta can flip one guess, so i of them are paid for i times
     nearly = (at_least[1:] - at_least[0]) / fewer[1:]
     return min(1.0, float(at_least[0]) + 2 * canaries * delta * float(np.max(nearly, initial=0.0)))
 
@@ -69,7 +68,7 @@ def _at_least(counts: np.ndarray, trials: int, probability: float) -> np.ndarray
 
 
 def largest_refuted(correct: int, guesses: int, canaries: int, *, delta: float, significance: float) -> float:
-    """The largest epsilon refuted by that many correct guesses at `significance`; 0 if there is none."""
+    """The largest epsilon refuted by this many correct guesses at `significance`; 0 if there is none."""
 
     def excess(epsilon: float) -> float:
         return p_value(correct, guesses, canaries, epsilon=epsilon, delta=delta) - significance
@@ -83,10 +82,10 @@ def largest_refuted(correct: int, guesses: int, canaries: int, *, delta: float, 
 
 
 def guess_numbers(canaries: int) -> list[tuple[int, int]]:
-    """How many canaries to call "in" and "out": the few rules that `lower_bound` tries, fixed before it looks.
+    """How many canaries to call "in" and "out": the few rules that `lower_bound` tries, fixed in advance.
 
-    All of them or the surest half, quarter and eighth; and, because clients that were in but seldom took part look like
-    ones that were out, only the surest of the "in".
+    All of them, or the most certain half, quarter and eighth; and only the most certain "in", because included clients
+    that seldom took part look like excluded ones.
     """
     halves = [max(1, canaries // (2 * part)) for part in (1, 2, 4, 8)]
     only_in = [max(1, canaries // part) for part in (4, 8, 16, 32)]
@@ -102,10 +101,10 @@ def lower_bound(
     confidence: float = 0.95,
     guesses: Sequence[tuple[int, int]] | None = None,
 ) -> LowerBound:
-    """The bound from the canaries' `scores` (high where one suspects "in") and the coins that `included` them.
+    """The bound from the canaries' `scores` (high for a suspected "in") and the coins that `included` them.
 
-    `guesses` lists how many to call "in" and "out", chosen without looking at the coins; of several the best counts,
-    each at its share of the permitted error (a union bound). Ties go to the canary that was made first.
+    `guesses` lists how many to call "in" and "out", chosen without looking at the coins. If there are several pairs the
+    best counts, each at its share of the permitted error (a union bound). Ties go to the earlier canary.
 
     **Guarantee**: if the release was (epsilon, delta)-DP for every canary and the coins were fair and independent, the
     result exceeds epsilon with probability at most 1 - `confidence`.

@@ -1,13 +1,13 @@
-"""Planting canaries: synthetic clients beside the real ones, in the same rounds and the same bounded sums.
+"""Planting canaries: synthetic clients added to the real ones, in the same rounds and the same bounded sums.
 
-A planted client is a client like any other: its update is computed, clipped and added in the same compiled loop. What
-differs is how it comes to take part. Real clients are drawn by the run's participation, which never hears of the
-planted ones; these toss coins of their own, from a key of their own. So the real clients' guarantee is what it was:
-a planted client's update depends on the model and on what the auditor made up, sums stay clipped, and their
-divisor stays the expected number of real clients. Only the model is affected, as by any other data.
+A planted client is processed like any other: its update is computed, clipped and added in the same compiled loop. Only
+its participation differs. Real clients are drawn by the run's participation rule, which does not know the planted ones;
+these toss their own coins, from their own key. So the real clients' guarantee is unchanged: a planted client's update
+depends on the model and the auditor's random data, sums stay clipped, and their divisor stays the expected number of
+real clients. Only the model is affected, as by any other data.
 
-A `direction` is the strongest canary there is: a client that sends one fixed random vector, a thousand times too long
-so that clipping has something to do, whatever it was sent. It costs no training and hides in no data.
+A `direction` is the strongest possible canary: a client that sends one fixed random vector, 1,000 times too long so
+that it is always clipped, whatever it receives. It needs no training, and no data mask it.
 """
 
 import dataclasses
@@ -28,17 +28,17 @@ from blindsight.trees import Tree
 
 __all__ = ["Planted", "direction", "direction_clients", "joined"]
 
-_NUMBER = "planted direction"  # the field that tells a client which direction to send, 0 for none
+_NUMBER = "planted direction"  # field holding the direction that a client sends, 0 for none
 _TOO_LONG = 1000.0
 
 
 class Planted:
     """A backend over `joined(real, planted)` in which planted clients take part at `rates`, each by its own coin.
 
-    `first` is the number of real clients, `rates` the probability of each planted client to take part in a round: 0
-    for those that the auditor's coins left out. `directions` is where the directions descend from, if any are planted.
+    `first` is the number of real clients, `rates` the probability that each planted client takes part in a round: 0 for
+    those excluded by the auditor's coins. `directions` is the key of the directions, if any are planted.
 
-    **Guarantee**: for the real clients, that of the same run without planted ones; the tests prove it on every sum.
+    **Guarantee**: for the real clients, that of the same run without planted ones; the tests check it on every sum.
     """
 
     def __init__(self, backend: Backend, first: int, rates: Any, *, directions: Key | None = None) -> None:
@@ -51,11 +51,11 @@ class Planted:
 
     @property
     def fingerprint(self) -> str:
-        """What the clients' answers follow from, those of the planted ones among them."""
+        """Identifies everything that determines the clients' answers, including planted ones."""
         return digest_of([getattr(self.backend, "fingerprint", None), self.first, self.rates, self._directions_key])
 
     def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> Cohort:
-        """The cohort of these real clients, and the planted ones whose coins say so."""
+        """The cohort of these real clients and the planted ones chosen by their coins."""
         if len(clients) and int(clients.max()) >= self.first:
             raise PrivacyError(
                 f"client {clients.max()} was sampled, but only {self.first:,} clients are real: do "
@@ -72,10 +72,10 @@ class Planted:
     def sending(self, client_update: ClientUpdate, l2_bound: Any) -> ClientUpdate:
         """`client_update`, except on clients that send a direction; the same function each time, to compile once."""
         bounds = tuple(sorted(l2_bound.items())) if isinstance(l2_bound, Mapping) else l2_bound
-        known = (client_update, bounds)
-        if known not in self._sending:
-            self._sending[known] = functools.partial(_send, client_update, l2_bound, self._directions)
-        return self._sending[known]
+        identity = (client_update, bounds)
+        if identity not in self._sending:
+            self._sending[identity] = functools.partial(_send, client_update, l2_bound, self._directions)
+        return self._sending[identity]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +130,7 @@ def direction_clients(fields: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]
 
 
 def joined(real: Population, planted: Sequence[Population]) -> Population:
-    """The real clients, then the planted ones, with the fields that the first of these have."""
+    """The real clients, then the planted ones, with the fields of the first planted ones."""
     fields = [field for field in planted[0].columns if field != _NUMBER]
     missing = [field for field in fields if field not in real.fields]
     if missing:
@@ -141,5 +141,5 @@ def joined(real: Population, planted: Sequence[Population]) -> Population:
         numbers = [one.columns.get(_NUMBER, np.zeros(one.n_examples, np.int32)) for one in everyone]
         columns[_NUMBER] = np.concatenate(numbers)
     ids = [*real.ids.tolist(), *(f"planted {number}" for number in range(sum(one.size for one in planted)))]
-    about: Any = {"classes": {field: names for field, names in real.classes.items() if field in fields}}
-    return Population(columns, sizes=np.concatenate([one.sizes for one in everyone]), ids=ids, name=real.name, **about)
+    kept: Any = {"classes": {field: names for field, names in real.classes.items() if field in fields}}
+    return Population(columns, sizes=np.concatenate([one.sizes for one in everyone]), ids=ids, name=real.name, **kept)

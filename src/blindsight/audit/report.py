@@ -1,7 +1,7 @@
 """The report of an audit: what the model memorised of the canaries, and what that proves; as JSON, text and HTML.
 
-Everything in it was computed from the released model and from canaries that the auditor made up. It reveals nothing
-more about anybody, so it costs no further privacy.
+Everything in it is computed from the released model and from synthetic canaries. It reveals nothing more about any
+client, so it costs no further privacy.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ KINDS = {
 
 @dataclasses.dataclass(frozen=True)
 class CanaryFate:
-    """What became of one canary."""
+    """The result for one canary."""
 
     phrase: str
     clients: int
@@ -97,26 +97,26 @@ class AuditReport:
         """Whether a lower bound contradicts the claim; `consistent` proves nothing."""
         if not self.guarantee.is_private:
             return "no claim"
-        found = self.lower_bound
-        return "broken" if found is not None and found.epsilon > self.guarantee.epsilon else "consistent"
+        bound = self.lower_bound
+        return "broken" if bound is not None and bound.epsilon > self.guarantee.epsilon else "consistent"
 
     @property
     def verdict(self) -> str:
         """The answer in a sentence or two."""
-        found = self.lower_bound
-        if self.outcome == "broken" and found is not None:
+        bound = self.lower_bound
+        if self.outcome == "broken" and bound is not None:
             return (
-                f"The implementation or the claim is broken: epsilon is at least {round_down(found.epsilon)} at "
+                f"The implementation or the claim is broken: epsilon is at least {round_down(bound.epsilon)} at "
                 f"{percent(self.confidence, 3)} confidence, but at most {round_up(self.guarantee.epsilon)} was claimed."
             )
         shown = ""
-        if found is not None:
+        if bound is not None:
             shown = "The auditor guessed no better than chance. "
-            shown = f"Epsilon is at least {round_down(found.epsilon)}. " if found.epsilon > 0 else shown
+            shown = f"Epsilon is at least {round_down(bound.epsilon)}. " if bound.epsilon > 0 else shown
         if self.outcome == "no claim":
             return f"{shown}No privacy was claimed, so nothing can contradict it."
         claimed = f"the claim of {round_up(self.guarantee.epsilon)}"
-        if found is None:
+        if bound is None:
             return f"{shown}No clients were planted at random: {claimed} was not put to the test."
         return f"{shown}That does not contradict {claimed}, and it does not prove it either."
 
@@ -127,8 +127,8 @@ class AuditReport:
         rows: list[Configuration] = []
         for (clients, copies), some in itertools.groupby(ordered, key=lambda one: (one.clients, one.copies)):
             fates = list(some)
-            ranks, found = tuple(one.rank for one in fates), sum(one.extracted for one in fates)
-            rows.append(Configuration(clients, copies, fates[0].times_seen, ranks, found))
+            ranks, extracted = tuple(one.rank for one in fates), sum(one.extracted for one in fates)
+            rows.append(Configuration(clients, copies, fates[0].times_seen, ranks, extracted))
         return tuple(rows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -201,13 +201,13 @@ class AuditReport:
 
 
 def _bounds(report: AuditReport) -> dict[str, object]:
-    """What the page shows of the lower bounds: a drawing and a table."""
+    """The lower bounds on the page: a drawing and a table."""
     claim = report.guarantee.epsilon if report.guarantee.is_private else None
-    told = "; ".join(f"{kind}: at least {round_down(bound.epsilon)}" for kind, bound in report.bounds.items())
+    summary = "; ".join(f"{kind}: at least {round_down(bound.epsilon)}" for kind, bound in report.bounds.items())
     bars = [(kind, one.epsilon, round_down(one.epsilon, 3), one.most) for kind, one in report.bounds.items()]
     claimed = "" if claim is None else f"claimed {round_up(claim, 3)}"
     return {
-        "drawing": pages.svg.bounds(bars, claim=claim, claimed=claimed, label=f"Lower bounds on epsilon. {told}"),
+        "drawing": pages.svg.bounds(bars, claim=claim, claimed=claimed, label=f"Lower bounds on epsilon. {summary}"),
         "claimed": "none" if claim is None else round_up(claim),
         "rows": [
             (kind, KINDS[kind], one, round_down(one.epsilon), round_down(one.most))

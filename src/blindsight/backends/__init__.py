@@ -1,4 +1,4 @@
-"""Where clients' updates are computed and summed. Simulation and deployment differ here, nowhere else."""
+"""Where clients' updates are computed and summed. Simulation and deployment differ only here."""
 
 from blindsight.backends.cohort import Backend, Batch, ClientUpdate, Cohort, Examples
 from blindsight.backends.debug import Debug

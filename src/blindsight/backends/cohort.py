@@ -1,4 +1,4 @@
-"""`Cohort`, whose `sum` is the only operation across clients, and `Examples`, the data one client's update sees."""
+"""`Cohort`: its `sum` is the only operation across clients; and `Examples`, the data one client's update sees."""
 
 import dataclasses
 import functools
@@ -26,7 +26,7 @@ class Cohort(Protocol):
 
     @property
     def simulation_only(self) -> dict[str, Any]:
-        """How many clients of the last sum were empty, clipped, refused or dropped out; empty in deployment."""
+        """Counts of empty, clipped, refused and dropped-out clients in the last sum; empty in deployment."""
         ...
 
     def sum(self, client_update: "ClientUpdate", broadcast: Tree, *, l2_bound: Bounds, grid: Any = None) -> Any:
@@ -34,7 +34,7 @@ class Cohort(Protocol):
 
         An update in named parts has one bound for each (a mapping), and the result is a `BoundedSum` for each. With
         `grid` (a step, or one for each part) contributions are rounded to it and the sum is exact. A client that drops
-        out, or whose update is not finite, contributes zero.
+        out or has a non-finite update contributes zero.
         """
         ...
 
@@ -42,7 +42,7 @@ class Cohort(Protocol):
 class Backend(Protocol):
     """Turns client indices into a `Cohort`.
 
-    A backend that holds the data also has their `fingerprint`; training binds reproducible keys to it.
+    A backend that holds the data also has a `fingerprint` of them; training binds reproducible keys to it.
     """
 
     def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> Cohort:
@@ -64,7 +64,7 @@ class Batch:
         return self.fields[field]
 
     def mean(self, values: jax.Array) -> jax.Array:
-        """The mean over the batch's real examples of one value for each; 0 if there is none."""
+        """The mean of one value per example over the batch's real examples; 0 if there are none."""
         return jnp.sum(values * self.weight) / jnp.maximum(jnp.sum(self.weight), 1.0)
 
 
@@ -73,7 +73,7 @@ class Batch:
 )
 @dataclasses.dataclass(frozen=True)
 class Examples:
-    """One client's examples. In a simulation `columns` may hold everyone's, so read them through these methods only.
+    """One client's examples. In a simulation `columns` may hold all clients', so read them only through these methods.
 
     `size` is a plain number if all clients have the same number of examples: loops then have a fixed length.
     """
@@ -86,19 +86,19 @@ class Examples:
 
     @classmethod
     def of(cls, columns: Mapping[str, np.ndarray]) -> "Examples":
-        """The examples of a client whose data are stored separately."""
+        """The examples of a client with data stored separately."""
         sizes = {len(column) for column in columns.values()}
         if len(sizes) != 1:
             raise InvalidInput(f"all fields of a client must have the same number of examples, got {sorted(sizes)}")
         (size,) = sizes
         numbers = placement.numbers(columns)
-        if size == 0:  # weightless examples must be somewhere
+        if size == 0:  # examples of weight 0 still need a row
             numbers = {field: np.zeros((1, *column.shape[1:]), column.dtype) for field, column in numbers.items()}
         kept = {field: jnp.asarray(column) for field, column in numbers.items()}
         return cls(kept, jnp.zeros((), jnp.int32), jnp.full((), size, jnp.int32), None, size)
 
     def batches(self, batch_size: int) -> int | jax.Array:
-        """How many batches the examples fill."""
+        """The number of batches."""
         return -(-(self.count if self.size is None else self.size) // batch_size)
 
     def order(self, batch_size: int, *, key: jax.Array | None) -> jax.Array:
@@ -106,7 +106,7 @@ class Examples:
         places = jnp.arange(-(-max(self.capacity, 1) // batch_size) * batch_size, dtype=jnp.int32)
         if key is None:
             return places
-        # equal bits only make ties; what lies beyond the client's own goes last
+        # equal bits only make ties; positions beyond the client's own go last
         bits = jnp.where(places < self.count, jax.random.bits(key, places.shape, jnp.uint32) >> 1, jnp.uint32(1 << 31))
         return jnp.argsort(bits).astype(jnp.int32)
 
@@ -118,7 +118,9 @@ class Examples:
             weight = jnp.ones(batch_size, jnp.float32)
         else:
             weight = (first + jnp.arange(batch_size, dtype=jnp.int32) < self.count).astype(jnp.float32)
-            places = jnp.minimum(places, jnp.maximum(self.count - 1, 0))  # nobody else's examples, not even weightless
+            places = jnp.minimum(
+                places, jnp.maximum(self.count - 1, 0)
+            )  # never another client's, not even with weight 0
         rows = self.start + places
         return Batch({field: jnp.take(column, rows, axis=0) for field, column in self.columns.items()}, weight)
 
@@ -129,14 +131,14 @@ class Examples:
 
 
 ClientUpdate = Callable[[Tree, Examples, jax.Array], Tree]
-"""What happens on a client: (broadcast, its examples, its key) to the update that it would send."""
+"""A client's computation: (broadcast, its examples, its key) to its update."""
 
 _LARGEST_BOUND = 2.0**64
-_LIMB = 12  # bits in the low half of a whole number that is summed in two halves
+_LIMB = 12  # bits in the low half of an integer that is summed in two halves
 
 
 def parts_of(update: Tree, bounds: Bounds) -> dict[str, Tree]:
-    """The update as a mapping of named parts, each of which has a bound."""
+    """The update as a mapping of named parts, each with a bound."""
     if not isinstance(bounds, Mapping):
         return {"": update}
     if not isinstance(update, Mapping) or set(update) != set(bounds):
@@ -145,10 +147,10 @@ def parts_of(update: Tree, bounds: Bounds) -> dict[str, Tree]:
 
 
 def contribution(update: Tree, bounds: Bounds, grid: Any) -> dict[str, Tree]:
-    """What one client adds to the sums: every part clipped, and on a grid split into two halves of few bits each.
+    """One client's contribution to the sums: every part clipped, and on a grid split into two halves of few bits each.
 
-    A client's whole numbers go up to 2^24, and accelerators sum in 32 bits: split into halves of 12 bits, half a
-    million clients fit without overflow.
+    A client's integers go up to 2^24, and accelerators sum in 32 bits: split into halves of 12 bits, half a million
+    clients fit without overflow.
     """
     limits, steps = parts_of_setting(bounds), parts_of_setting(grid)
 
@@ -165,21 +167,26 @@ def contribution(update: Tree, bounds: Bounds, grid: Any) -> dict[str, Tree]:
 
 
 def bounded_sums(totals: Mapping[str, Tree], bounds: Bounds, grid: Any, n_expected: float) -> Any:
-    """The sums of contributions with their bounds: what `Cohort.sum` returns."""
+    """The sums of contributions with their bounds, as returned by `Cohort.sum`."""
     limits, steps = parts_of_setting(bounds), parts_of_setting(grid)
-
-    def joined(high: Any, low: Any) -> np.ndarray:
-        return (np.asarray(high).astype(np.int64) << _LIMB) + np.asarray(low)
 
     sums: dict[str, BoundedSum] = {}
     for name, total in totals.items():
         step = steps.get(name)
-        value = total if step is None else jax.tree.map(joined, total["high"], total["low"])
+        value = total if step is None else jax.tree.map(_joined, total["high"], total["low"])
         if not limits[name] <= _LARGEST_BOUND:
             raise UnboundedContribution(f"an L2 bound of {limits[name]} bounds nothing: choose a finite clip")
-        # clipped contributions are finite, and so few of them below that bound add up to something finite
+        # clipped contributions are finite, and so is the sum of this many of them below that bound
         sums[name] = BoundedSum(value, limits[name], n_expected, grid=step, known_finite=True)
     return sums if isinstance(bounds, Mapping) else sums[""]
+
+
+def _joined(high: Any, low: Any) -> Any:
+    """The 64-bit sum of two halves, on the accelerator if they are there."""
+    if jax.default_backend() == "cpu" or not isinstance(high, jax.Array):
+        return (np.asarray(high).astype(np.int64) << _LIMB) + np.asarray(low)
+    with jax.enable_x64(True):
+        return (high.astype(np.int64) << _LIMB) + low
 
 
 def parts_of_setting(setting: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class Debug:
 
     @property
     def fingerprint(self) -> str:
-        """What the clients' answers follow from."""
+        """Identifies everything that determines the clients' answers."""
         return self.population.fingerprint
 
     def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> "DebugCohort":
@@ -45,7 +45,7 @@ class DebugCohort:
     simulation_only: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def sum(self, client_update: ClientUpdate, broadcast: Tree, *, l2_bound: Bounds, grid: Any = None) -> Any:
-        """As `Cohort.sum`; the first client that fails, or whose update is not finite, is named."""
+        """As `Cohort.sum`; names the first client that fails or has a non-finite update."""
         on_client = functools.partial(self._contribution, client_update, broadcast, l2_bound, grid)
         shapes = jax.eval_shape(lambda: on_client(0, is_plain=False))
         totals = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
@@ -62,7 +62,7 @@ class DebugCohort:
             examples = Examples.of(columns)
             stage = "client_update"
             key = jax.random.fold_in(self.key.jax(), client)
-            with jax.disable_jit(is_plain):  # what follows is ours, and quicker compiled than one operation at a time
+            with jax.disable_jit(is_plain):  # clipping is ours, and faster compiled than one operation at a time
                 update = client_update(broadcast, examples, key)
             stage = "clipping the update"
             return contribution(update, l2_bound, grid)

@@ -1,12 +1,12 @@
-"""Pairs for the Bayesian accountant, drawn where the data are: a simulated backend that measures while it sums.
+"""Pairs for the Bayesian accountant: a simulated backend that measures distances while it sums.
 
 Triastcyn and Faltings 2022 (Algorithms 15:232, Section 2.4) add m random records to the batch, or remove them from it,
-and recompute the gradient each time. What is released here is a sum of clipped parts over a number fixed beforehand, so
-that the two gradients of a pair differ by one part, clipped, over that number, whether its client was in the batch or
-not. Nothing else needs computing, and all m are computed in one compiled call.
+and recompute the gradient each time. Here the release is a sum of clipped parts divided by a fixed number, so the two
+gradients of a pair differ by one clipped part divided by that number, whether its client was in the batch or not.
+Nothing else needs to be computed, and one compiled call computes all m.
 
-**No guarantee.** Distances are read off private data without noise, and so is whatever is computed from them. They
-exist in a simulation only, are marked so, and no algorithm ever sees them. The sums are the same as without.
+**No guarantee.** Distances are computed from private data without noise, and so is anything derived from them. They
+exist only in a simulation, are marked as such, and no algorithm sees them. The sums are not affected.
 """
 
 import dataclasses
@@ -37,10 +37,10 @@ def bayesian_config(
     gamma: float = BayesianConfig.gamma,
     bound: Literal["eq6", "eq7"] = BayesianConfig.bound,
 ) -> BayesianConfig:
-    """What the Bayesian accountant has to know of a run: rate, rounds, and noise in the units of the mean."""
+    """The settings of the Bayesian accountant for a run: rate, rounds, and noise in the units of the mean."""
     if privacy.participation != "poisson":
         raise InvalidInput(
-            f"the Bayesian accountant needs poisson participation, not {privacy.participation}: leave [bayesian] out"
+            f"the Bayesian accountant needs poisson participation, not {privacy.participation}: remove [bayesian]"
         )
     if not privacy.noise_multiplier:
         raise InvalidInput("the Bayesian accountant needs noise: without noise there is nothing to estimate")
@@ -57,9 +57,9 @@ def bayesian_config(
 
 
 class Paired:
-    """`backend`, and after every sum the distances of `pairs` random clients' pairs, given to `record`.
+    """`backend` that also computes distances for `pairs` random clients after every sum, and passes them to `record`.
 
-    `record` is a `BayesianAccountant`'s, or writes them down first.
+    `record` is that of a `BayesianAccountant`, or a function that also logs them.
     """
 
     def __init__(self, backend: Simulation, *, pairs: int, record: Callable[[np.ndarray], None]) -> None:
@@ -69,7 +69,7 @@ class Paired:
 
     @property
     def fingerprint(self) -> str:
-        """What the clients' answers follow from; the pairs only look."""
+        """That of `backend`: the pairs do not affect the clients' answers."""
         return self.backend.fingerprint
 
     def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> "PairedCohort":
@@ -79,7 +79,7 @@ class Paired:
 
 @dataclasses.dataclass
 class PairedCohort:
-    """Sums as `inner` does, and measures beside it."""
+    """Sums like `inner`, and measures distances."""
 
     paired: Paired
     inner: Cohort
@@ -89,7 +89,7 @@ class PairedCohort:
 
     @property
     def simulation_only(self) -> dict[str, Any]:
-        """As the inner cohort's, with the number of pairs and the largest distance among them."""
+        """Those of the inner cohort, plus the number of pairs and their largest distance."""
         return {**self.inner.simulation_only, **self._seen}
 
     def sum(self, client_update: ClientUpdate, broadcast: Tree, *, l2_bound: Bounds, grid: Any = None) -> Any:
@@ -98,13 +98,13 @@ class PairedCohort:
             raise InvalidInput("the Bayesian accountant does not support adaptive clipping: use a fixed clip")
         lengths = self._lengths(client_update, broadcast, float(l2_bound))
         total = self.inner.sum(client_update, broadcast, l2_bound=l2_bound, grid=grid)
-        distances = np.asarray(lengths, np.float64) / self.n_expected  # an accelerator is busy with the sum meanwhile
+        distances = np.asarray(lengths, np.float64) / self.n_expected  # meanwhile an accelerator computes the sum
         self.paired.record(distances)
         self._seen = {"pairs": len(distances), "largest_distance": float(distances.max())}
         return total
 
     def _lengths(self, client_update: ClientUpdate, broadcast: Tree, bound: float) -> jax.Array:
-        """How long the parts of m random clients are after the clip: by so much each moves the sum that is released."""
+        """The norms of m random clients' clipped parts: how far each of them moves the released sum."""
         backend, key = self.paired.backend, self.key.derive("pairs")
         clients = np.sort(key.derive("who").stream().subset(backend.population.size, self.paired.pairs))
         columns, starts = backend.place(clients)

@@ -1,4 +1,4 @@
-"""Where a simulation computes: which devices, what lies on them, and what is kept of compiled code."""
+"""Where a simulation computes: devices, data placement, and the cache of compiled code."""
 
 import gc
 import math
@@ -26,32 +26,32 @@ __all__ = [
     "use_cores",
 ]
 
-_RESIDENT_SHARE = 0.4  # of the accelerator's memory may hold the population
+_RESIDENT_SHARE = 0.4  # of the accelerator's memory for the population
 _RESIDENT_ON_CPU = 8 << 30
-_MAPS_SHARE = 0.5  # of the memory maps of a process may be taken before compiled programs go
-_ALIGNMENT = 64  # what XLA wants of memory that it is to read where it lies
+_MAPS_SHARE = 0.5  # of a process's memory maps; above it, compiled programs are dropped
+_ALIGNMENT = 64  # bytes; XLA reads aligned memory without a copy
 
 
 def use_cores(count: int | None = None) -> None:
     """Use `count` cores (default: all) to simulate clients in parallel when JAX runs on the CPU.
 
     One client's small matrices do not keep two cores busy; two clients do. Call this before JAX computes anything;
-    afterwards it has no effect. JAX then shows that many CPU devices.
+    afterwards it has no effect. JAX then reports this many CPU devices.
     """
     cores = count or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     if not cores >= 1:
         raise InvalidInput(f"count must be at least 1 core, got {count}")
     try:
         jax.config.update("jax_num_cpu_devices", cores)
-    except RuntimeError:  # JAX has begun
+    except RuntimeError:  # JAX is already initialised
         return
 
 
 def keep_compiled_code() -> None:
-    """Let JAX keep what it compiles for an accelerator in the user's cache folder, unless JAX is told where already.
+    """Cache code compiled for an accelerator in the user's cache folder, unless JAX already has a cache folder.
 
-    Not for the CPU. There it saves a second or two of a minute, and JAX writes entries in place: whoever is killed
-    while writing leaves half a file behind, which every later run reads, complains about and compiles anyway.
+    Not for the CPU: there it saves a second or two of a minute, and JAX writes entries in place, so a process killed
+    while writing leaves a truncated file, which every later run reads, warns about and recompiles anyway.
     """
     if jax.default_backend() != "cpu" and getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -60,10 +60,10 @@ def keep_compiled_code() -> None:
 
 
 def make_room_for_programs() -> None:
-    """Drop what this process has compiled for the CPU before the kernel has no room for more; it is compiled again.
+    """Drop programs compiled for the CPU before the process runs out of memory maps; they are recompiled when needed.
 
     Each program that XLA compiles for the CPU takes about six of the memory maps that Linux allows a process, 65,530
-    by default, and XLA ends the process with a segmentation fault when it gets no other. That is some ten thousand
+    by default, and XLA crashes with a segmentation fault when there are none left. That is about ten thousand
     programs: a long session of many inspections.
     """
     if _maps() > _MAPS_SHARE * _most_maps():
@@ -87,19 +87,19 @@ def _most_maps() -> float:
 
 
 def room() -> float:
-    """How many bytes of population may lie on the accelerator."""
+    """The number of bytes on the accelerator available for the population."""
     stats = jax.local_devices()[0].memory_stats()
     return _RESIDENT_SHARE * stats["bytes_limit"] if stats else _RESIDENT_ON_CPU
 
 
 def nbytes(population: Population) -> int:
-    """How many bytes everyone's numbers take."""
+    """The size of all clients' numeric columns in bytes."""
     shapes = [(dtype, shape) for dtype, shape in population.fields.values() if dtype.kind in "biuf"]
     return population.n_examples * sum(dtype.itemsize * math.prod(shape) for dtype, shape in shapes)
 
 
 def on_all(columns: Mapping[str, np.ndarray], rows: int, mesh: Mesh) -> dict[str, jax.Array]:
-    """The columns on every device of `mesh`, filled up to `rows` and at least one; CPU cores read the same memory."""
+    """The columns on every device of `mesh`, padded to `rows`, at least one; CPU cores share the same memory."""
     everywhere = NamedSharding(mesh, PartitionSpec())
 
     def placed(column: np.ndarray) -> jax.Array:
@@ -111,21 +111,20 @@ def on_all(columns: Mapping[str, np.ndarray], rows: int, mesh: Mesh) -> dict[str
 
 
 def on_first(tree: Tree) -> Tree:
-    """What all devices hold alike, as the first one has it."""
+    """The first device's copy of a replicated tree."""
     return jax.tree.map(lambda leaf: leaf.addressable_data(0), tree)
 
 
 def numbers(columns: Mapping[str, np.ndarray]) -> Columns:
-    """The columns that can be computed with, which text cannot; whole numbers of 64 bits in 32, as JAX computes.
+    """The numeric columns, without text; 64-bit integers are narrowed to 32 bits for JAX.
 
-    One that is too large becomes the largest there is, and nobody is refused for it: whoever reads a refusal would know
-    of a client's one value.
+    A value that is too large is clamped, not refused: a refusal would reveal one client's value.
     """
     return {field: _in_32_bits(column) for field, column in columns.items() if column.dtype.kind in "biuf"}
 
 
 def _in_32_bits(column: np.ndarray) -> np.ndarray:
-    """The type decides alone: JAX itself would drop the upper half of a number."""
+    """Depends only on the type; JAX itself would drop the upper half of a number."""
     if column.dtype.kind not in "iu" or column.dtype.itemsize < 8:
         return column
     narrow = np.dtype(f"{column.dtype.kind}4")
@@ -134,7 +133,7 @@ def _in_32_bits(column: np.ndarray) -> np.ndarray:
 
 
 def _aligned(column: np.ndarray, rows: int) -> np.ndarray:
-    """The column with `rows` rows, the missing ones zero, where XLA can use it without another copy."""
+    """The column padded with zeros to `rows` rows, aligned so that XLA can use it without another copy."""
     if len(column) == rows and column.ctypes.data % _ALIGNMENT == 0 and column.flags.c_contiguous:
         return column
     shape = (rows, *column.shape[1:])

@@ -1,10 +1,10 @@
-"""The cohort as one compiled computation: clients side by side in chunks, chunk after chunk in one loop.
+"""The cohort as one compiled computation: a loop over chunks of clients that are computed in parallel.
 
 On an accelerator a chunk holds as many clients as memory allows, each with its own copy of the model (`vmap`); on a CPU
-stacking only costs, so a chunk is one client. Nothing is padded to the longest client: a client's loop over its batches
-ends with its own data, and a chunk's with its longest, which is why clients are sorted by size, the longest first. The
-population lies on the accelerator if it fits; otherwise the cohort's examples are gathered on the host. Where there are
-several devices (accelerators, or CPU cores after `use_cores`), chunks go to them in turn and sums are added.
+stacking does not pay, so a chunk is one client. Nothing is padded to the longest client: a client's loop over its
+batches ends with its own data, and a chunk's with its longest client, so clients are sorted by size, longest first. The
+population stays on the accelerator if it fits; otherwise the cohort's examples are gathered on the host. With several
+devices (accelerators, or CPU cores after `use_cores`), chunks are assigned to them in turn and sums are added.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ from blindsight.trees import Tree
 __all__ = ["SimulatedCohort", "Simulation"]
 
 _AXIS = "clients"
-_LARGEST_COHORT = 1 << 18  # whole numbers are summed in halves that hold twice as many without overflow
+_LARGEST_COHORT = 1 << 18  # integers are summed in halves that hold twice as many without overflow
 _LARGEST_CHUNK = 128
 _BUCKET = 8  # clients with this many times fewer examples get shorter shuffles
 
@@ -62,7 +62,7 @@ class Simulation:
 
     @property
     def fingerprint(self) -> str:
-        """What the clients' answers follow from: a reproducible key is bound to it."""
+        """Identifies everything that determines the clients' answers: a reproducible key is bound to it."""
         return self.population.fingerprint + (f", of whom {self.dropout} drop out" if self.dropout else "")
 
     @functools.cached_property
@@ -73,7 +73,7 @@ class Simulation:
 
     @functools.cached_property
     def _fits(self) -> bool:
-        """Whether the population may lie on the devices; asked once: a generated one draws to tell its fields."""
+        """Whether the population fits on the devices; cached, because a generated one must draw to know its fields."""
         return placement.nbytes(self.population) <= placement.room()
 
     def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> "SimulatedCohort":
@@ -89,14 +89,14 @@ class Simulation:
         return SimulatedCohort(self, clients[present], n_expected, key, int(np.sum(~present)))
 
     def place(self, clients: np.ndarray) -> tuple[dict[str, jax.Array], np.ndarray]:
-        """Columns on the devices that hold these clients' examples, and where each client's begin."""
+        """Columns on the devices that hold these clients' examples, and each client's offset."""
         if self._resident is None and self._fits:
             columns = placement.numbers(self.population.columns)
             self._resident = placement.on_all(columns, self.population.n_examples, self.mesh)
         if self._resident is not None:
             return self._resident, self.population.offsets[clients]
         sizes = self.population.sizes[clients]
-        if sizes.sum() > self._rows_on_host:  # a shape that has been compiled serves again, if it is long enough
+        if sizes.sum() > self._rows_on_host:  # a compiled shape is reused if it is long enough
             self._rows_on_host = int(1.2 * sizes.sum())
         columns = placement.numbers(self.population.examples(clients))
         return placement.on_all(columns, self._rows_on_host, self.mesh), np.cumsum(sizes) - sizes
@@ -115,7 +115,7 @@ class SimulatedCohort:
 
     @property
     def simulation_only(self) -> dict[str, Any]:
-        """How many clients took part in the last sum, and what was odd about them; `int()` waits for the answer."""
+        """Counts of clients in the last sum, and of those with anomalies; `int()` waits for the result."""
         return {"dropped_out": self.dropped, **self._counts}
 
     def sum(self, client_update: ClientUpdate, broadcast: Tree, *, l2_bound: Bounds, grid: Any = None) -> Any:
@@ -146,13 +146,13 @@ class SimulatedCohort:
 
 
 class _Settings(NamedTuple):
-    """What a compiled sum is compiled for."""
+    """The static arguments of a compiled sum."""
 
     client_update: ClientUpdate
     l2_bound: Any
     grid: Any
     uniform: int | None
-    trips: int | None  # the number of chunks, where it is worth compiling for: see below
+    trips: int | None  # the number of chunks, if static: see below
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -166,14 +166,14 @@ def _sum_everywhere(
     edges: jax.Array,
     key: jax.Array,
 ) -> tuple[dict[str, Tree], dict[str, jax.Array]]:
-    """The sum over the chunks of all devices; chunks and edges have one part for each device, the rest they share."""
+    """The sum over the chunks of all devices; chunks and edges are split by device, the rest is shared."""
 
     def on_device(broadcast: Tree, columns: Any, chunks: jax.Array, edges: jax.Array, key: jax.Array) -> Any:
         return jax.lax.psum(_sum_chunks(settings, capacities, broadcast, columns, chunks[0], edges[0], key), _AXIS)
 
     everywhere, divided = PartitionSpec(), PartitionSpec(_AXIS)
     specs = (everywhere, everywhere, divided, divided, everywhere)
-    # check_vma: that loops carry sums which differ between devices is what they are there for
+    # check_vma: loops carry sums that differ between devices, on purpose
     summed = jax.shard_map(on_device, mesh=mesh, in_specs=specs, out_specs=everywhere, check_vma=False)
     return summed(broadcast, columns, chunks, edges, key)
 
@@ -203,7 +203,7 @@ def _sum_chunks(
         parts = jax.tree.map(lambda leaf: jnp.where(client["real"], leaf, jnp.zeros_like(leaf)), parts)
         return parts, {name: flag.astype(jnp.int32) for name, flag in counts.items()}
 
-    @functools.partial(jax.jit, static_argnums=0, inline=True)  # so that it is traced once, for its shapes and the loop
+    @functools.partial(jax.jit, static_argnums=0, inline=True)  # traced once, for its shapes and the loop
     def on_chunk(capacity: int, number: jax.Array) -> Tree:
         index, start, count, real = jnp.moveaxis(jax.lax.dynamic_index_in_dim(chunks, number, keepdims=False), -1, 0)
         chunk = {"index": index, "start": start, "count": count, "real": real == 1}
@@ -212,11 +212,11 @@ def _sum_chunks(
         stacked = jax.vmap(functools.partial(on_client, capacity))(chunk)
         return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), stacked)
 
-    # with a number of the loop's own type, which includes the mesh: for another one it would be traced again
+    # a number of the loop's own type, which includes the mesh: another type would be traced again
     shapes = jax.eval_shape(functools.partial(on_chunk, capacities[0]), edges[0])
     total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     if settings.trips is not None:
-        # an accelerator's host waits at every turn of a loop whose length it does not know
+        # the host waits at every iteration of a loop of unknown length
         edges = (0, settings.trips)
     for bucket, capacity in enumerate(capacities):
         add_chunk = lambda number, sums, capacity=capacity: trees.add(sums, on_chunk(capacity, number))  # noqa: E731
@@ -225,9 +225,9 @@ def _sum_chunks(
 
 
 def _chunk_size(cohort: int, n_expected: float, devices: int, most: int) -> int:
-    """Chunks of nearly equal size, as few as possible, and few sizes, because each is compiled.
+    """The size of chunks: as few as possible, nearly equal, and with few distinct sizes, because each is compiled.
 
-    A cohort of fixed size fills them; Poisson cohorts larger than expected get chunks with some room.
+    A cohort of fixed size fills them; Poisson cohorts larger than expected get chunks with some spare room.
     """
     usual = (n_expected if cohort <= n_expected else n_expected + 2 * math.sqrt(n_expected)) / devices
     return math.ceil(usual / math.ceil(usual / most))
@@ -236,10 +236,10 @@ def _chunk_size(cohort: int, n_expected: float, devices: int, most: int) -> int:
 def _chunks(
     clients: np.ndarray, starts: np.ndarray, sizes: np.ndarray, n_expected: float, devices: int, chunk: int
 ) -> np.ndarray:
-    """Index, start, count and 1 of every client, shape (devices, rows, chunk, 4); nobody (0) fills the last rows up.
+    """Index, start, count and 1 of every client, shape (devices, rows, chunk, 4); the last rows are padded with zeros.
 
-    Chunks are dealt to the devices in turn, so that each gets as much to do. One array, because everything that is sent
-    to an accelerator on its own costs the same little while.
+    Chunks are assigned to the devices in turn, to balance the load. One array, because every transfer to an accelerator
+    has a fixed cost.
     """
     usual = n_expected + 6 * math.sqrt(n_expected) + 1  # Poisson cohorts are larger once in 10^9
     rows = math.ceil(usual / (devices * chunk))
@@ -251,12 +251,12 @@ def _chunks(
 
 
 def _edges(longest: np.ndarray, capacities: tuple[int, ...]) -> np.ndarray:
-    """Where in the chunks, sorted by their longest client, each capacity begins, and where the last one ends."""
+    """The positions in the sorted chunks where each capacity begins, and the end of the last one."""
     return np.array([*(int(np.sum(longest > capacity)) for capacity in capacities), len(longest)], np.int32)
 
 
 def _capacities(sizes: np.ndarray) -> tuple[int, ...]:
-    """Numbers of examples to compile for, the largest first: most clients should fit a small one."""
+    """Numbers of examples to compile for, largest first: most clients should fit a small one."""
     capacities, median = [int(max(sizes.max(), 1))], np.median(sizes)
     while len(capacities) < 3 and capacities[-1] > _BUCKET * max(median, 1):
         capacities.append(max(capacities[-1] // _BUCKET, int(2 * median), 1))

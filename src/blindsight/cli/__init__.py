@@ -2,10 +2,11 @@
 
 ::
 
-    plan, tables, demo, ledger, data, inspect, label, train, audit, serve     one module for each command or group
-    expanding                                                                 options in groups
-    groups                                                                    short and older spellings
-    printing                                                                  shared options, JSON, progress
+    plan, tables, demo, ledger, data, ask, synthesize,
+    inspect, label, train, audit, serve                   one module for each command or group
+    expanding, requests                                   options as fields of a dataclass
+    groups                                                short and older spellings
+    printing                                              shared options, JSON, progress
 """
 
 import io
@@ -16,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from blindsight.cli.ask import ask
 from blindsight.cli.audit import audit
 from blindsight.cli.data import data_app
 from blindsight.cli.demo import demo
@@ -25,6 +27,7 @@ from blindsight.cli.label import label
 from blindsight.cli.ledger import ledger_app
 from blindsight.cli.plan import plan
 from blindsight.cli.serve import serve
+from blindsight.cli.synthesize import synthesize
 from blindsight.cli.tables import tables
 from blindsight.cli.train import train_app
 from blindsight.errors import BlindsightError
@@ -49,6 +52,9 @@ _plan = "blindsight plan --population 250000 --cohort 1000 --noise-multiplier 1 
 app.command("plan", epilog=f"Example:  {_plan}")(plan)
 app.command("tables", epilog="Example:  blindsight tables 000 --markdown > tables.md")(tables)
 app.command("demo", epilog="Example:  blindsight demo --folder runs")(demo)
+app.command("ask", epilog="Example:  blindsight ask tabular age education --by sex --epsilon 1")(ask)
+_rows = "blindsight synthesize tabular --epsilon 1 --rows 20000"
+app.command("synthesize", epilog=f"Example:  {_rows}")(synthesize)
 app.command("label", epilog="Example:  blindsight label runs/labelling-handwriting --rater anna")(label)
 app.command("serve", epilog="Example:  blindsight serve --port 8752 --data service")(serve)
 app.command("audit", epilog="Example:  blindsight audit runs/keyboard")(audit)

@@ -40,7 +40,7 @@ def data_list(as_json: AsJson = False) -> None:
             {
                 "name": dataset.name,
                 "kind": "real",
-                "about": dataset.about,
+                "about": dataset.description,
                 "clients": dataset.clients,
                 "examples": dataset.examples,
                 "licence": dataset.licence,

@@ -3,10 +3,10 @@
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["expanded"]
+__all__ = ["expanded", "parameters_of"]
 
 
 def expanded(function: Callable[..., None]) -> Callable[..., None]:
@@ -24,21 +24,31 @@ def expanded(function: Callable[..., None]) -> Callable[..., None]:
         }
         function(**given, **options)
 
-    options = [option for one in parameters for option in (_options(groups[one.name]) if one.name in groups else [one])]
-    by_name = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options]
+    listed = [parameters_of(groups[one.name]) if one.name in groups else [one] for one in parameters]
+    by_name = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for options in listed for option in options]
     vars(_command)["__signature__"] = inspect.Signature(by_name)
     _command.__annotations__ = {option.name: option.annotation for option in by_name}  # Typer reads both
     del vars(_command)["__wrapped__"]
     return _command
 
 
-def _options(kind: Any) -> list[inspect.Parameter]:
+def parameters_of(kind: Any, annotations: Mapping[str, Any] | None = None) -> list[inspect.Parameter]:
+    """A keyword parameter for each field of a dataclass, annotated as the field is unless `annotations` has its name.
+
+    An empty default is None, as Typer expects.
+    """
+
+    def default(field: dataclasses.Field[Any]) -> Any:
+        if field.default is dataclasses.MISSING:
+            return inspect.Parameter.empty
+        return None if field.default in ((), "") else field.default
+
     return [
         inspect.Parameter(
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
-            annotation=field.type,
+            default=default(field),
+            annotation=(annotations or {}).get(field.name, field.type),
         )
         for field in dataclasses.fields(kind)
     ]

@@ -34,7 +34,7 @@ class TaskGroup(TyperGroup):
 
 
 class TaskCommand(TyperCommand):
-    """A task that says whose option it is, if it is given another task's."""
+    """A task that names the right task when it is given another task's option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:

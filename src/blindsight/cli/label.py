@@ -61,7 +61,7 @@ def label(
         from blindsight.studio.annotations import export_annotations
 
         path = export_annotations(labels, export_to)
-        _say({"written": str(path), "samples": len(labels.made.samples)}, f"Written to {path}.", as_json)
+        _say({"written": str(path), "samples": len(labels.dataset.samples)}, f"Written to {path}.", as_json)
     else:
         _serve(labels, getpass.getuser() if rater is None else rater, port, as_json)
 
@@ -85,7 +85,7 @@ def _serve(labels: "Labels", rater: str, port: int, as_json: bool) -> None:
     done = state["labelled"] + state["skipped"]
 
     def opened(address: str) -> None:
-        total, guarantee = state["total"], labels.made.guarantee
+        total, guarantee = state["total"], labels.dataset.guarantee
         facts = {"address": address, "rater": rater, "samples": total, "done": done, "guarantee": guarantee.to_dict()}
         words = f"Label {total - done:,} synthetic examples as {rater}:  {address}\n{guarantee}\n"
         _say(facts, f"{words}Stop with Ctrl-C; every label is saved.", as_json)

@@ -1,7 +1,9 @@
 """`blindsight plan`: privacy arithmetic, and whether an inspection could show a fault, before anything is spent."""
 
 import dataclasses
+import functools
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -99,6 +101,9 @@ class Extras:
     explain: Annotated[bool, flag("--explain", "Explain the guarantee in plain words.")] = False
 
 
+_own = functools.partial(typer.Option, rich_help_panel="Public data for --detect")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Detection:
     """Options that ask for another answer: whether an inspection could show a fault."""
@@ -107,45 +112,78 @@ class Detection:
     fraction: Annotated[
         float | None, typer.Option(help="Share of clients that have the fault, for --detect (default 0.05).")
     ] = None
+    reference: Annotated[str | None, _own(help="Public data to simulate with. Default: a stored measurement.")] = None
+    model: Annotated[str | None, _own(help="Primary model: ONNX file or run. Default: trained on --reference.")] = None
+    client: Annotated[str | None, _own(help="Column holding the client id, for tables.")] = None
+    inputs: Annotated[list[str] | None, _own("--input", help="Field to inspect; repeatable.")] = None
+    label: Annotated[str, _own(help="Field holding the true class.")] = "label"
+    types: Annotated[list[str] | None, _own("--type", help="Type of a table's field, age=whole:0:120.")] = None
+    schema: Annotated[Path | None, _own(help="Types of many fields, as a JSON file.")] = None
+    ranges: Annotated[list[str] | None, _own("--range", help="Public range of a number, age=0:100.")] = None
 
 
 @expanded
-def plan(asked: Rounds, extras: Extras, detection: Detection, as_json: AsJson = False) -> None:
+def plan(rounds: Rounds, extras: Extras, detection: Detection, as_json: AsJson = False) -> None:
     """Privacy arithmetic: epsilon from noise and rounds, noise from epsilon, rounds from epsilon.
 
     Give two of --noise-multiplier, --rounds and --epsilon; the third is solved for. With --detect FAULT: whether an
     inspection of all clients at --epsilon could show that fault, before anything is spent.
     """
-    delta = delta_value(asked.delta, asked.population)
+    delta = delta_value(rounds.delta, rounds.population)
     if detection.detect is not None:
-        share = _USUAL_FRACTION if detection.fraction is None else detection.fraction
-        _print_prediction(detection.detect, share, asked.population, asked.epsilon, delta, as_json)
+        _print_prediction(detection, detection.detect, rounds, delta, as_json)
         return
+    if detection.reference is not None:
+        raise InvalidInput("--reference is for simulating a fault: name the fault with --detect FAULT")
     if detection.fraction is not None:
         raise InvalidInput("--fraction is the share of clients with a fault: name the fault with --detect FAULT")
     from blindsight.accounting.planning import split_noise
     from blindsight.privacy import plan as make_plan
 
     with working("computing privacy losses"):
-        privacy = asked.privacy(delta)
+        privacy = rounds.privacy(delta)
         result = make_plan(privacy, delta=delta, as_published=extras.as_published, group=extras.group)
     split = split_noise(privacy.noise_multiplier or 0.0, privacy.cohort) if extras.adaptive_clipping else None
     if as_json:
         adaptive = {"adaptive_clipping": {"noise_multiplier": split[0], "count_std": split[1]}} if split else {}
         print_json(result.to_dict() | adaptive)
     else:
-        _print_plan(result, asked.epsilon, split, extras.explain)
+        _print_plan(result, rounds.epsilon, split, extras.explain)
 
 
-def _print_prediction(
-    fault: str, fraction: float, population: int, epsilon: float | None, delta: float, as_json: bool
-) -> None:
-    from blindsight.inspection.contrast.power import embedded_yardstick, predict
-
-    if epsilon is None:
+def _print_prediction(detection: Detection, fault: str, rounds: Rounds, delta: float, as_json: bool) -> None:
+    if rounds.epsilon is None:
         raise InvalidInput("give the privacy cost of the inspection with --epsilon")
-    prediction = predict(embedded_yardstick(), fault, fraction, clients=population, epsilon=epsilon, delta=delta)
-    print_value(prediction, as_json=as_json)
+    fraction = _USUAL_FRACTION if detection.fraction is None else detection.fraction
+    if detection.reference is None:
+        from blindsight.inspection.contrast.power import embedded_yardstick, predict
+
+        if given := [f"--{name}" for name in ("model", "client", "inputs", "schema") if getattr(detection, name)]:
+            raise InvalidInput(f"{given[0].removesuffix('s')} describes public data: name them with --reference DATA")
+        stick, clients = embedded_yardstick(), rounds.population
+        told = predict(stick, fault, fraction, clients=clients, epsilon=rounds.epsilon, delta=delta)
+        print_value(told, as_json=as_json)
+        return
+    from blindsight.jobs.detecting import DetectRequest, run_detect
+
+    request = DetectRequest(
+        fault=fault,
+        fraction=fraction,
+        clients=rounds.population,
+        epsilon=rounds.epsilon,
+        delta=delta,
+        reference=detection.reference,
+        model=detection.model,
+        client=detection.client,
+        inputs=detection.inputs or (),
+        label=detection.label,
+        types=detection.types or (),
+        schema=detection.schema,
+        ranges=detection.ranges or (),
+    )
+    with working("simulating populations with the fault"):
+        outlook = run_detect(request)
+    print_value(outlook, as_json=as_json)
 
 
 def _print_plan(result: "Plan", target: float | None, split: tuple[float, float] | None, explain: bool) -> None:

@@ -1,9 +1,10 @@
 """What commands share: option types, JSON on stdout, progress on stderr."""
 
 import contextlib
+import functools
 import json
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +15,9 @@ __all__ = ["AsJson", "LedgerPath", "flag", "print_json", "print_value", "progres
 __all__ += ["working"]
 
 
-def flag(name: str, about: str) -> Any:
+def flag(name: str, help_text: str) -> Any:
     """A yes-or-no option; the empty metavar keeps help from showing a value that it does not take."""
-    return typer.Option(name, metavar="", help=about)
+    return typer.Option(name, metavar="", help=help_text)
 
 
 AsJson = Annotated[bool, flag("--json", "Print JSON.")]
@@ -55,38 +56,29 @@ def resumable() -> Generator[None]:
         raise
 
 
-class progress_bar:
+@contextlib.contextmanager
+def progress_bar(doing: str, *, in_bytes: bool = False, quiet: bool = False) -> Generator[Callable[[int, int], None]]:
     """A progress bar on stderr, as a function `(done, total)` to call; `in_bytes` shows megabytes and speed."""
+    from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
 
-    def __init__(self, doing: str, *, in_bytes: bool = False, quiet: bool = False) -> None:
-        from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
-
-        console = Console(stderr=True)
-        columns = [*Progress.get_default_columns(), *([DownloadColumn(), TransferSpeedColumn()] if in_bytes else [])]
-        self._bar = Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
-        self._task = self._bar.add_task(doing, total=None)
-
-    def __enter__(self) -> Callable[[int, int], None]:
-        self._bar.start()
-        return lambda done, total: self._bar.update(self._task, completed=done, total=total)
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+    columns = [*Progress.get_default_columns(), *([DownloadColumn(), TransferSpeedColumn()] if in_bytes else [])]
+    with _bar(columns, doing, Console(stderr=True), quiet) as update:
+        yield lambda done, total: update(completed=done, total=total)
 
 
-class steps_bar:
+@contextlib.contextmanager
+def steps_bar(console: Console, *, quiet: bool = False) -> Generator[Callable[[str, int, int], None]]:
     """A bar that names the step under way, as a function `(doing, done, total)` to call."""
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
-    def __init__(self, console: Console, *, quiet: bool = False) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    columns = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()]
+    with _bar(columns, "starting", console, quiet) as update:
+        yield lambda doing, done, total: update(description=doing, completed=done, total=total)
 
-        columns = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()]
-        self._bar = Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
-        self._task = self._bar.add_task("starting", total=None)
 
-    def __enter__(self) -> Callable[[str, int, int], None]:
-        self._bar.start()
-        return lambda doing, done, total: self._bar.update(self._task, description=doing, completed=done, total=total)
+@contextlib.contextmanager
+def _bar(columns: Sequence[Any], doing: str, console: Console, quiet: bool) -> Generator[Callable[..., None]]:
+    from rich.progress import Progress
 
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        yield functools.partial(bar.update, bar.add_task(doing, total=None))

@@ -93,6 +93,7 @@ def student(
         str | None, typer.Option(metavar="DATA", help="Real data to evaluate on, in simulations only.")
     ] = None,
     label: Annotated[str, typer.Option(help="Field holding the true class in these data.")] = "label",
+    client: Annotated[str | None, typer.Option(help="Column holding the client id, if they are tables.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: runs/student-NAME.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -111,6 +112,7 @@ def student(
             public=public,
             test=test,
             label=label,
+            client=client,
             out=out,
             progress=progress,
         )

@@ -1,10 +1,10 @@
-"""Kinds of fields that a server may ask of its clients' rows, each with its encoding into [0, 1]; `specs` joins them.
+"""Types of fields in clients' rows, each with its encoding into [0, 1]; `specs` combines them.
 
 number      {"kind": "number", "low": 0, "high": 200}      (value - low) / (high - low), clamped to [0, 1]
 boolean     {"kind": "boolean"}                            0 or 1
-category    {"kind": "category", "categories": [...]}      one coordinate for each; what is not listed is all zeros
-ngrams      {"kind": "ngrams", "sizes": [2, 3],            1 in the bucket of every run of that many bytes of the
-             "buckets": 256}                               UTF-8 text: FNV-1a of 32 bits, modulo the buckets
+category    {"kind": "category", "categories": [...]}      one-hot; all zeros for unlisted values
+ngrams      {"kind": "ngrams", "sizes": [2, 3],            1 in the bucket of every n-gram of bytes of the UTF-8
+             "buckets": 256}                               text: 32-bit FNV-1a modulo the buckets
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ __all__ += ["check_name", "field_from_dict", "field_to_dict", "fnv1a", "known_ke
 
 @dataclasses.dataclass(frozen=True)
 class NumberField:
-    """A number between `low` and `high`, scaled to [0, 1]; what lies outside counts as the nearer end."""
+    """A number between `low` and `high`, scaled to [0, 1]; values outside are clamped."""
 
     kind: ClassVar[str] = "number"
     name: str
@@ -52,7 +52,7 @@ class NumberField:
         return (self.clamped(values) - self.low)[:, None] / (self.high - self.low)
 
     def clamped(self, values: Sequence[Any]) -> np.ndarray:
-        """The values themselves, (rows,), between `low` and `high`."""
+        """The unscaled values, (rows,), clamped to between `low` and `high`."""
         _check_all(self, values, "a finite number")
         return np.clip(np.asarray(values, np.float64).reshape(-1), self.low, self.high)
 
@@ -84,7 +84,7 @@ class BooleanField:
 
 @dataclasses.dataclass(frozen=True)
 class CategoryField:
-    """One of `categories` (text; whole numbers are read as their digits); `drop_first` gives the first no weight."""
+    """One of `categories` (text; integers are read as their digits); `drop_first` gives the first no weight."""
 
     kind: ClassVar[str] = "category"
     name: str
@@ -109,17 +109,17 @@ class CategoryField:
         return len(self.categories) - self.drop_first
 
     def takes(self, value: Any) -> bool:
-        """Whether it is text, a whole number or nothing; it need not be listed."""
+        """Whether it is text, an integer or None; it need not be listed."""
         return value is None or isinstance(value, str) or _is_integral(value)
 
     def encode(self, values: Sequence[Any]) -> np.ndarray:
-        """1 in the category's place, (rows, width); a value that is not listed is all zeros."""
+        """One-hot, (rows, width); all zeros for unlisted values."""
         encoded = np.zeros((len(values), len(self.categories) + 1))
         encoded[np.arange(len(values)), self.indices(values)] = 1.0
         return encoded[:, self.drop_first : -1]
 
     def indices(self, values: Sequence[Any]) -> np.ndarray:
-        """The place of each value among `categories`, (rows,); their number for a value that is not listed."""
+        """The index of each value in `categories`, (rows,); their number for unlisted values."""
         _check_all(self, values, "text or a whole number")
         places: dict[str | None, int] = {category: place for place, category in enumerate(self.categories)}
         return np.asarray([places.get(as_category(value), len(places)) for value in values], np.int64)
@@ -127,7 +127,7 @@ class CategoryField:
 
 @dataclasses.dataclass(frozen=True)
 class NgramField:
-    """Which runs of `sizes` bytes a text contains, hashed into `buckets`: 1 or 0 each."""
+    """Which n-grams of bytes a text contains, for n in `sizes`, hashed into `buckets`: 1 or 0 each."""
 
     kind: ClassVar[str] = "ngrams"
     name: str
@@ -152,7 +152,7 @@ class NgramField:
         return isinstance(value, str)
 
     def encode(self, values: Sequence[Any]) -> np.ndarray:
-        """1 where the text has a run in that bucket, (rows, buckets)."""
+        """1 where the text has an n-gram in that bucket, (rows, buckets)."""
         _check_all(self, values, "text")
         encoded = np.zeros((len(values), self.buckets))
         for row, value in enumerate(values):
@@ -162,18 +162,18 @@ class NgramField:
 
 
 AnyField = NumberField | BooleanField | CategoryField | NgramField
-"""Any kind of field."""
+"""Any type of field."""
 
 _KINDS: dict[str, type[AnyField]] = {kind.kind: kind for kind in (NumberField, BooleanField, CategoryField, NgramField)}
 
 
 def field_from_dict(spec: Any) -> AnyField:
-    """The field that a JSON object describes; a kind or key that this version does not know is refused."""
+    """The field that a JSON object describes; unknown kinds and keys are refused."""
     kind = spec.get("kind") if isinstance(spec, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
         raise InvalidInput(f"a field needs a kind, one of {', '.join(_KINDS)}, got {spec!r}")
-    known = {field.name for field in dataclasses.fields(_KINDS[kind])}
-    values = known_keys(spec, f"a field of kind {kind}", {"kind", *known})
+    keys = {field.name for field in dataclasses.fields(_KINDS[kind])}
+    values = known_keys(spec, f"a field of kind {kind}", {"kind", *keys})
     values.pop("kind")
     for key in ("categories", "sizes"):
         if key in values:
@@ -191,7 +191,7 @@ def field_to_dict(field: AnyField) -> dict[str, Any]:
 
 
 def known_keys(spec: Any, what: str, keys: set[str]) -> dict[str, Any]:
-    """The JSON object, if it has none but these keys; else refused."""
+    """The JSON object; any other keys than these are refused."""
     if not isinstance(spec, dict):
         raise InvalidInput(f"{what} must be a JSON object, got {spec!r}")
     if unknown := sorted(set(spec) - keys, key=str):
@@ -207,7 +207,7 @@ def as_list(value: Any, what: str) -> list[Any]:
 
 
 def fnv1a(text: bytes, size: int) -> np.ndarray:
-    """The 32-bit FNV-1a hash of every run of `size` bytes, uint32.
+    """The 32-bit FNV-1a hash of every n-gram of `size` bytes, uint32.
 
     >>> fnv1a(b"foobar", 6)
     array([3214735720], dtype=uint32)
@@ -216,19 +216,19 @@ def fnv1a(text: bytes, size: int) -> np.ndarray:
     count = max(len(data) - size + 1, 0)
     hashes = np.full(count, 2166136261, np.uint32)
     for place in range(size):
-        hashes = (hashes ^ data[place : place + count]) * np.uint32(16777619)  # wraps at 32 bits, as it should
+        hashes = (hashes ^ data[place : place + count]) * np.uint32(16777619)  # wraps at 32 bits, as specified
     return hashes
 
 
 def _utf8(text: str) -> bytes:
     try:
         return text.encode()
-    except UnicodeEncodeError:  # half of a pair of surrogates counts as U+FFFD, as in a browser
+    except UnicodeEncodeError:  # an unpaired surrogate becomes U+FFFD, as in a browser
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def check_name(name: Any) -> None:
-    """Refuse what cannot name a field or a column."""
+    """Refuse an invalid name of a field or column."""
     if not _is_text(name) or not name or "\0" in name:
         raise InvalidInput(f"a field needs a name, got {name!r}")
 
@@ -242,7 +242,7 @@ def _is_number(value: Any) -> bool:
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number too large for a float
+    except OverflowError:  # an integer too large for a float
         return False
 
 
@@ -259,7 +259,7 @@ def _is_integral(value: Any) -> bool:
 
 
 def as_category(value: Any) -> str | None:
-    """The text to look up; a whole number that a browser would round is on no list."""
+    """The text to look up; None for an integer that a browser would round."""
     if _is_integral(value):
         return str(int(value)) if -(2**53) < value < 2**53 else None
     return value
@@ -272,6 +272,6 @@ def _check_all(field: AnyField, values: Sequence[Any], wanted: str) -> None:
 
 
 def refused(row: int, field: str, wanted: str, value: Any) -> InvalidInput:
-    """The error about one value, which says where it stands and not what it is."""
+    """The error for one value, with its location but not the value."""
     # the value itself stays out of the message: messages end up in logs
     return InvalidInput(f"row {row}, field {field!r} must be {wanted}; this one is not (type {type(value).__name__})")

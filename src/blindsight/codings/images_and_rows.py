@@ -1,7 +1,7 @@
 """Examples as arrays that a generative model reads and generates, and back: images, or mixed rows.
 
-What a network makes is `raw`; `activate` brings it into the range that `encode` writes examples in. Ranges of numbers
-are fixed in advance: a range read off the data would be a release.
+The output of a network is `raw`; `activate` maps it to the range of `encode`. Ranges of numbers are fixed in advance: a
+range computed from the data would be a release.
 """
 
 import dataclasses
@@ -19,11 +19,11 @@ __all__ = ["Category", "Coding", "Described", "Images", "Number", "Rows", "codin
 
 
 class Coding(Protocol):
-    """A way to write examples; hashable, so that a model may hold it."""
+    """An encoding of examples; hashable, so that a model can contain it."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one example as it is written."""
+        """The shape of one encoded example."""
         ...
 
     def encode(self, batch: Any) -> jax.Array:
@@ -31,15 +31,15 @@ class Coding(Protocol):
         ...
 
     def activate(self, raw: jax.Array) -> jax.Array:
-        """What a network made, in the range of `encode`."""
+        """The network's output, mapped to the range of `encode`."""
         ...
 
     def misfit(self, raw: jax.Array, x: jax.Array) -> jax.Array:
-        """-log p(x | raw) of each example, up to a constant: what an autoencoder minimises."""
+        """-log p(x | raw) of each example, up to a constant: the reconstruction loss of an autoencoder."""
         ...
 
     def decode(self, x: Any) -> dict[str, np.ndarray]:
-        """Written examples as the columns of a population."""
+        """Encoded examples as columns of a population."""
         ...
 
 
@@ -68,7 +68,7 @@ class Images:
         return jnp.tanh(raw)
 
     def misfit(self, raw: jax.Array, x: jax.Array) -> jax.Array:
-        """The cross-entropy of pixels taken for shares of ink; their logit is 2 raw, because tanh is what is seen."""
+        """The cross-entropy of pixels as probabilities of ink; their logit is 2 raw, because the image is tanh(raw)."""
         logits, ink = 2 * raw, (x + 1) / 2
         return jnp.sum(jax.nn.softplus(logits) - ink * logits, axis=(1, 2, 3))
 
@@ -80,7 +80,7 @@ class Images:
 
 @dataclasses.dataclass(frozen=True)
 class Number:
-    """A column of numbers in a public range; what lies outside counts as its end. Missing ones (NaN) have a flag."""
+    """A column of numbers in a public range; values outside are clamped. Missing ones (NaN) can have a flag."""
 
     field: str
     low: float
@@ -103,11 +103,11 @@ class Category:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Mixed columns side by side: numbers from -1 to 1, then their flags (1 if missing), then categories as 0 and 1."""
+    """Mixed columns, concatenated: numbers from -1 to 1, then their flags (1 if missing), then one-hot categories."""
 
     numbers: tuple[Number, ...] = ()
     categories: tuple[Category, ...] = ()
-    spread: float = 0.1  # of a number around what an autoencoder says, in its range of -1 to 1
+    spread: float = 0.1  # standard deviation of a number around an autoencoder's output, on the scale of -1 to 1
 
     def __post_init__(self) -> None:
         if not self.numbers and not self.categories:
@@ -115,7 +115,7 @@ class Rows:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One axis: the columns, categories with a place for every code."""
+        """One axis: numbers, flags, and one coordinate per category code."""
         return (len(self.numbers) + len(self._flagged) + sum(column.count for column in self.categories),)
 
     @property
@@ -123,7 +123,7 @@ class Rows:
         return tuple(column for column in self.numbers if column.can_miss)
 
     def encode(self, batch: Any) -> jax.Array:
-        """A missing number stands in the middle of its range, with its flag up."""
+        """The encoded rows; a missing number is the middle of its range, with its flag set."""
         values = {column.field: batch[column.field].astype(jnp.float32) for column in self.numbers}
         parts: list[jax.Array] = []
         for column in self.numbers:
@@ -134,13 +134,13 @@ class Rows:
         return jnp.concatenate(parts, axis=1)
 
     def activate(self, raw: jax.Array) -> jax.Array:
-        """Numbers between -1 and 1, flags between 0 and 1, and shares of every category that add up to 1."""
+        """Numbers between -1 and 1, flags between 0 and 1, and probabilities of each category's codes."""
         numbers, flags, categories = self._split(raw)
         shares = [jax.nn.softmax(part, axis=1) for part in categories]
         return jnp.concatenate([jnp.tanh(numbers), jax.nn.sigmoid(flags), *shares], axis=1)
 
     def misfit(self, raw: jax.Array, x: jax.Array) -> jax.Array:
-        """Numbers are normal around tanh(raw), flags are coins, categories have a softmax."""
+        """Numbers are normal around tanh(raw), flags are Bernoulli, categories have a softmax."""
         numbers, flags, categories = self._split(raw)
         true_numbers, true_flags, true_categories = self._split(x)
         total = jnp.sum(jnp.square((jnp.tanh(numbers) - true_numbers) / self.spread) / 2, axis=1)
@@ -150,7 +150,7 @@ class Rows:
         return total
 
     def decode(self, x: Any) -> dict[str, np.ndarray]:
-        """Numbers in their own units, the likeliest code of every category."""
+        """Numbers in their own units, and the likeliest code of every category."""
         numbers, flags, categories = (np.asarray(x)[:, places] for places in self._places())
         columns: dict[str, np.ndarray] = {}
         for place, column in enumerate(self.numbers):
@@ -174,7 +174,7 @@ class Rows:
 
 
 class Described(Protocol):
-    """The part of a population that is used here: `data` is not below `codings`."""
+    """The part of a population used here: `codings` must not import `data`."""
 
     @property
     def name(self) -> str: ...
@@ -191,15 +191,15 @@ def coding_of(
     ranges: Mapping[str, tuple[float, float]] | None = None,
     can_miss: Sequence[str] = (),
 ) -> Images | Rows:
-    """How the examples of `population` are written, `label` left out: its images, or else all its other columns.
+    """The coding of `population` without `label`: its images, or otherwise all its columns.
 
-    `ranges` are the public ranges of columns of numbers, all of which must be given. Text is left out.
+    `ranges` are the public ranges of numeric columns; all must be given. Text is left out.
     """
-    fields = {field: about for field, about in population.fields.items() if about[0].kind in "biuf" and field != label}
+    fields = {name: field for name, field in population.fields.items() if field[0].kind in "biuf" and name != label}
     for field, (_, shape) in fields.items():
         if len(shape) in (2, 3):
             return Images(*shape, field=field) if len(shape) == 3 else Images(shape[0], shape[1], field=field)
-    known = ranges or {}
+    public_ranges = ranges or {}
     numbers: list[Number] = []
     categories: list[Category] = []
     for field, (dtype, shape) in fields.items():
@@ -207,8 +207,8 @@ def coding_of(
             raise InvalidInput(f"{field} of {population.name} is neither an image nor a single number: leave it out")
         if field in population.classes:
             categories.append(Category(field, len(population.classes[field])))
-        elif field in known:
-            low, high = known[field]
+        elif field in public_ranges:
+            low, high = public_ranges[field]
             numbers.append(Number(field, low, high, field in can_miss, whole=dtype.kind in "iu"))
         else:
             raise InvalidInput(f'give the public range of {field}: ranges={{"{field}": (low, high), ...}}')

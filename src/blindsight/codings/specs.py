@@ -1,12 +1,12 @@
-"""What a server may ask of its clients' rows: which fields, of which kind, in which range, and which crosses.
+"""Feature specifications that a server sends to clients: fields, their types and ranges, and crosses.
 
 A spec is data (JSON), so the same client program trains any model: it reads its own rows, encodes them by the spec into
 features in [0, 1], and sends neither. The weights are in the order intercept, fields, crosses; within a field, its
-coordinates in order; within a cross, the first field's coordinates slow and the second's fast. `fields` has the kinds.
+coordinates in order; within a cross, row-major with the first field as rows. `fields` defines the types.
 
-`encode` refuses a row that it cannot place, which is right when preparing data and wrong on a client: if a client
-fell silent over a value, a server could ask for a response with one category left out and read the value off the
-silence, noise or not. Clients go through `readable`, for which such a row does not exist.
+`encode` refuses a row that it cannot encode. That is right when preparing data and wrong on a client: if a value made a
+client fall silent, a server could leave one category out of the response and infer the value from the silence, despite
+the noise. Clients use `readable`, which skips such rows.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ ClientRows = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 
 @dataclasses.dataclass(frozen=True)
 class FeatureSpec:
-    """The fields that a model reads, and their `crosses`: products of two fields' coordinates.
+    """A model's input fields, and their `crosses`: products of two fields' coordinates.
 
     >>> fields = BooleanField("https"), CategoryField("ending", ("com", "net"))
     >>> spec = FeatureSpec(fields, crosses=(("https", "ending"),))
@@ -70,12 +70,12 @@ class FeatureSpec:
 
     @property
     def width(self) -> int:
-        """The number of coordinates of an encoded row."""
+        """Number of coordinates of an encoded row."""
         widths = {field.name: field.width for field in self.fields}
         return self.intercept + sum(widths.values()) + sum(widths[a] * widths[b] for a, b in self.crosses)
 
     def encode(self, rows: ClientRows) -> np.ndarray:
-        """The rows as features in [0, 1], (rows, width) in float64; what cannot be placed is refused."""
+        """The rows as features in [0, 1], (rows, width) in float64; rows that cannot be encoded are refused."""
         encoded = {field.name: field.encode(_column(rows, field.name)) for field in self.fields}
         count = len(next(iter(encoded.values()))) if encoded else _row_count(rows)
         if any(len(part) != count for part in encoded.values()):
@@ -90,7 +90,7 @@ class FeatureSpec:
 
     @classmethod
     def from_dict(cls, spec: Any) -> "FeatureSpec":
-        """The features that `to_dict` wrote; what this version does not know is refused."""
+        """The features that `to_dict` wrote; anything unknown is refused."""
         values = known_keys(spec, "features", {"intercept", "fields", "crosses"})
         if not isinstance(values.get("intercept", True), bool):
             raise InvalidInput(f"the intercept must be true or false, got {values['intercept']!r}")
@@ -101,7 +101,7 @@ class FeatureSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Response:
-    """What the model predicts: a boolean, a category or a number."""
+    """The model's target: a boolean, a category or a number."""
 
     field: BooleanField | CategoryField | NumberField
 
@@ -113,19 +113,19 @@ class Response:
 
     @property
     def classes(self) -> int:
-        """How many values it has: the categories, 2 for a boolean, 0 for a number."""
+        """Number of values: the categories, 2 for a boolean, 0 for a number."""
         if isinstance(self.field, CategoryField):
             return len(self.field.categories)
         return 2 if isinstance(self.field, BooleanField) else 0
 
     def takes(self, value: Any) -> bool:
-        """Whether it can be learnt from: of the right kind, and one of the categories where there are any."""
+        """Whether it is a valid target: of the right type, and one of the categories if there are any."""
         if isinstance(self.field, CategoryField):
             return self.field.takes(value) and as_category(value) in self.field.categories
         return self.field.takes(value)
 
     def encode(self, rows: ClientRows, *, scaled: bool = True) -> np.ndarray:
-        """The responses, (rows,): 0 or 1, the place of a category, or a number (`scaled` to [0, 1], or as it is)."""
+        """The responses, (rows,): 0 or 1, the index of a category, or a number (`scaled` to [0, 1], or unscaled)."""
         column = _column(rows, self.field.name)
         if isinstance(self.field, CategoryField):
             places = self.field.indices(column)
@@ -149,10 +149,10 @@ class Response:
 
 
 def readable(rows: ClientRows, features: FeatureSpec, response: Response) -> dict[str, list[Any]]:
-    """The columns of those rows that can be encoded; the others count as absent, whatever is wrong with them.
+    """The columns of the rows that can be encoded; all others count as absent.
 
-    Nothing that a value is makes this fail, a field that a row lacks included. A table of columns that lacks one, or
-    whose columns differ in length, is refused: that is known without looking at a value.
+    No value makes this fail, nor does a field missing from a row. A table that lacks a column, or has columns of
+    different lengths, is refused: that does not depend on any value.
     """
     wanted = [(field.name, field.takes) for field in features.fields] + [(response.field.name, response.takes)]
     columns = {name: list(_column_or_nothing(rows, name)) for name, _ in wanted}
@@ -164,9 +164,9 @@ def readable(rows: ClientRows, features: FeatureSpec, response: Response) -> dic
 
 
 def rows_from_sqlite(path: str | Path, table: str, columns: Iterable[str]) -> dict[str, list[Any]]:
-    """Those columns of a client's own SQLite table; the file is opened for reading only.
+    """These columns of a client's own SQLite table; the file is opened read-only.
 
-    Text that is not UTF-8 counts as absent: SQLite's own error about it would quote the text.
+    Text that is not UTF-8 counts as absent: SQLite's error message would quote it.
     """
     names = list(columns)
     quoted = [_identifier(name) for name in names]
@@ -174,16 +174,16 @@ def rows_from_sqlite(path: str | Path, table: str, columns: Iterable[str]) -> di
         connection = sqlite3.connect(f"{Path(path).resolve().as_uri()}?mode=ro", uri=True)
         connection.text_factory = _text_or_nothing
         try:
-            known = {row[1] for row in connection.execute(f"PRAGMA table_info({_identifier(table)})")}
-            if missing := [name for name in names if name not in known]:  # SQLite reads an unknown "name" as text
-                raise InvalidInput(f"table {table!r} of {path} has no column {missing[0]!r}: it has {sorted(known)}")
-            found = connection.execute(f"SELECT {', '.join(quoted)} FROM {_identifier(table)}").fetchall()
+            existing = {row[1] for row in connection.execute(f"PRAGMA table_info({_identifier(table)})")}
+            if missing := [name for name in names if name not in existing]:  # SQLite reads an unknown "name" as text
+                raise InvalidInput(f"table {table!r} of {path} has no column {missing[0]!r}: it has {sorted(existing)}")
+            rows = connection.execute(f"SELECT {', '.join(quoted)} FROM {_identifier(table)}").fetchall()
         finally:
             connection.close()
     except sqlite3.Error as error:
         kind = getattr(error, "sqlite_errorname", type(error).__name__)  # never the message, which may quote a value
         raise InvalidInput(f"table {table!r} of {path} cannot be read ({kind}): check the path and the file") from None
-    return {name: [row[place] for row in found] for place, name in enumerate(names)}
+    return {name: [row[place] for row in rows] for place, name in enumerate(names)}
 
 
 def _text_or_nothing(text: bytes) -> str | None:
@@ -209,7 +209,7 @@ def _column(rows: ClientRows, name: str) -> Sequence[Any]:
 
 
 class _Nothing:
-    """Stands for a value that a row does not have: no field takes it."""
+    """Placeholder for a value missing from a row: no field accepts it."""
 
 
 def _column_or_nothing(rows: ClientRows, name: str) -> Sequence[Any]:

@@ -1,10 +1,10 @@
-"""Images as the strokes and edges in them: how strongly they run in every direction, at two scales, part by part.
+"""Encodes images by their strokes and edges: their strength in every direction, at two scales, block by block.
 
-The first layer of a scattering transform (Bruna and Mallat 2013, arXiv:1203.1513): small waves in a few directions are
-laid over the image, the strength of the answer is kept and its sign is not, and strengths are averaged over parts of
-the image. What moves a little stays what it is, which pixels and their frequencies do not. Private classifiers on such
-fixed features beat private networks (Tramer and Boneh 2021, arXiv:2011.11660). Nothing here is learnt from clients:
-the waves are fixed, and the directions that are kept come from images that are public, or were released already.
+The first layer of a scattering transform (Bruna and Mallat 2013, arXiv:1203.1513): convolve the image with small waves
+in a few directions, take the modulus of the responses, and average it over blocks of the image. Unlike pixels and
+frequencies, these are stable under small shifts. Private classifiers on such fixed features beat private networks
+(Tramer and Boneh 2021, arXiv:2011.11660). Nothing here is learnt from clients: the waves are fixed, and the directions
+come from images that are public or already released.
 """
 
 import math
@@ -16,30 +16,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blindsight.codings.vectors import channels_of
+from blindsight.codings.vectors import ImageVectors, channels_of
 from blindsight.errors import InvalidInput
 from blindsight.kernels.patches import convolve
 
 __all__ = ["OnStrokes", "Wavelets", "check_strokes"]
 
-_RADIUS = 1.2  # a vector of typical length 1 may be this long, as a spectrum's
 _KERNEL, _SCALES, _DIRECTIONS = 9, 2, 8
-_STRIDE, _POOL = 2, 2  # answers at every other pixel, averaged two by two: parts of four by four pixels
-_BRIGHTNESS = 0.3  # the weight of a part's mean beside its answers
+_STRIDE, _POOL = 2, 2  # responses at every other pixel, averaged two by two: blocks of four by four pixels
+_BRIGHTNESS = 0.3  # weight of a block's mean relative to its responses
 
 
 def check_strokes(shape: Sequence[int], size: int, images: int) -> None:
-    """Refuse images in which strokes cannot be told, or too few of them for so many directions."""
+    """Refuse images of unsuitable shape, or too few of them for this many directions."""
     if len(shape) not in (2, 3) or min(shape[:2]) < _KERNEL or any(side % (_STRIDE * _POOL) for side in shape[:2]):
-        raise InvalidInput(f"strokes need images whose sides are 12, 16, 20, ... pixels, got {tuple(shape)}")
+        raise InvalidInput(f"strokes need images with sides of 12, 16, 20, ... pixels, got {tuple(shape)}")
     if not 1 <= size < images:
         raise InvalidInput(f"{size} directions need more images than that, got {images}")
 
 
-class Wavelets(eqx.Module):
-    """The strengths of strokes along the directions in which some images differ most, half-way to equal variance."""
+class Wavelets(ImageVectors):
+    """Strengths of strokes projected on the directions in which some images vary most, partly whitened."""
 
-    filters: jax.Array  # (kernel * kernel, answers * 2): the waves' real and imaginary parts by turns
+    filters: jax.Array  # (kernel * kernel, responses * 2): the waves' real and imaginary parts, alternating
     centre: jax.Array  # (strengths,)
     directions: jax.Array  # (strengths, size)
     shape: tuple[int, ...] = eqx.field(static=True)
@@ -47,15 +46,15 @@ class Wavelets(eqx.Module):
 
     @classmethod
     def of_images(cls, images: np.ndarray, size: int, *, field: str = "image") -> "Wavelets":
-        """Those of images that are public or were released already, (n, *shape): they say what is kept of others."""
+        """The encoding with the main directions of images (n, *shape) that are public or already released."""
         shape = images.shape[1:]
         check_strokes(shape, size, len(images))
         filters = jnp.asarray(_waves(), jnp.float32)
-        found = [
+        measured = [
             np.asarray(_strengths(filters, jnp.asarray(part)))
             for part in np.array_split(images, len(images) // 500 + 1)
         ]
-        strengths = np.concatenate(found).astype(np.float64)
+        strengths = np.concatenate(measured).astype(np.float64)
         centre = strengths.mean(axis=0)
         spread, directions = np.linalg.eigh(np.cov(strengths, rowvar=False))
         kept = slice(-1, -size - 1, -1)
@@ -66,18 +65,8 @@ class Wavelets(eqx.Module):
 
     @property
     def size(self) -> int:
-        """The directions that are kept."""
+        """Number of directions."""
         return self.directions.shape[1]
-
-    @property
-    def radius(self) -> float:
-        """Longer vectors are shortened to this."""
-        return _RADIUS
-
-    @property
-    def pairs(self) -> np.ndarray:
-        """All of them."""
-        return np.ones((self.size, self.size), bool)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -90,15 +79,13 @@ class Wavelets(eqx.Module):
     @eqx.filter_jit
     def of(self, image: jax.Array) -> jax.Array:
         """(n, *shape), bytes or numbers from 0 to 1, to (n, size)."""
-        c = (_strengths(self.filters, image) - self.centre[None]) @ self.directions
-        length = jnp.sqrt(jnp.sum(jnp.square(c), axis=1, keepdims=True) + 1e-12)
-        return c * jnp.minimum(1.0, self.radius / length)
+        return self.shortened((_strengths(self.filters, image) - self.centre[None]) @ self.directions)
 
 
 class OnStrokes(eqx.Module):
-    """A classifier that sees the strokes of an image and nothing else: `network` on (n, size) numbers of length 1 each.
+    """A classifier on the strokes of an image alone: `network` on (n, size) numbers of typical size 1.
 
-    The strokes stay as they are; only the network learns.
+    The strokes are fixed; only the network is trained.
     """
 
     strokes: Wavelets
@@ -111,13 +98,13 @@ class OnStrokes(eqx.Module):
 
 @jax.jit
 def _strengths(filters: jax.Array, image: jax.Array) -> jax.Array:
-    """(n, *shape) to (n, parts * (answers + 1) * channels)."""
+    """(n, *shape) to (n, blocks * (responses + 1) * channels)."""
     height, width = image.shape[1:3]
     scale = jnp.float32(1 / 255 if image.dtype == jnp.uint8 else 1.0)
     x = image.astype(jnp.float32).reshape(-1, height, width, channels_of(image.shape[1:])) * scale
-    planes = jnp.moveaxis(x, -1, 1).reshape(-1, height, width, 1)  # every channel on its own
-    answers = convolve(planes, filters, _KERNEL, _STRIDE, "SAME")
-    strength = jnp.sqrt(jnp.sum(jnp.square(answers.reshape(*answers.shape[:3], -1, 2)), axis=-1) + 1e-8)
+    planes = jnp.moveaxis(x, -1, 1).reshape(-1, height, width, 1)  # every channel separately
+    responses = convolve(planes, filters, _KERNEL, _STRIDE, "SAME")
+    strength = jnp.sqrt(jnp.sum(jnp.square(responses.reshape(*responses.shape[:3], -1, 2)), axis=-1) + 1e-8)
     parts = [_averaged(strength, _POOL), _BRIGHTNESS * _averaged(planes, _STRIDE * _POOL)]
     return jnp.concatenate(parts, axis=-1).reshape(len(image), -1)
 
@@ -128,7 +115,7 @@ def _averaged(x: jax.Array, side: int) -> jax.Array:
 
 
 def _waves() -> np.ndarray:
-    """Morlet waves: complex, of mean zero, twice as long across as along their direction, and of sum 1 in size."""
+    """Morlet waves: complex, of mean zero, twice as wide across as along their direction, of modulus sum 1."""
     half = _KERNEL // 2
     down, across = np.mgrid[-half : half + 1, -half : half + 1].astype(np.float64)
     columns: list[np.ndarray] = []

@@ -1,4 +1,4 @@
-"""Reading and writing RUN.toml: every key is a field of a dataclass, whose type says which values are valid."""
+"""Reading and writing RUN.toml: every key is a field of a dataclass, and its type says which values are valid."""
 
 import dataclasses
 import difflib

@@ -86,7 +86,7 @@ def _check_gan(config: Config) -> None:
     """Refuse settings that a GAN does not support."""
     if config.privacy.adaptive_clip is not None:
         raise InvalidInput(
-            "[privacy] adaptive_clip is not for a gan, whose synthetic half needs the same clip: leave it out"
+            "[privacy] adaptive_clip is not for a gan: its synthetic half needs the same clip. Leave it out"
         )
     if config.audit is not None:
         raise InvalidInput("[audit] is for classifiers and language models: a gan is audited from Python")

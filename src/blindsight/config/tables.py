@@ -233,7 +233,7 @@ class TrainingSettings:
     """[training]: how often to evaluate and to save."""
 
     evaluate_every: int = 0  # rounds; 0: only at the end
-    checkpoint_every: int = 50  # rounds, which are also paid for as a block
+    checkpoint_every: int = 50  # rounds, at most a tenth of all; they are also paid for as a block
     checkpoint_seconds: float = 300.0
 
     def __post_init__(self) -> None:
@@ -253,7 +253,7 @@ class AuditSettings:
     words: int = 5  # length of a canary; in letters for a char_lm
     prefix: int = 2  # canaries: number of these words that the attacker knows
     rate: float = 0.575  # canaries: share of rounds that their clients take part in
-    public: str = "forum"  # canaries: public data whose sentences fill up their clients
+    public: str = "forum"  # canaries: public data; its sentences fill up their clients
     public_options: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     one_run: int = 0  # clients included or left out by fair coins, each with a canary of its own
     directions: int = 0  # the same for clients that send a fixed random vector

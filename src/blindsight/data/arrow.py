@@ -1,21 +1,27 @@
-"""Arrow tables as populations: each column becomes one array, and rows are placed with their clients."""
+"""Arrow tables as populations: each column becomes one array, and rows are placed with their clients.
+
+A missing value (null) becomes NaN in a column of numbers, which are then floats, and an empty text. A column of
+booleans with a missing value becomes codes of the classes `TRUTH`, with `MISSING` for it. Images and lists must be
+complete.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
+from blindsight.data.missing import MISSING, TRUTH
 from blindsight.data.population import TEXT, Columns, Population, as_text
-from blindsight.data.reading import Rows, placed, refuse_nan
+from blindsight.data.reading import FileRows, placed, refuse_nan
 from blindsight.errors import InvalidInput
 
 __all__ = ["arrow_column", "arrow_population", "compute", "no_client"]
 
-_TEXT_STEP = 1 << 16  # strings pass through Python in steps of so many, never all at once
+_TEXT_STEP = 1 << 16  # strings pass through Python this many at a time, never all at once
 
 
 def compute() -> Any:
-    """Arrow's functions on columns, which it makes on import and type checkers cannot see."""
+    """Arrow's compute functions, which it generates on import, where type checkers cannot see them."""
     import pyarrow.compute
 
     return pyarrow.compute
@@ -23,7 +29,7 @@ def compute() -> Any:
 
 def arrow_population(
     table: Any,
-    rows: Rows,
+    rows: FileRows,
     client: str,
     *,
     name: str,
@@ -31,31 +37,35 @@ def arrow_population(
     named: Mapping[str, tuple[str, ...]] | None = None,
     pictures: Columns | None = None,
 ) -> Population:
-    """The population of a table whose column `client` says whose each row is, and of `pictures` beside it.
+    """The population of a table, grouped by its column `client`, with `pictures` as further columns.
 
     Args:
         table: Arrow table.
-        rows: Where its rows come from, for refusals.
+        rows: Where its rows come from, for error messages.
         client: Column holding the client id.
         name: Name of the population.
         classes: Columns that become labels with named classes.
-        named: Names of the classes of columns that are codes already.
+        named: Class names of columns that hold codes already.
         pictures: Further columns, such as decoded images.
     """
     rows.refuse_none()
     owners, ids = _owners(table.column(client), rows, client)
     order = np.argsort(owners, kind="stable") if np.any(owners[1:] < owners[:-1]) else None
     columns = {field: _moved(picture, order) for field, picture in (pictures or {}).items()}
+    named = dict(named or {})
     for field in table.column_names:
         column = table.column(field)
         if field == client:
             continue
+        if _is_truth(column.type) and column.null_count and field not in named:
+            columns[field], named[field] = _moved(_truth_codes(column), order), TRUTH
+            continue
         if order is not None and _is_text(column.type) and not column.null_count:
-            columns[field] = arrow_column(column.cast("large_string").take(order), rows, field)  # numpy is slower at it
+            columns[field] = arrow_column(column.cast("large_string").take(order), rows, field)  # numpy is slower
             continue
         array = arrow_column(column, rows, field)
         refuse_nan(array, rows, field)
-        if named and field in named:
+        if field in named:
             array = _coded(array, named[field], rows, field)
         columns[field] = _moved(array, order)
     return placed(columns, _moved(owners, order), ids, rows.files[0], name=name, classes=classes, named=named)
@@ -65,7 +75,7 @@ def _moved(column: np.ndarray, order: np.ndarray | None) -> np.ndarray:
     return column if order is None else column[order]
 
 
-def _coded(codes: np.ndarray, names: tuple[str, ...], rows: Rows, field: str) -> np.ndarray:
+def _coded(codes: np.ndarray, names: tuple[str, ...], rows: FileRows, field: str) -> np.ndarray:
     if len(odd := np.flatnonzero((codes < 0) | (codes >= len(names)))):
         raise InvalidInput(
             f"{rows.at(int(odd[0]), field)}: the label is not one of the {len(names)} classes; label the row first"
@@ -73,17 +83,23 @@ def _coded(codes: np.ndarray, names: tuple[str, ...], rows: Rows, field: str) ->
     return codes.astype(np.int32)
 
 
-def no_client(rows: Rows, row: int, client: str) -> NoReturn:
-    """Refuse a row that belongs to nobody."""
+def no_client(rows: FileRows, row: int, client: str) -> NoReturn:
+    """Refuse a row without a client id."""
     raise InvalidInput(f"{rows.at(row, client)}: the row has no client id; fill it in or leave the row out")
 
 
-def arrow_column(column: Any, rows: Rows, field: str, width: int = 1) -> np.ndarray:
-    """An Arrow column as an array; `width` of its values make up one row."""
+def arrow_column(column: Any, rows: FileRows, field: str, width: int = 0) -> np.ndarray:
+    """An Arrow column as an array; inside lists each row has `width` of its values, none of which may be missing."""
     import pyarrow as pa
 
     pc = compute()
-    kind = column.type
+    kind, is_single, width = column.type, width == 0, max(width, 1)
+    if pa.types.is_dictionary(kind):
+        return arrow_column(column.cast(kind.value_type), rows, field, width)
+    if column.null_count and is_single and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return column.cast(pa.float64()).to_numpy()
+    if column.null_count and is_single and _is_text(kind):
+        return _text(pc.fill_null(column, ""))
     if column.null_count:
         row = pc.index(column.is_null(), True).as_py() // width
         raise InvalidInput(f"{rows.at(row, field)}: the value is missing; fill it in or leave the row out")
@@ -91,8 +107,6 @@ def arrow_column(column: Any, rows: Rows, field: str, width: int = 1) -> np.ndar
         return arrow_column(_storage(column), rows, field, width).reshape(len(column), *kind.shape)
     if isinstance(kind, pa.BaseExtensionType):
         return arrow_column(_storage(column), rows, field, width)
-    if pa.types.is_dictionary(kind):
-        return arrow_column(column.cast(kind.value_type), rows, field, width)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         length = _common_length(pc.list_value_length(column).to_numpy(), rows, field, width)
         inner = arrow_column(pc.list_flatten(column), rows, field, width * max(length, 1))
@@ -107,6 +121,18 @@ def arrow_column(column: Any, rows: Rows, field: str, width: int = 1) -> np.ndar
     )
 
 
+def _is_truth(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_boolean(kind)
+
+
+def _truth_codes(column: Any) -> np.ndarray:
+    import pyarrow as pa
+
+    return np.asarray(compute().fill_null(column.cast(pa.int32()), MISSING), np.int32)
+
+
 def _is_text(kind: Any) -> bool:
     import pyarrow as pa
 
@@ -119,7 +145,7 @@ def _storage(column: Any) -> Any:
     return pa.chunked_array([chunk.storage for chunk in column.chunks], type=column.type.storage_type)
 
 
-def _common_length(lengths: np.ndarray, rows: Rows, field: str, width: int) -> int:
+def _common_length(lengths: np.ndarray, rows: FileRows, field: str, width: int) -> int:
     if not len(lengths):
         return 0
     if len(odd := np.flatnonzero(lengths != lengths[0])):
@@ -138,7 +164,7 @@ def _text(column: Any) -> np.ndarray:
     return texts
 
 
-def _owners(column: Any, rows: Rows, client: str) -> tuple[np.ndarray, np.ndarray]:
+def _owners(column: Any, rows: FileRows, client: str) -> tuple[np.ndarray, np.ndarray]:
     """The client of each row as a code, and the ids, in order of first appearance."""
     import pyarrow as pa
 

@@ -1,8 +1,8 @@
-"""Files without a header, in which each client has arrays, messages or images of its own, read as tables are.
+"""Reads files that have no header and store each client's arrays, messages or images separately.
 
-Every client may have written its own in another way: whole numbers here, fractions there, another shape, no field at
-all. The schema says which fields there are and what they hold; examples that do not fit it are left out as their client
-would leave them out. `client_files` knows the formats.
+Clients may store the same field differently: integers or floats, another shape, or not at all. The schema defines the
+fields and their types. Examples that do not fit it are dropped, as their client would drop them. `client_files`
+implements the formats.
 """
 
 import hashlib
@@ -22,31 +22,31 @@ from blindsight.errors import InvalidInput
 __all__ = ["Conform", "conformed", "digest_of", "is_by_client", "read_by_client"]
 
 Conform = Callable[[np.ndarray, Field], tuple[np.ndarray, np.ndarray]]
-"""An array of examples as a field says, and which of them fit; refused where none can."""
+"""Converts an array of examples to a field's type and says which of them fit; raises if none can."""
 
 
 def is_by_client(path: str | Path) -> bool:
-    """Whether the file or folder keeps each client's examples apart, so that no header says which fields there are."""
+    """Whether the file or folder stores each client's examples separately, with no header that lists the fields."""
     return Path(path).exists() and loader_of(path) in READERS
 
 
 def read_by_client(
     path: str | Path, fields: Mapping[str, Field], *, split: str | None = None
 ) -> dict[str, dict[str, list[Any]]]:
-    """Every client with these fields as lists of examples, of whatever kind; what it has not is not there.
+    """Each client's examples of these fields, as lists of values of any type; fields that it lacks are absent.
 
-    What is wrong with the file as a whole is refused, and nothing of what it holds is said.
+    A file that is invalid as a whole is refused; the message reveals none of its contents.
     """
-    found: dict[str, dict[str, list[Any]]] = {}
+    clients: dict[str, dict[str, list[Any]]] = {}
     for client, own in READERS[loader_of(path)](existing(path), fields, split):
-        found.setdefault(_utf8(client, "backslashreplace"), own)  # who is there twice stays with the first
-    if not found:
+        clients.setdefault(_utf8(client, "backslashreplace"), own)  # the first of duplicates wins
+    if not clients:
         raise InvalidInput(f"{path} has no clients: there is nothing to read")
-    return found
+    return clients
 
 
 def digest_of(path: str | Path) -> str:
-    """32 digits of all that the file or the folder's files hold, as secret as the data are."""
+    """32 hex digits that hash the contents of a file or of a folder's files; as secret as the data."""
     source = existing(path)
     digest = hashlib.blake2b(digest_size=16)
     for file in sorted(source.rglob("*")) if source.is_dir() else [source]:
@@ -55,18 +55,18 @@ def digest_of(path: str | Path) -> str:
 
 
 def conformed(rows: list[Any], field: Field, conform: Conform) -> tuple[np.ndarray, np.ndarray]:
-    """Examples of many shapes and kinds as the field says, and which of them fit."""
+    """Examples of mixed shapes and types, converted to the field's type, and which of them fit."""
     values, fits = _blank(field, len(rows)), np.zeros(len(rows), bool)
     for places, alike in _groups(rows):
         try:
             values[places], fits[places] = conform(alike, field)
-        except InvalidInput:  # of that kind none fits
+        except InvalidInput:  # none of this type fits
             continue
     return (as_text(values) if field.kind == "text" else values), fits
 
 
 def _groups(rows: list[Any]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Examples of the same type and shape, stacked, and where they stand: nobody's number is rounded for another's."""
+    """Indices and stacks of examples of one type and shape: no number is rounded to another example's type."""
     places: dict[Any, list[int]] = {}
     arrays: dict[Any, list[Any]] = {}
     for place, row in enumerate(rows):
@@ -79,12 +79,12 @@ def _groups(rows: list[Any]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             places.setdefault((dtype, array.shape), []).append(place)
             arrays.setdefault((dtype, array.shape), []).append(_texts(array.tolist()) if dtype == TEXT else array)
     for (dtype, shape), stack in arrays.items():
-        with np.errstate(all="ignore"):  # a warning would say that somebody's number is beyond 64 bits
+        with np.errstate(all="ignore"):  # a warning would reveal that a number exceeds 64 bits
             yield np.array(places[dtype, shape]), np.array(stack, dtype).reshape(len(stack), *shape)
 
 
 def _texts(value: Any) -> Any:
-    """Text, or lists of it, of which every letter can be written."""
+    """Text, or lists of it, with characters that cannot be encoded replaced."""
     return [_texts(one) for one in value] if isinstance(value, list) else _utf8(str(value), "replace")
 
 

@@ -1,6 +1,6 @@
-"""The real data sets that Blindsight knows: what they are, whose they are, and how their files are told from others.
+"""Catalogue of the real data sets: contents, licence, origin, and the checksums of their files.
 
-Checksums are those of the published files: SHA-256, or the MD5 that the publisher's own loader knows.
+Checksums are those of the published files: SHA-256, or the MD5 that the publisher's own loader checks.
 """
 
 import dataclasses
@@ -17,18 +17,18 @@ __all__ = ["DATASETS", "Dataset"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """A real data set: what it is, whose it is, its files, and how it becomes a population."""
+    """A real data set: contents, licence, origin, files, and how to read it as a population."""
 
     name: str
-    about: str
+    description: str
     clients: str
     examples: str
     licence: str
     origin: str
     files: tuple[str, ...]
-    """The prepared files that `read` needs."""
+    """Prepared files that `read` needs."""
     downloads: tuple[RemoteFile, ...]
-    """What `get` fetches; a file without an address can be had from a mirror only."""
+    """Files that `get` fetches; a file without an address is available only from a mirror."""
     prepare: Callable[[Path, Path], None]
     """Turns the downloads in the first folder into the prepared files in the second."""
     read: Callable[..., Population]
@@ -36,12 +36,12 @@ class Dataset:
 
     @property
     def public(self) -> bool:
-        """Whether it can be downloaded from where it is published."""
+        """Whether its publisher offers it for download."""
         return all(file.urls for file in self.downloads)
 
 
 def _listed(listing: str, *addresses: str) -> tuple[RemoteFile, ...]:
-    """A line per file: bytes (? if nobody says), checksum, name. Each can be had under each of the addresses."""
+    """One file per line: bytes (? if not published), checksum, name. Every address serves every file."""
     lines = [line.split() for line in listing.strip().splitlines()]
     return tuple(
         RemoteFile(
@@ -56,7 +56,7 @@ def _listed(listing: str, *addresses: str) -> tuple[RemoteFile, ...]:
 
 MNIST = Dataset(
     name="mnist",
-    about="handwritten digits by writer, 28x28 grey",
+    description="handwritten digits by writer, 28x28 grey",
     clients="539 writers; 297 others to test",
     examples="60,000; 10,000 to test",
     licence="none stated for the images (NIST's own are public domain); the table of writers is BSD",
@@ -85,7 +85,7 @@ MNIST = Dataset(
 
 FASHION_MNIST = Dataset(
     name="fashion_mnist",
-    about="pictures of garments, 28x28 grey, 10 classes",
+    description="pictures of garments, 28x28 grey, 10 classes",
     clients="none: one example each",
     examples="60,000; 10,000 to test",
     licence="MIT, Zalando SE",
@@ -108,7 +108,7 @@ FASHION_MNIST = Dataset(
 
 FEMNIST = Dataset(
     name="femnist",
-    about="handwritten digits and letters by writer, 28x28 grey, 62 classes",
+    description="handwritten digits and letters by writer, 28x28 grey, 62 classes",
     clients="541 writers",
     examples="57,587",
     licence="public domain (NIST Special Database 19)",
@@ -123,7 +123,7 @@ FEMNIST = Dataset(
 
 ADULT = Dataset(
     name="adult",
-    about="rows of the US census of 1994, income above or below 50,000 dollars",
+    description="rows of the US census of 1994, income above or below 50,000 dollars",
     clients="none: one row each",
     examples="32,561; 16,281 to test",
     licence="CC BY 4.0, UCI",
@@ -143,7 +143,7 @@ ADULT = Dataset(
 
 STACKEXCHANGE = Dataset(
     name="stackexchange",
-    about="posts and comments of 17 Stack Exchange sites by author, with times",
+    description="posts and comments of 17 Stack Exchange sites by author, with times",
     clients="6,848 authors",
     examples="41,114 posts",
     licence="CC BY-SA 2.5, 3.0 or 4.0 by date, the authors of the posts",
@@ -158,7 +158,7 @@ STACKEXCHANGE = Dataset(
 
 SHAKESPEARE = Dataset(
     name="shakespeare",
-    about="36 plays by speaking role",
+    description="36 plays by speaking role",
     clients="1,088 roles",
     examples="29,722 speeches",
     licence="public domain",
@@ -173,7 +173,7 @@ SHAKESPEARE = Dataset(
 
 PHISHING = Dataset(
     name="phishing",
-    about="web addresses, legitimate or phishing; never open them",
+    description="web addresses, legitimate or phishing; never open them",
     clients="none: one address each",
     examples="74,377",
     licence="none stated; for research",
@@ -187,5 +187,5 @@ PHISHING = Dataset(
     has_clients=False,
 )
 
-DATASETS = {known.name: known for known in (MNIST, FASHION_MNIST, FEMNIST, ADULT, STACKEXCHANGE, SHAKESPEARE, PHISHING)}
+DATASETS = {each.name: each for each in (MNIST, FASHION_MNIST, FEMNIST, ADULT, STACKEXCHANGE, SHAKESPEARE, PHISHING)}
 """Every data set by its name."""

@@ -1,7 +1,8 @@
-"""Files that keep each client's examples apart, read for `by_client`: LEAF, HDF5, SQLite and folders of images.
+"""Readers for `by_client` of formats that store clients separately: LEAF, HDF5, SQLite and folders of images.
 
-The loaders in `federated` and `folders` name what is wrong, and whose it is. Here what one client has written is its
-own affair: what cannot be read of it is not there. A file is refused as a whole, without a word about what it holds.
+The loaders in `federated` and `folders` report what is wrong and for which client. These readers do not: data that one
+client wrote and that cannot be read are skipped silently. A file is refused only as a whole, and the message reveals
+none of its contents.
 """
 
 import contextlib
@@ -22,25 +23,25 @@ from blindsight.data.schema import Field
 from blindsight.data.wire import Feature, msgpack_arrays, tf_example, varints
 from blindsight.errors import InvalidInput
 
-__all__ = ["READERS", "Clients", "Reader"]
+__all__ = ["READERS", "ClientExamples", "Reader"]
 
-Clients = Iterator[tuple[str, dict[str, list[Any]]]]
-"""Each client with its fields, as lists of examples of whatever kind."""
+ClientExamples = Iterator[tuple[str, dict[str, list[Any]]]]
+"""Each client with its fields, as lists of values of any type."""
 
-Reader = Callable[[Path, Mapping[str, Field], str | None], Clients]
-"""Reads a file, with the fields that are wanted and the split that is asked for."""
+Reader = Callable[[Path, Mapping[str, Field], str | None], ClientExamples]
+"""Reads these fields and this split of a file."""
 
-_DIGITS = 400  # a longer number fits into nothing, and Python refuses to read one of 4,300
+_DIGITS = 400  # no type holds a longer number, and Python refuses to parse one of 4,300 digits
 
 
-def _leaf(source: Path, fields: Mapping[str, Field], split: str | None) -> Clients:
+def _leaf(source: Path, fields: Mapping[str, Field], split: str | None) -> ClientExamples:
     del split
     for file in sorted(source.glob("*.json")) if source.is_dir() else [source]:
         try:
             content = json.loads(
                 file.read_text(encoding="utf-8", errors="replace"),
                 parse_int=lambda digits: int(digits) if len(digits) < _DIGITS else None,
-                strict=False,  # a line break in somebody's text
+                strict=False,  # a client's text may contain line breaks
             )
             clients = content["user_data"].items()
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -50,53 +51,53 @@ def _leaf(source: Path, fields: Mapping[str, Field], split: str | None) -> Clien
             yield client, {field: rows for field, rows in held if field in fields and isinstance(rows, list)}
 
 
-def _hdf5(file: Path, fields: Mapping[str, Field], split: str | None) -> Clients:
+def _hdf5(file: Path, fields: Mapping[str, Field], split: str | None) -> ClientExamples:
     del split
     h5py = need("h5py", "hdf5", "HDF5")
     try:
         with h5py.File(file, "r") as source:
             clients = list(source["examples"])
-            found = [(client, _datasets(source["examples"], client, fields)) for client in clients]
+            read = [(client, _datasets(source["examples"], client, fields)) for client in clients]
     except (OSError, KeyError, TypeError, RuntimeError):
         raise InvalidInput(f"{file} is not HDF5 with clients in examples/CLIENT, or it is damaged") from None
-    yield from found
+    yield from read
 
 
 def _datasets(examples: Any, client: str, fields: Mapping[str, Field]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+    columns: dict[str, list[Any]] = {}
     for field in fields:
         try:
             column = np.asarray(examples[client][field])
-        except Exception:  # not there, a group, a link to nowhere, damaged: h5py raises almost anything
+        except Exception:  # missing, a group, a broken link, damaged: h5py raises almost anything
             continue
         if column.ndim:
-            found[field] = [row.decode(errors="replace") if isinstance(row, bytes) else row for row in column]
-    return found
+            columns[field] = [row.decode(errors="replace") if isinstance(row, bytes) else row for row in column]
+    return columns
 
 
-def _tff(file: Path, fields: Mapping[str, Field], split: str | None) -> Clients:
-    """The clients that `client_metadata` lists, which says how many there are and in which split; both are public."""
+def _tff(file: Path, fields: Mapping[str, Field], split: str | None) -> ClientExamples:
+    """The clients listed in `client_metadata`. Their number and their splits are public."""
     with _database(file) as rows_of:
         query = "SELECT client_id, split_name FROM client_metadata ORDER BY rowid"
         listed = [(str(client), name) for client, name in rows_of(query)]
         splits = {name for _, name in listed}
         if split is None and len(splits) > 1:
             raise InvalidInput(
-                f'{file} has several splits: to train, say which, options = {{ split = "train" }}; to inspect one, '
+                f'{file} has several splits: to train, choose one, options = {{ split = "train" }}; to inspect one, '
                 f"write it to a file of its own"
             )
         chosen = split if split is not None else next(iter(splits), None)
-        found: dict[str, list[dict[str, Any]]] = {client: [] for client, name in listed if name == chosen}
+        examples: dict[str, list[dict[str, Any]]] = {client: [] for client, name in listed if name == chosen}
         query = "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ? ORDER BY rowid"
         for client, message in rows_of(query, chosen):
-            if (own := found.get(str(client))) is not None:
+            if (own := examples.get(str(client))) is not None:
                 own.append(_message(message, fields))
-    for client, rows in found.items():
+    for client, rows in examples.items():
         yield client, {field: [row.get(field) for row in rows] for field in fields}
 
 
 def _message(message: Any, fields: Mapping[str, Field]) -> dict[str, Any]:
-    """The fields of a `tf.train.Example`; none of one that is none."""
+    """The fields of a `tf.train.Example`; none if the message is not one."""
     try:
         held = {field: feature for field, feature in tf_example(message).items() if field in fields}
         return {field: _values(feature, fields[field]) for field, feature in held.items()}
@@ -105,7 +106,7 @@ def _message(message: Any, fields: Mapping[str, Field]) -> dict[str, Any]:
 
 
 def _values(feature: Feature, field: Field) -> Any:
-    """What a feature holds: one value by itself, unless an image is made of it."""
+    """The values of a feature; a single value is a scalar, unless the field is an image."""
     if feature.kind == "bytes":
         values: Any = [text.decode(errors="replace") for text in feature.texts]
     elif feature.kind == "floats":
@@ -115,7 +116,7 @@ def _values(feature: Feature, field: Field) -> Any:
     return values[0] if len(values) == 1 and field.kind != "image" else values
 
 
-def _fedjax(file: Path, fields: Mapping[str, Field], split: str | None) -> Clients:
+def _fedjax(file: Path, fields: Mapping[str, Field], split: str | None) -> ClientExamples:
     del split
     with _database(file) as rows_of:
         for client, data in rows_of("SELECT client_id, data FROM federated_data ORDER BY rowid"):
@@ -129,7 +130,7 @@ def _fedjax(file: Path, fields: Mapping[str, Field], split: str | None) -> Clien
 
 @contextlib.contextmanager
 def _database(file: Path) -> Generator[Any]:
-    """A function that yields the rows of a query; the file is opened for reading only, and no error quotes a value."""
+    """A function that yields the rows of a query. The file is opened read-only, and no error quotes a value."""
     try:
         with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as connection:
             connection.text_factory = lambda raw: raw.decode(errors="backslashreplace")
@@ -138,8 +139,8 @@ def _database(file: Path) -> Generator[Any]:
         raise InvalidInput(f"{file} is not an SQLite file of that layout, or it is damaged") from None
 
 
-def _images(folder: Path, fields: Mapping[str, Field], split: str | None) -> Clients:
-    """Images in CLIENT/LABEL, and in CLIENT itself; where no label is wanted, a folder between does not matter."""
+def _images(folder: Path, fields: Mapping[str, Field], split: str | None) -> ClientExamples:
+    """Images in CLIENT/LABEL/ and in CLIENT/. If no label is requested, both are read alike."""
     del split
     for client in _inside(folder):
         if not client.is_dir():
@@ -152,7 +153,7 @@ def _images(folder: Path, fields: Mapping[str, Field], split: str | None) -> Cli
 
 
 def _pixels(file: Path, field: Field) -> np.ndarray | None:
-    """An image of the shape that the field has; None for anything else, of which nothing is decoded."""
+    """The image if it has the field's shape; otherwise None, and nothing is decoded."""
     from PIL import Image
 
     try:
@@ -167,7 +168,7 @@ def _pixels(file: Path, field: Field) -> np.ndarray | None:
 def _inside(folder: Path) -> list[Path]:
     try:
         return sorted(inner for inner in folder.iterdir() if not inner.name.startswith("."))
-    except OSError:  # no folder, or not to be read
+    except OSError:  # not a folder, or not readable
         return []
 
 
@@ -178,4 +179,4 @@ READERS: Mapping[Any, Reader] = {
     fedjax_sqlite: _fedjax,
     image_folder: _images,
 }
-"""How a file is read here, by the loader that reads it for its owner."""
+"""Reader for each loader in `federated` and `folders`."""

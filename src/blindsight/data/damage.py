@@ -1,11 +1,14 @@
-"""What goes wrong in pipelines, and what each does to a column of examples; `faults` says to whose.
+"""Faults that occur in data pipelines, as functions on columns of examples; `faults` chooses the affected clients.
 
-A function takes the damaged examples of one field and the fault's parameters and returns as many, of the same dtype
-and shape. `restore` undoes it exactly on whole numbers and text (on fractions to within rounding); where information
-is lost there is none, and the sentence in its place says why.
+Those of images are here; `table_faults` has those of tables, and `text_faults` those of texts.
+
+A function takes the affected examples of one field and the fault's parameters and returns as many, of the same dtype
+and shape. `restore` inverts it exactly on integers and text, and on floats to within rounding. Where information is
+lost there is no `restore`, and `lost` says why.
 """
 
 import dataclasses
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,55 +16,81 @@ import numpy as np
 
 from blindsight.errors import InvalidInput
 
-__all__ = ["DAMAGES", "Damage", "Kind", "Suspects"]
+__all__ = ["DAMAGES", "Damage", "FieldFacts", "Suspects", "as_pixels"]
 
-Change = Callable[..., np.ndarray]
+ColumnFunction = Callable[..., Any]
+"""Maps affected examples of a field to as many others; for rows, all columns to those that changed."""
+
 Suspects = Callable[[np.dtype[Any], tuple[int, ...]], Sequence[str]]
-"""From the type and shape of a field to parameters as one spells them: `axis=vertical`, or nothing for the defaults."""
+"""Maps a field's dtype and shape to parameter settings such as `axis=vertical`; an empty string means the defaults."""
 
-Kind = str
-"""image, text, label (a field whose classes have names) or number."""
+
+@dataclasses.dataclass(frozen=True)
+class FieldFacts:
+    """Public facts on a field: its kind (see `Damage`), dtype, shape, range of numbers and names of classes."""
+
+    kind: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...] = ()
+    ends: tuple[float, float] | None = None
+    classes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Damage:
-    """One thing that goes wrong: the type of field it befalls, its parameters with their defaults, and its inverse.
+    """A type of fault: the type of field it affects, its parameters with their defaults, and its inverse.
 
-    Where there is no exact inverse, `nearly` may come close enough for a model to recognise the example, and of texts
-    `mend` may guess a sentence from the words of a vocabulary. `suspects` says which parameters clients vote on when
-    nobody names any, for a field of that type and shape; `explains` says the same of texts, with what each means.
+    Without an exact inverse, `nearly` may come close enough for a model to recognise the example, and for texts `mend`
+    may guess a sentence from the words of a vocabulary. `suspects` lists the parameters that clients vote on by
+    default, for a field of that type and shape; `explains` does the same for texts, with the meaning of each.
+    `variants` lists the parameters that are planted in public data to explain a release, for a field with these facts
+    (for rows: all fields); clients need not be able to undo them. By default they are `suspects`.
+    Values of a `graded` parameter differ by degree: close ones are the same fault.
     """
 
-    kind: Kind
-    about: str
-    change: Change
-    restore: Change | None = None
+    kind: str  # image, text, label (a field with named classes), number, or row (all fields)
+    description: str
+    change: ColumnFunction
+    restore: ColumnFunction | None = None
     lost: str = ""
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    nearly: Change | None = None
+    nearly: ColumnFunction | None = None
     suspects: Suspects | None = None
+    variants: Callable[[Any], Sequence[str]] | None = None
+    graded: Sequence[str] = ()
     mend: Callable[..., str] | None = None
     explains: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
 
     @property
-    def undo(self) -> Change | None:
-        """What undoes it, exactly or nearly; None where clients could not tell what was before."""
+    def undo(self) -> ColumnFunction | None:
+        """Its exact or approximate inverse; None if clients cannot recover the original."""
         return self.restore or self.nearly
 
+    def planted(self, field: FieldFacts | Mapping[str, FieldFacts]) -> Sequence[str]:
+        """The parameters to plant in a field with these facts."""
+        if self.variants is not None:
+            return self.variants(field)
+        is_listed = self.suspects is not None and isinstance(field, FieldFacts)
+        return self.suspects(field.dtype, field.shape) if is_listed else ()  # pyright: ignore
+
+    def fits(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+        """Whether it can affect a field of its kind with this dtype and shape."""
+        return self.suspects is None or bool(self.suspects(dtype, shape))
+
     def why_not_undone(self, parameters: Mapping[str, Any]) -> str:
-        """Why it cannot be undone with these parameters, or nothing."""
+        """Why it cannot be undone with these parameters; empty if it can."""
         if self.restore is _shift_back and not parameters["wrap"]:
-            return "what was shifted out of the frame is gone (with wrap=yes it comes in on the other side)"
+            return "pixels shifted out of the frame are lost (with wrap=yes they reappear on the opposite side)"
         return self.lost
 
 
 def white(image: np.ndarray) -> Any:
-    """The brightest value that pixels of this dtype have: 1 for fractions."""
+    """The maximum pixel value of this dtype; 1 for floats."""
     return 1 if image.dtype.kind == "f" else np.iinfo(image.dtype).max
 
 
-def _as(image: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Computed values as pixels of the dtype of `image`."""
+def as_pixels(image: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Computed values in the dtype of `image`, rounded if it holds integers."""
     return (values if image.dtype.kind == "f" else np.rint(values)).astype(image.dtype)
 
 
@@ -71,7 +100,7 @@ def _invert(image: np.ndarray) -> np.ndarray:
 
 def _rotate90(image: np.ndarray, turns: int) -> np.ndarray:
     if turns % 2 and image.shape[1] != image.shape[2]:
-        raise InvalidInput(f"images of {image.shape[1]}x{image.shape[2]} cannot be turned by 90 degrees: use turns=2")
+        raise InvalidInput(f"images of {image.shape[1]}x{image.shape[2]} cannot be rotated by 90 degrees: use turns=2")
     return np.rot90(image, turns, axes=(1, 2))
 
 
@@ -93,7 +122,7 @@ def _shift_back(image: np.ndarray, right: int, down: int, wrap: bool) -> np.ndar
 
 def _crop(image: np.ndarray, margin: float) -> np.ndarray:
     if not 0 <= margin < 0.5:
-        raise InvalidInput(f"the margin of crop is a share of the side below 0.5, got {margin:g}")
+        raise InvalidInput(f"the margin of crop must be a fraction of the side below 0.5, got {margin:g}")
     cuts = [round(margin * side) for side in image.shape[1:3]]
     rows, columns = (
         cut + np.arange(side) * (side - 2 * cut) // side for cut, side in zip(cuts, image.shape[1:3], strict=True)
@@ -105,16 +134,59 @@ def _blur(image: np.ndarray, radius: int) -> np.ndarray:
     blurred = image.astype(np.float32)
     for axis in (1, 2):
         blurred = np.mean([np.roll(blurred, step, axis) for step in range(-radius, radius + 1)], axis=0)
-    return _as(image, blurred)
+    return as_pixels(image, blurred)
 
 
 def _gamma(image: np.ndarray, exponent: float) -> np.ndarray:
     share = np.clip(image.astype(np.float32) / white(image), 0, 1)
-    return _as(image, share ** np.float32(exponent) * white(image))
+    return as_pixels(image, share ** np.float32(exponent) * white(image))
 
 
 def _constant(image: np.ndarray, value: float) -> np.ndarray:
-    return np.full_like(image, _as(image, np.asarray(value * white(image))))
+    return np.full_like(image, as_pixels(image, np.asarray(value * white(image))))
+
+
+def _occlude(image: np.ndarray, side: str, share: float) -> np.ndarray:
+    if not 0 < share <= 1:
+        raise InvalidInput(f"the share of occlude must be above 0 and at most 1, got {share:g}")
+    axis, is_first = (1 if side in ("top", "bottom") else 2), side in ("top", "left")
+    length = image.shape[axis]
+    cut = round(share * length)
+    hidden = np.arange(length) < cut if is_first else np.arange(length) >= length - cut
+    covered = image.copy()
+    covered[(slice(None), hidden) if axis == 1 else (slice(None), slice(None), hidden)] = 0
+    return covered
+
+
+def _zoom(image: np.ndarray, factor: float) -> np.ndarray:
+    """Nearest pixels about the centre; black where a smaller image leaves room."""
+    if not factor > 0:
+        raise InvalidInput(f"the factor of zoom must be above 0, got {factor:g}")
+    places = [((np.arange(side) + 0.5 - side / 2) / factor + side / 2) for side in image.shape[1:3]]
+    rows, columns = (np.floor(place).astype(int) for place in places)
+    inside = [(one >= 0) & (one < side) for one, side in zip((rows, columns), image.shape[1:3], strict=True)]
+    zoomed = image[:, np.clip(rows, 0, image.shape[1] - 1)][:, :, np.clip(columns, 0, image.shape[2] - 1)]
+    zoomed[:, ~inside[0]] = 0
+    zoomed[:, :, ~inside[1]] = 0
+    return zoomed
+
+
+def _block_noise(image: np.ndarray, share: float) -> np.ndarray:
+    """White blocks of a seventh of the side; which ones depends on the image alone."""
+    if not 0 < share <= 1:
+        raise InvalidInput(f"the share of block_noise must be above 0 and at most 1, got {share:g}")
+    sides = [max(1, side // 7) for side in image.shape[1:3]]
+    grid = [-(-length // side) for length, side in zip(image.shape[1:3], sides, strict=True)]
+    seeds = [zlib.crc32(one.tobytes()) for one in np.ascontiguousarray(image)]
+    lost = np.stack([np.random.default_rng(seed).random(grid) < share for seed in seeds] or [np.zeros(grid, bool)])
+    lost = lost.repeat(sides[0], axis=1).repeat(sides[1], axis=2)[: len(image), : image.shape[1], : image.shape[2]]
+    return np.where(lost.reshape(*lost.shape, *(1,) * (image.ndim - 3)), white(image), image).astype(image.dtype)
+
+
+def _channel_swap(image: np.ndarray) -> np.ndarray:
+    if image.ndim < 4 or image.shape[3] < 3:
+        raise InvalidInput("channel_swap needs colour images")
+    return image[..., [2, 1, 0, *range(3, image.shape[3])]]
 
 
 def _byte_swap(image: np.ndarray) -> np.ndarray:
@@ -126,47 +198,14 @@ def _byte_swap(image: np.ndarray) -> np.ndarray:
     return flat.reshape(image.shape)
 
 
-def _label_swap(label: np.ndarray, a: int, b: int) -> np.ndarray:
-    return np.where(label == a, b, np.where(label == b, a, label)).astype(label.dtype)
-
-
-def _unit_change(number: np.ndarray, factor: float) -> np.ndarray:
-    return _number(number, number * factor, f"times {factor:g}")
-
-
-def _unit_restore(number: np.ndarray, factor: float) -> np.ndarray:
-    if number.dtype.kind != "f" and factor != round(factor):
-        raise InvalidInput(f"unit_change cannot be undone: whole numbers were rounded after they were times {factor:g}")
-    return _number(number, number / factor, f"divided by {factor:g}")
-
-
-def _missing_fill(number: np.ndarray, value: float) -> np.ndarray:
-    return _number(number, np.full(number.shape, float(value)), f"filled with {value:g}")
-
-
-def _number(number: np.ndarray, values: np.ndarray, what: str) -> np.ndarray:
-    """The values in the dtype of the field, refused where it has no room for them."""
-    if number.dtype.kind != "f" and values.size:
-        room, exact = np.iinfo(number.dtype), 2**53  # beyond it, fractions of 64 bits skip whole numbers
-        if values.min() < max(room.min, -exact) or values.max() > min(room.max, exact):
-            raise InvalidInput(f"a field of {number.dtype} has no room for its values {what}: use another one")
-    return _as(number, values)
-
-
 def _always(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Sequence[str]:
-    """Its defaults, whatever the field."""
+    """The defaults, for every field."""
     return ("",)
 
 
 def _shifts(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Sequence[str]:
     step = max(1, shape[1] // 7)
     return [f"{way}={by}" for way in ("right", "down") for by in (step, -step)]
-
-
-def _factors(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Sequence[str]:
-    """Factors of 100 and 1000 both ways; whole numbers that were divided cannot be had back."""
-    factors = (1000.0, 0.001, 100.0, 0.01) if dtype.kind == "f" else (1000.0, 100.0)
-    return [f"factor={factor:g}" for factor in factors]
 
 
 DAMAGES: dict[str, Damage] = {
@@ -201,6 +240,17 @@ DAMAGES: dict[str, Damage] = {
         _crop,
         lost="the margin that was cut off is gone",
         parameters={"margin": 0.2},
+        variants=lambda field: ("margin=0.1", "margin=0.15", ""),
+        graded=("margin",),
+    ),
+    "zoom": Damage(
+        "image",
+        "enlarged about the centre by a factor, or shrunk with a black border",
+        _zoom,
+        lost="pixels that were left out are gone",
+        parameters={"factor": 0.7},
+        variants=lambda field: ("", "factor=0.5"),
+        graded=("factor",),
     ),
     "blur": Damage(
         "image",
@@ -208,6 +258,8 @@ DAMAGES: dict[str, Damage] = {
         _blur,
         lost="fine detail is gone",
         parameters={"radius": 2},
+        variants=lambda field: ("radius=1", ""),
+        graded=("radius",),
     ),
     "gamma": Damage(
         "image",
@@ -224,6 +276,31 @@ DAMAGES: dict[str, Damage] = {
         _constant,
         lost="the pictures are gone",
         parameters={"value": 0.0},
+        variants=lambda field: ("", "value=1"),
+    ),
+    "occlude": Damage(
+        "image",
+        "a share of the image at side=top, bottom, left or right is black, as behind an obstacle",
+        _occlude,
+        lost="what was covered is gone",
+        parameters={"side": ("top", "bottom", "left", "right"), "share": 0.5},
+        variants=lambda field: [f"side={side}" for side in ("top", "bottom", "left", "right")],
+    ),
+    "block_noise": Damage(
+        "image",
+        "a share of the blocks of an image is white, as after errors in transmission",
+        _block_noise,
+        lost="what was covered is gone",
+        parameters={"share": 0.15},
+        variants=lambda field: ("", "share=0.3"),
+        graded=("share",),
+    ),
+    "channel_swap": Damage(
+        "image",
+        "red and blue change places, as in BGR images read as RGB",
+        _channel_swap,
+        _channel_swap,
+        suspects=lambda dtype, shape: ("",) if len(shape) == 3 and shape[2] >= 3 else (),
     ),
     "byte_swap": Damage(
         "image",
@@ -232,31 +309,8 @@ DAMAGES: dict[str, Damage] = {
         _byte_swap,
         suspects=_always,
     ),
-    "label_swap": Damage(
-        "label",
-        "two classes, a and b, change places; the first two unless named",
-        _label_swap,
-        _label_swap,
-        parameters={"a": None, "b": None},
-        suspects=_always,
-    ),
-    "unit_change": Damage(
-        "number",
-        "multiplied by a factor: grams for kilograms, milliseconds for seconds",
-        _unit_change,
-        _unit_restore,
-        parameters={"factor": 1000.0},
-        suspects=_factors,
-    ),
-    "missing_fill": Damage(
-        "number",
-        "replaced by the value that stands for missing",
-        _missing_fill,
-        lost="the true values are gone",
-        parameters={"value": -1.0},
-    ),
 }
-"""Faults of images, labels and numbers; `text_faults` has those of texts.
+"""Faults of images.
 
 A parameter with several possible values lists them, the default first.
 """

@@ -1,7 +1,7 @@
-"""Real data sets, found where they are or fetched from where they are published.
+"""Finds real data sets on this machine, or downloads them from their publishers.
 
-A data set is a few prepared files in one folder. They are looked for in `$BLINDSIGHT_DATA` if that is set; else in
-`data` and `shared/data` here and in every folder above; else in the cache, where `get` puts them.
+A data set is a few prepared files in one folder. If `$BLINDSIGHT_DATA` is set, only that folder is searched; otherwise
+`data` and `shared/data` in the current folder and in every folder above it, then the cache, where `get` puts them.
 """
 
 import dataclasses
@@ -38,20 +38,19 @@ def dataset(
     alpha: float | None = None,
     seed: int | None = None,
 ) -> Population:
-    """The population of a real data set, from its files on this machine; an option that it lacks is refused.
+    """The population of a real data set, from its files on this machine; unsupported options are refused.
 
-    fashion_mnist, adult and phishing have no clients, so each example is on a client of its own, unless `clients` is
-    given.
+    fashion_mnist, adult and phishing have no clients, so each example is its own client unless `clients` is given.
 
     Args:
         name: Name of the data set, as in `blindsight data list`.
         split: "train" (default), "test" or "all", for mnist, fashion_mnist and adult.
-        invert: Bright ink on black, as in MNIST, for femnist.
+        invert: Use bright ink on black, as in MNIST, for femnist.
         unit: What one example is: "post" or "sentence" for stackexchange, "speech" or "line" for shakespeare.
-        matched: Keep only sources of one period, for phishing.
-        clients: Number of clients to deal the examples of a data set without clients to.
-        alpha: Deal unevenly by label, with this Dirichlet parameter; evenly at random by default.
-        seed: Seed of the dealing (default 0).
+        matched: Keep only sources from the same period, for phishing.
+        clients: Number of clients to split a data set without clients into.
+        alpha: Dirichlet parameter of a split by label; i.i.d. by default.
+        seed: Seed of the split (default 0).
     """
     given = {"split": split, "invert": invert, "unit": unit, "matched": matched}
     given |= {"clients": clients, "alpha": alpha, "seed": seed}
@@ -59,26 +58,26 @@ def dataset(
 
 
 def read_dataset(name: str, options: Mapping[str, Any]) -> Population:
-    """As `dataset`, with options from a file or a command, which may be misspelled."""
-    asked = named(name)
-    known = [*inspect.signature(asked.read).parameters][1:] + (
-        [] if asked.has_clients else ["clients", "alpha", "seed"]
+    """As `dataset`, with unchecked options from a file or a command line."""
+    wanted = named(name)
+    supported = [*inspect.signature(wanted.read).parameters][1:] + (
+        [] if wanted.has_clients else ["clients", "alpha", "seed"]
     )
     for option in options:
-        if option not in known:
-            raise InvalidInput(f"{name} has no option {option!r}: it has {', '.join(known)}")
+        if option not in supported:
+            raise InvalidInput(f"{name} has no option {option!r}: it has {', '.join(supported)}")
     dealing = {option: options[option] for option in ("clients", "alpha", "seed") if option in options}
     reading = {option: value for option, value in options.items() if option not in dealing}
     folder = find(name)
     if folder is None:
-        raise InvalidInput(f"{name} is not on this machine: {how_to_get(asked)}")
+        raise InvalidInput(f"{name} is not on this machine: {how_to_get(wanted)}")
     try:
-        population = asked.read(folder, **reading)
+        population = wanted.read(folder, **reading)
     except InvalidInput:
         raise
     except (OSError, EOFError, KeyError, ValueError, lzma.LZMAError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidInput(
-            f"{' or '.join(asked.files)} in {folder} is damaged ({error}): remove it and download {name} again"
+            f"{' or '.join(wanted.files)} in {folder} is damaged ({error}): remove it and download {name} again"
         ) from error
     return _dealt(population, **dealing) if dealing else population
 
@@ -111,24 +110,24 @@ def named(name: str) -> Dataset:
 
 
 def find(name: str) -> Path | None:
-    """The folder that holds every file of the data set, if there is one."""
-    asked = named(name)
-    return next((folder for folder in _folders() if _holds(folder, asked)), None)
+    """The folder that contains every file of the data set, or None."""
+    wanted = named(name)
+    return next((folder for folder in _folders() if _holds(folder, wanted)), None)
 
 
 def cache_folder() -> Path:
-    """Where `get` puts data when it is not told where."""
+    """Default folder of `get`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "blindsight"
 
 
-def how_to_get(asked: Dataset) -> str:
-    """How a person comes by the data set, in words that follow a colon."""
-    if asked.public:
-        return f"blindsight data get {asked.name} downloads it"
-    files = " and ".join(asked.files)
+def how_to_get(wanted: Dataset) -> str:
+    """How to obtain the data set, worded to follow a colon."""
+    if wanted.public:
+        return f"blindsight data get {wanted.name} downloads it"
+    files = " and ".join(wanted.files)
     return (
-        f"it has no public download in this form ({asked.origin}), so put {files} into a folder named by "
-        f"$BLINDSIGHT_DATA, or get it from a mirror with blindsight data get {asked.name} --from URL"
+        f"it has no public download in this form ({wanted.origin}), so put {files} into a folder named by "
+        f"$BLINDSIGHT_DATA, or get it from a mirror with blindsight data get {wanted.name} --from URL"
     )
 
 
@@ -140,25 +139,25 @@ def get(
     progress: Callable[[int, int], None] = lambda done, total: None,
     patience: Patience | None = None,
 ) -> Path:
-    """Download, verify and prepare a data set; the folder it is then in. What is on this machine is left alone.
+    """Download, verify and prepare a data set, unless this machine has it; returns its folder.
 
-    `to` is the folder, else `$BLINDSIGHT_DATA`, else the cache. `mirror` is the address of a folder that holds a folder
-    NAME with the published files, asked instead of their origins; else `$BLINDSIGHT_DATA_URL`.
+    `to` defaults to `$BLINDSIGHT_DATA`, then to the cache. `mirror` is a URL with the published files in a folder NAME,
+    used instead of their origins; it defaults to `$BLINDSIGHT_DATA_URL`.
     """
-    asked = named(name)
-    if to is not None and _holds(to, asked):
+    wanted = named(name)
+    if to is not None and _holds(to, wanted):
         return to
-    if to is None and (found := find(name)):
-        return found
+    if to is None and (here := find(name)):
+        return here
     mirror = mirror or os.environ.get("BLINDSIGHT_DATA_URL")
-    if not mirror and not asked.public:
-        raise InvalidInput(f"{name} cannot be downloaded: {how_to_get(asked)}")
+    if not mirror and not wanted.public:
+        raise InvalidInput(f"{name} cannot be downloaded: {how_to_get(wanted)}")
     folder = to or Path(os.environ.get("BLINDSIGHT_DATA") or cache_folder())
     unfinished = folder / f"{name}.download"
     with alone(unfinished):
-        _fetch_all(asked, unfinished, mirror, progress, patience)
+        _fetch_all(wanted, unfinished, mirror, progress, patience)
         try:
-            asked.prepare(unfinished, folder)
+            wanted.prepare(unfinished, folder)
             shutil.rmtree(unfinished)
         except OSError as error:
             raise BlindsightError(f"cannot write {name} into {folder} ({error.strerror}): choose another") from error
@@ -166,18 +165,18 @@ def get(
 
 
 def _fetch_all(
-    asked: Dataset,
+    wanted: Dataset,
     folder: Path,
     mirror: str | None,
     progress: Callable[[int, int], None],
     patience: Patience | None,
 ) -> None:
-    """Every download into `folder`, with one progress over all of them."""
-    expected = sum(file.size or 0 for file in asked.downloads)
+    """Download every file into `folder`, with a single progress over all of them."""
+    expected = sum(file.size or 0 for file in wanted.downloads)
     before = 0
-    for file in asked.downloads:
+    for file in wanted.downloads:
         if mirror:
-            file = dataclasses.replace(file, urls=(f"{mirror.rstrip('/')}/{asked.name}/{file.name}",))
+            file = dataclasses.replace(file, urls=(f"{mirror.rstrip('/')}/{wanted.name}/{file.name}",))
         done = functools.partial(_report, progress, before, expected)
         before += fetch(file, folder, progress=done, patience=patience).stat().st_size
 
@@ -186,12 +185,12 @@ def _report(progress: Callable[[int, int], None], before: int, expected: int, do
     progress(before + done, max(expected, before + done))
 
 
-def _holds(folder: Path, asked: Dataset) -> bool:
-    return all((folder / file).is_file() for file in asked.files)
+def _holds(folder: Path, wanted: Dataset) -> bool:
+    return all((folder / file).is_file() for file in wanted.files)
 
 
 def _folders() -> list[Path]:
-    if told := os.environ.get("BLINDSIGHT_DATA"):
-        return [Path(told)]
+    if folder := os.environ.get("BLINDSIGHT_DATA"):
+        return [Path(folder)]
     here = Path.cwd()
     return [parent / name for parent in (here, *here.parents) for name in ("data", "shared/data")] + [cache_folder()]

@@ -1,4 +1,4 @@
-"""What a population holds, in numbers that only whoever may look at the data gets to see."""
+"""Description of a population, computed without noise: only for those allowed to see the data."""
 
 import dataclasses
 from typing import Any
@@ -12,7 +12,7 @@ __all__ = ["Description"]
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What a population holds. It was read off the data without noise: `simulation_only`."""
+    """Exact statistics of a population, computed without noise: `simulation_only`."""
 
     name: str
     clients: int
@@ -41,4 +41,4 @@ class Description:
         yield table
         spread = ", ".join(f"{word} {value:g}" for word, value in self.examples_per_client.items())
         yield f"Examples per client: {spread}; {self.without_examples:,} clients have none."
-        yield "[yellow]simulation_only[/]: these numbers were read off the data without noise."
+        yield "[yellow]simulation_only[/]: these numbers were computed from the data without noise."

@@ -1,8 +1,8 @@
-"""Dice that remember nothing: each throw is a function of a seed, a purpose and whole numbers.
+"""Stateless dice: each throw is a function of a seed, a purpose and integers.
 
-Client 17 of seed 3 has the same habits and the same examples whoever else is drawn, in whatever order: what a throw
-shows depends on its name and its indices alone. Throws are made for whole arrays of indices at once. They make
-synthetic data and choose who is hit by a fault; they are no source of privacy, which needs `keys`.
+Client 17 of seed 3 has the same style and the same examples whichever other clients are drawn, in any order: a throw
+depends only on its name and its indices. Throws are vectorised over arrays of indices. They generate synthetic data
+and choose the clients that a fault affects. They must not be used for privacy, which needs `keys`.
 """
 
 import functools
@@ -29,7 +29,7 @@ class Dice:
         try:
             self.seed = operator.index(seed)
         except TypeError:
-            raise InvalidInput(f"a seed is a whole number, got {seed!r}") from None
+            raise InvalidInput(f"the seed must be a whole number, got {seed!r}") from None
         self._key = keys.reproducible(self.seed).derive(purpose)
 
     def words(self, name: str, *indices: Any) -> np.ndarray:
@@ -44,16 +44,16 @@ class Dice:
         return (self.words(name, *indices) >> np.uint64(11)) * 2.0**-53
 
     def bell(self, name: str, *indices: Any) -> np.ndarray:
-        """Nearly normal with mean 0 and variance 1, and never beyond 3.47: the sum of a word's four quarters."""
+        """Nearly normal with mean 0 and variance 1, bounded by 3.47: the sum of a word's four quarters."""
         quarters = self.words(name, *indices)[..., None].view(np.uint16).sum(axis=-1, dtype=np.int64)
         return ((quarters - 2 * 65535) * (np.sqrt(3.0) / 65536)).astype(np.float32)
 
     def below(self, bound: Any, name: str, *indices: Any) -> np.ndarray:
-        """Whole numbers on [0, bound)."""
+        """Integers on [0, bound)."""
         return (self.uniform(name, *indices) * bound).astype(np.int64)
 
 
-# Steele, Lea and Flood's SplitMix64 (OOPSLA 2014): every bit of the input moves every bit of the output.
+# Steele, Lea and Flood's SplitMix64 (OOPSLA 2014): every input bit affects every output bit.
 _ODD = np.array([0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB], dtype=np.uint64)
 
 

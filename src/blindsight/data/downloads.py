@@ -1,7 +1,7 @@
-"""Files over HTTP: resumed where they broke off, verified, and never half there under their own name.
+"""HTTP downloads that resume, are verified, and never leave a partial file under the final name.
 
-A file grows as `NAME.part` and takes its name when its checksum is right. What has arrived survives a broken
-connection, a killed process and a reboot; only what is missing is asked for again.
+A file is written as `NAME.part` and renamed once its checksum matches. Received bytes survive a broken connection, a
+killed process and a reboot; only the missing ones are requested again.
 """
 
 import contextlib
@@ -29,15 +29,15 @@ __all__ = ["Patience", "RemoteFile", "alone", "checksum", "fetch"]
 
 CHUNK = 1 << 16
 MOMENTARY = {408, 425, 429, 500, 502, 503, 504}
-"""Answers that may be different in a moment."""
+"""Status codes worth a retry."""
 
-Progress = Callable[[int, int | None], None]
-"""Called with the bytes that are there and the bytes of the whole file, if known."""
+ByteProgress = Callable[[int, int | None], None]
+"""Called with the bytes received and the size of the file, if known."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RemoteFile:
-    """A file, the addresses it can be had from, and how to know it: `checksum` is `sha256:...` or `md5:...`."""
+    """A file, its addresses, and its checksum: `sha256:...` or `md5:...`."""
 
     name: str
     urls: tuple[str, ...]
@@ -47,7 +47,7 @@ class RemoteFile:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Patience:
-    """How often a download is tried without a new byte arriving, and how long each step may take."""
+    """How many attempts may fail in a row without a new byte, and how long each step may take."""
 
     attempts: int = 4
     wait_s: float = 0.5  # doubled with every failure
@@ -56,11 +56,11 @@ class Patience:
 
 
 class _Unusable(Exception):
-    """This address will not give the file, however often it is asked."""
+    """This address will not serve the file, however often it is asked."""
 
 
 class _Broken(Exception):
-    """This time it did not work; `wait_s` is how long the server wants to be left alone."""
+    """This attempt failed; `wait_s` is how long the server asked to wait."""
 
     def __init__(self, message: str, wait_s: float = 0.0) -> None:
         super().__init__(message)
@@ -68,9 +68,13 @@ class _Broken(Exception):
 
 
 def fetch(
-    file: RemoteFile, folder: Path, *, progress: Progress = lambda done, total: None, patience: Patience | None = None
+    file: RemoteFile,
+    folder: Path,
+    *,
+    progress: ByteProgress = lambda done, total: None,
+    patience: Patience | None = None,
 ) -> Path:
-    """The path of `file` in `folder`, downloaded from the first address that gives it, unless it is there already."""
+    """The path of `file` in `folder`, downloaded from the first address that serves it unless it exists already."""
     target, part = folder / file.name, folder / f"{file.name}.part"
     if target.is_file() and checksum(target, file.checksum) == file.checksum:
         progress(target.stat().st_size, file.size)
@@ -78,7 +82,7 @@ def fetch(
     reasons: list[str] = []
     for url in file.urls:
         if not url.startswith(("http://", "https://")):
-            raise InvalidInput(f"{url} is not an address of the web: it must begin with https:// or http://")
+            raise InvalidInput(f"{url} is not a web address: it must begin with https:// or http://")
         try:
             _obtain(url, file, part, progress, patience or Patience())
         except _Unusable as error:
@@ -87,12 +91,12 @@ def fetch(
             os.replace(part, target)
             _discard(part)  # the note beside it
             return target
-    kept = f" ({_size(part):,} bytes are kept, and the same command goes on from there)" if _size(part) else ""
+    kept = f" ({_size(part):,} bytes are kept, and the same command resumes from there)" if _size(part) else ""
     raise BlindsightError(f"{file.name} could not be downloaded{kept}: {'; '.join(reasons)}")
 
 
 def checksum(path: Path, like: str = "sha256:") -> str:
-    """The checksum of a file, written like another one: `sha256:...`, `md5:...`."""
+    """The checksum of a file, by the algorithm of `like`: `sha256:...`, `md5:...`."""
     algorithm = like.partition(":")[0]
     with path.open("rb") as opened:
         return f"{algorithm}:{hashlib.file_digest(opened, algorithm).hexdigest()}"
@@ -100,7 +104,7 @@ def checksum(path: Path, like: str = "sha256:") -> str:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Generator[None]:
-    """Refuse a second process that would download into the same folder; the lock ends with its process."""
+    """Lock the folder against downloads by a second process; the lock ends with its process."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -122,24 +126,24 @@ def alone(folder: Path) -> Generator[None]:
 # --- one address
 
 
-def _obtain(url: str, file: RemoteFile, part: Path, progress: Progress, patience: Patience) -> None:
-    """Make `part` the whole, verified file. Bytes of an earlier run that turn out wrong are fetched anew, once."""
+def _obtain(url: str, file: RemoteFile, part: Path, progress: ByteProgress, patience: Patience) -> None:
+    """Make `part` the complete, verified file. If resumed bytes turn out wrong, start over once."""
     while True:
         resumed = _size(part) > 0
         _complete(url, file, part, progress, patience)
-        found = checksum(part, file.checksum)
-        if found == file.checksum:
+        actual = checksum(part, file.checksum)
+        if actual == file.checksum:
             return
         _discard(part)
         if not resumed:
             raise _Unusable(
-                f"{url} gave a file with the wrong checksum ({_short(found)}, but {_short(file.checksum)} is known), "
-                "which was thrown away"
+                f"{url} served a file with checksum {_short(actual)}, but {_short(file.checksum)} was expected; "
+                "it was deleted"
             )
 
 
-def _complete(url: str, file: RemoteFile, part: Path, progress: Progress, patience: Patience) -> None:
-    """Bring `part` to its full length, again and again while bytes still arrive."""
+def _complete(url: str, file: RemoteFile, part: Path, progress: ByteProgress, patience: Patience) -> None:
+    """Bring `part` to its full length, retrying as long as bytes still arrive."""
     failures, most = 0, _size(part)
     while True:
         try:
@@ -152,11 +156,11 @@ def _complete(url: str, file: RemoteFile, part: Path, progress: Progress, patien
             time.sleep(min(max(patience.wait_s * 2**failures, error.wait_s), patience.longest_wait_s))
 
 
-def _ask(url: str, file: RemoteFile, part: Path, progress: Progress, timeout_s: float) -> None:
-    """One request for what is missing, written to the end of `part` as it arrives."""
+def _ask(url: str, file: RemoteFile, part: Path, progress: ByteProgress, timeout_s: float) -> None:
+    """Request the missing bytes once and append them to `part` as they arrive."""
     have = _size(part)
     if have == file.size:
-        return  # complete; whether it is right is for the checksum to say
+        return  # complete; the checksum decides whether it is right
     if file.size is not None and have > file.size:
         _discard(part)
         have = 0
@@ -166,7 +170,7 @@ def _ask(url: str, file: RemoteFile, part: Path, progress: Progress, timeout_s: 
     with response:
         start, total = _extent(url, part, response, have)
         if file.size is not None and total is not None and total != file.size:
-            raise _Unusable(f"{url} has {total:,} bytes, but {file.size:,} are known")
+            raise _Unusable(f"{url} has {total:,} bytes, but {file.size:,} were expected")
         if start == 0:
             _note(part, url, response)
         with part.open("ab" if start else "wb", buffering=0) as opened:
@@ -174,46 +178,46 @@ def _ask(url: str, file: RemoteFile, part: Path, progress: Progress, timeout_s: 
 
 
 def _open(url: str, part: Path, have: int, timeout_s: float) -> Any:
-    """The server's answer; None if it says that `part` is complete."""
+    """The server's response; None if it reports that `part` is complete."""
     request = urllib.request.Request(url, headers={"User-Agent": f"blindsight/{__version__}"})
-    request.add_header("Accept-Encoding", "identity")  # the bytes that were summed, not a compressed form of them
+    request.add_header("Accept-Encoding", "identity")  # the checksum is of the uncompressed bytes
     if have:
         request.add_header("Range", f"bytes={have}-")
         if validator := _noted(part, url):
-            request.add_header("If-Range", validator)  # a file that has changed since comes whole
+            request.add_header("If-Range", validator)  # if the file has changed since, the server sends all of it
     try:
         return urllib.request.urlopen(request, timeout=timeout_s)
     except urllib.error.HTTPError as error:
         with error:
-            said = f"{url} answered {error.code} {error.reason}"
-            if error.code == 416:  # nothing beyond what we have: complete, or not the same file
+            answer = f"{url} answered {error.code} {error.reason}"
+            if error.code == 416:  # no bytes beyond these: complete, or a different file
                 if error.headers.get("Content-Range", "") == f"bytes */{have}":
                     return None
                 _discard(part)
-                raise _Broken(said) from error
+                raise _Broken(answer) from error
             if error.code in MOMENTARY:
                 wanted = error.headers.get("Retry-After", "")
-                raise _Broken(said, float(wanted) if wanted.isdecimal() else 0.0) from error
-            raise _Unusable(said) from error
+                raise _Broken(answer, float(wanted) if wanted.isdecimal() else 0.0) from error
+            raise _Unusable(answer) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise _Broken(f"{url} could not be reached ({_why(error)})") from error
 
 
 def _extent(url: str, part: Path, response: Any, have: int) -> tuple[int, int | None]:
-    """Where the bytes of this answer begin, and how many the whole file has."""
+    """The offset of the first byte of this response, and the size of the whole file."""
     if response.status == 206:
-        found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
-        if found is None or int(found[1]) != have:
-            _discard(part)  # what is there cannot be continued here; the next request asks for the whole
-            raise _Broken(f"{url} sent other bytes than it was asked for")
-        return have, None if found[2] == "*" else int(found[2])
+        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+        if match is None or int(match[1]) != have:
+            _discard(part)  # it cannot be resumed here; the next request asks for the whole file
+            raise _Broken(f"{url} sent a different range than requested")
+        return have, None if match[2] == "*" else int(match[2])
     if response.status != 200:
         raise _Unusable(f"{url} answered {response.status} {response.reason}")
     length = response.headers.get("Content-Length", "")
     return 0, int(length) if length.isdecimal() else None
 
 
-def _receive(url: str, response: Any, opened: IO[bytes], done: int, total: int | None, progress: Progress) -> None:
+def _receive(url: str, response: Any, opened: IO[bytes], done: int, total: int | None, progress: ByteProgress) -> None:
     progress(done, total)
     while True:
         try:
@@ -233,7 +237,7 @@ def _receive(url: str, response: Any, opened: IO[bytes], done: int, total: int |
     os.fsync(opened.fileno())
 
 
-# --- the note beside a part: which version of which address its bytes are
+# --- the note beside a part: the address and version that its bytes came from
 
 
 def _note(part: Path, url: str, response: Any) -> None:

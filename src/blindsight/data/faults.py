@@ -1,8 +1,9 @@
-"""Faults: things that go wrong in pipelines, planted on purpose in a simulation so that they can be looked for.
+"""Plants pipeline faults in a simulated population, to test whether an inspection detects them.
 
-A fault is spelled `name[:fraction][:by=client|example][:parameter=value...]`, several are joined with `+`:
-`invert:0.5`, `shift:0.1:right=3`, `token_join:0.1:by=example+case:0.2:to=upper`. Who is hit depends on the seed and the
-client alone, so that a population keeps being drawn on demand, and whoever is hit at fraction 0.1 is hit at 0.5 too.
+A fault is written `name[:fraction][:by=client|example][:parameter=value...]`; several are joined with `+`:
+`invert:0.5`, `shift:0.1:right=3`, `token_join:0.1:by=example+case:0.2:to=upper`. Whether a client is affected depends
+only on the seed and the client, so populations can still be generated on demand, and clients affected at fraction 0.1
+are also affected at 0.5.
 
 >>> from blindsight.data import embedded
 >>> people = embedded("handwriting", clients=100)
@@ -21,22 +22,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blindsight.data.damage import DAMAGES, Damage
+from blindsight.data.damage import DAMAGES, Damage, FieldFacts
 from blindsight.data.dice import Dice
 from blindsight.data.population import TEXT, Columns, Population, ranges
+from blindsight.data.table_faults import TABLE_FAULTS
 from blindsight.data.text_faults import TEXT_FAULTS
 from blindsight.errors import InvalidInput
 
-__all__ = ["FAULTS", "Fault", "affected", "affected_examples", "apply", "fitting", "parse", "undo"]
+__all__ = ["FAULTS", "Fault", "affected", "affected_examples", "apply", "facts_of", "fitting", "parse", "undo"]
 
 
-FAULTS: dict[str, Damage] = {**DAMAGES, **TEXT_FAULTS}
+FAULTS: dict[str, Damage] = {**DAMAGES, **TABLE_FAULTS, **TEXT_FAULTS}
 """Every fault by name."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One fault: what goes wrong, for which fraction of clients (or of examples), in which field, how.
+    """A fault, the fraction of clients (or of examples) that it affects, its field and its parameters.
 
     >>> str(Fault(name="shift", fraction=0.1, parameters={"right": 3}))
     'shift:0.1:right=3'
@@ -52,15 +54,15 @@ class Fault:
         if self.name not in FAULTS:
             raise InvalidInput(f"there is no fault {self.name!r}: {_nearest(self.name, FAULTS)}")
         if not 0 <= self.fraction <= 1:
-            raise InvalidInput(f"a fault hits a fraction between 0 and 1, got {self.fraction}")
+            raise InvalidInput(f"the fraction of a fault must be between 0 and 1, got {self.fraction}")
         if self.by not in ("client", "example"):
-            raise InvalidInput(f"faults hit by=client or by=example, got by={self.by}")
-        known = self.damage.parameters
+            raise InvalidInput(f"a fault is planted by=client or by=example, got by={self.by}")
+        allowed = self.damage.parameters
         for parameter in self.parameters:
-            if parameter not in known:
-                hint = _nearest(parameter, [*known, "by", "field"])
+            if parameter not in allowed:
+                hint = _nearest(parameter, [*allowed, "by", "field"])
                 raise InvalidInput(f"{self.name} has no parameter {parameter!r}: {hint}")
-        values = {p: _value(self.name, p, known[p], self.parameters[p]) for p in known if p in self.parameters}
+        values = {p: _value(self.name, p, allowed[p], self.parameters[p]) for p in allowed if p in self.parameters}
         object.__setattr__(self, "parameters", values)
 
     def __str__(self) -> str:
@@ -74,12 +76,12 @@ class Fault:
 
     @property
     def damage(self) -> Damage:
-        """What it does."""
+        """The type of damage."""
         return FAULTS[self.name]
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All parameters, the defaults included."""
+        """All parameters, including the defaults."""
         defaults = {p: d[0] if isinstance(d, tuple) else d for p, d in self.damage.parameters.items()}
         return defaults | dict(self.parameters)
 
@@ -88,7 +90,7 @@ Spelling = str | Fault | Iterable[Fault]
 
 
 def parse(fault: Spelling) -> tuple[Fault, ...]:
-    """The faults of a spelling, in the order in which they happen.
+    """The faults, in the order in which they are applied.
 
     >>> parse("invert:0.5+shift:right=2")[1].fraction
     1.0
@@ -101,48 +103,71 @@ def parse(fault: Spelling) -> tuple[Fault, ...]:
 
 
 def apply(population: Population, fault: Spelling, *, seed: int = 0) -> Population:
-    """The population with the faults in it; those who are not hit keep every bit. Drawn on demand if it was before."""
+    """The population with the faults planted; unaffected clients keep every bit. A generated one stays generated."""
     faults = parse(fault)
-    befallen = [_Befallen(one, number, _targets(population, one)) for one, number in _numbered(faults)]
-    change = functools.partial(_happen, befallen, population.sizes, seed)
+    planted = [_Planted(one, number, _targets(population, one)) for one, number in _numbered(faults)]
+    change = functools.partial(_happen, planted, population.sizes, seed)
     name = f"{population.name} with {_joined(faults)}"
     return population.transform(change, name=name, recipe=("apply", faults, seed))
 
 
 def undo(population: Population, fault: Spelling, *, seed: int = 0) -> Population:
-    """The population as it was before `apply` with the same fault and seed; refused where information was lost."""
+    """The population as it was before `apply` with the same fault and seed; refused if information was lost."""
     faults = parse(fault)
     for one in faults:
         if why := one.damage.why_not_undone(one.settings):
             raise InvalidInput(f"{one.name} cannot be undone: {why}")
-    befallen = [_Befallen(one, number, _targets(population, one, back=True), True) for one, number in _numbered(faults)]
-    change = functools.partial(_happen, befallen[::-1], population.sizes, seed)
+    planted = [_Planted(one, number, _targets(population, one, back=True), True) for one, number in _numbered(faults)]
+    change = functools.partial(_happen, planted[::-1], population.sizes, seed)
     name = population.name.removesuffix(f" with {_joined(faults)}")
     return population.transform(change, name=name, recipe=("undo", faults, seed))
 
 
 def affected(population: Population, fault: Spelling, *, seed: int = 0) -> np.ndarray:
-    """Which clients a fault hits in at least one example: the truth, which only a simulation knows."""
+    """Which clients have at least one affected example: ground truth, available only in a simulation."""
     hit = np.flatnonzero(affected_examples(population, fault, seed=seed))
     client = np.searchsorted(population.offsets, hit, side="right") - 1
     return np.bincount(client, minlength=population.size) > 0
 
 
 def affected_examples(population: Population, fault: Spelling, *, seed: int = 0) -> np.ndarray:
-    """Which examples a fault hits, client after client."""
+    """Which examples a fault affects, client by client."""
     everyone = np.arange(population.size)
     hits = [_hit(one, number, seed, everyone, population.sizes) for one, number in _numbered(parse(fault))]
     return np.any(hits, axis=0)
 
 
 def fitting(population: Population) -> list[str]:
-    """The names of the faults that can happen to a population with such fields."""
-    kinds = set(_kinds(population).values())
-    return [name for name, damage in FAULTS.items() if damage.kind in kinds]
+    """Names of the faults that apply to at least one field of the population."""
+    facts = facts_of(population)
+
+    def fits(damage: Damage) -> bool:
+        if damage.kind == "row":
+            return bool(damage.planted(facts))
+        return any(damage.kind == field.kind and damage.fits(field.dtype, field.shape) for field in facts.values())
+
+    return [name for name, damage in FAULTS.items() if fits(damage)]
 
 
-class _Befallen(NamedTuple):
-    """A fault, how many of its name came before, and what it does to which fields of a population."""
+def facts_of(
+    population: Population, public_ranges: Mapping[str, tuple[float, float]] | None = None
+) -> dict[str, FieldFacts]:
+    """Public facts on each field, which decide the faults that can affect it; vectors are left out."""
+    facts: dict[str, FieldFacts] = {}
+    for field, (dtype, shape) in population.fields.items():
+        ends, classes = (public_ranges or {}).get(field), population.classes.get(field, ())
+        if dtype == TEXT:
+            kind = "text"
+        elif field in population.classes:
+            kind = "label"
+        else:
+            kind = "image" if len(shape) >= 2 else "number"
+        facts[field] = FieldFacts(kind, dtype, shape, ends, classes)
+    return facts
+
+
+class _Planted(NamedTuple):
+    """A fault, how many of the same name precede it, and its parameters for each field that it affects."""
 
     fault: Fault
     number: int
@@ -150,14 +175,19 @@ class _Befallen(NamedTuple):
     back: bool = False
 
 
-def _happen(befallen: list[_Befallen], sizes: np.ndarray, seed: int, clients: np.ndarray, columns: Columns) -> Columns:
-    """The columns of these clients after all faults, one after the other."""
+def _happen(planted: list[_Planted], sizes: np.ndarray, seed: int, clients: np.ndarray, columns: Columns) -> Columns:
+    """The columns of these clients after applying all faults in order."""
     columns = dict(columns)
-    for fault, number, targets, back in befallen:
+    for fault, number, targets, back in planted:
         hit = np.flatnonzero(_hit(fault, number, seed, clients, sizes[clients]))
         change = fault.damage.restore if back else fault.damage.change
         if not hit.size or change is None:
             continue
+        if fault.damage.kind == "row":
+            owner = np.repeat(np.arange(len(clients)), sizes[clients])[hit]
+            for field, column in change({f: c[hit] for f, c in columns.items()}, owner, **fault.settings).items():
+                columns[field] = columns[field].copy()
+                columns[field][hit] = column
         for field, settings in targets.items():
             changed = columns[field].copy()
             changed[hit] = change(columns[field][hit], **settings)
@@ -166,7 +196,7 @@ def _happen(befallen: list[_Befallen], sizes: np.ndarray, seed: int, clients: np
 
 
 def _hit(fault: Fault, number: int, seed: int, clients: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Which examples of these clients the fault hits."""
+    """Which examples of these clients the fault affects."""
     dice = Dice(seed, "faults")
     if fault.by == "client":
         return np.repeat(dice.uniform(f"{fault.name} client", clients, number) < fault.fraction, sizes)
@@ -175,55 +205,48 @@ def _hit(fault: Fault, number: int, seed: int, clients: np.ndarray, sizes: np.nd
 
 
 def _numbered(faults: tuple[Fault, ...]) -> list[tuple[Fault, int]]:
-    """Each fault and how many of its name came before: one after the other hits as one joined spelling does."""
+    """Each fault and how many of the same name precede it; different faults affect the same clients joined or apart."""
     names = [fault.name for fault in faults]
     return [(fault, names[:place].count(fault.name)) for place, fault in enumerate(faults)]
 
 
-def _kinds(population: Population) -> dict[str, str]:
-    """The kind of each field."""
-    kinds: dict[str, str] = {}
-    for field, (dtype, shape) in population.fields.items():
-        if dtype == TEXT:
-            kinds[field] = "text"
-        elif field in population.classes:
-            kinds[field] = "label"
-        else:
-            kinds[field] = "image" if len(shape) >= 2 else "number"
-    return kinds
-
-
 def _fields(population: Population, fault: Fault) -> list[str]:
-    """The fields that a fault befalls: all images or texts, one label or number."""
-    kinds = _kinds(population)
+    """The fields that a fault affects: all images or texts, one label or number, or whole rows (no field)."""
     kind = fault.damage.kind
-    fields = [field for field, its in kinds.items() if its == kind]
+    if kind == "row":
+        if fault.field is not None:
+            raise InvalidInput(f"{fault.name} affects whole rows: leave out field={fault.field}")
+        return []
+    facts = facts_of(population)
+    fields = [f for f, its in facts.items() if its.kind == kind and fault.damage.fits(its.dtype, its.shape)]
     if not fields:
         fits = ", ".join(fitting(population))
-        raise InvalidInput(f"{fault.name} happens to {kind} fields and {population.name} has none: {fits} would fit")
+        raise InvalidInput(f"{fault.name} affects {kind} fields, and {population.name} has none; these apply: {fits}")
     if fault.field is not None:
         if fault.field not in fields:
-            raise InvalidInput(f"{fault.name} happens to {' or '.join(fields)}, not to {fault.field!r}")
+            raise InvalidInput(f"{fault.name} can affect {' or '.join(fields)}, not {fault.field!r}")
         return [fault.field]
     if kind == "label" and "label" in fields:
         return ["label"]
     if kind in ("label", "number") and len(fields) > 1:
-        raise InvalidInput(f"{population.name} has several {kind}s: say which with field={', field='.join(fields)}")
+        raise InvalidInput(f"{population.name} has several {kind}s: choose one with field={', field='.join(fields)}")
     return fields
 
 
 def _targets(population: Population, fault: Fault, *, back: bool = False) -> dict[str, dict[str, Any]]:
-    """The fields that a fault befalls with its parameters there; what cannot be is refused now, on one example."""
+    """The affected fields and the parameters for each; invalid ones are refused now, by a trial on one example."""
     fields, settings = _fields(population, fault), fault.settings
-    if fault.name == "label_swap":
+    if fault.damage.kind == "label":  # its parameters are classes
         names = population.classes[fields[0]]
-        for place, which in enumerate("ab"):
+        for place, which in enumerate(fault.damage.parameters):
             chosen = names[place] if settings[which] is None else str(settings[which])
             if chosen not in names:
                 raise InvalidInput(f"{fields[0]} has no class {chosen!r}: {_nearest(chosen, names)}")
             settings[which] = names.index(chosen)
     some = population[int(np.argmax(population.sizes > 0))]
     change = fault.damage.restore if back else fault.damage.change
+    if fault.damage.kind == "row" and change is not None:
+        change({field: column[:1] for field, column in some.items()}, np.zeros(1, int), **settings)
     for field in fields:
         if change is not None and len(some[field]):
             change(some[field][:1], **settings)
@@ -235,7 +258,7 @@ def _parse_one(words: str) -> Fault:
     values = dict(word.split("=", 1) for word in rest if "=" in word)
     plain = [word for word in rest if "=" not in word]
     if len(plain) > 1:
-        raise InvalidInput(f"a fault is spelled name:fraction:by=client:parameter=value, got {words!r}")
+        raise InvalidInput(f"a fault is written name:fraction:by=client:parameter=value, got {words!r}")
     try:
         fraction = float(plain[0]) if plain else 1.0
     except ValueError:
@@ -262,7 +285,7 @@ def _value(name: str, parameter: str, default: Any, given: Any) -> Any:
             wanted = " or ".join(default if isinstance(default, tuple) else ("yes", "no"))
         else:
             wanted = "a whole number" if isinstance(default, int) else "a number"
-        raise InvalidInput(f"{parameter} of {name} is {wanted}, got {given!r}") from None
+        raise InvalidInput(f"{parameter} of {name} must be {wanted}, got {given!r}") from None
 
 
 def _spell(value: Any) -> str:
@@ -275,7 +298,7 @@ def _joined(faults: tuple[Fault, ...]) -> str:
     return "+".join(map(str, faults))
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    names = list(known)
+def _nearest(name: str, options: Iterable[str]) -> str:
+    names = list(options)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"

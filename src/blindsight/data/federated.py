@@ -1,4 +1,4 @@
-"""Data sets that come divided by client already: LEAF, TensorFlow Federated and FedJAX."""
+"""Loaders of data sets that are already split by client: LEAF, TensorFlow Federated and FedJAX."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from blindsight.data.population import TEXT, Columns, Population, as_text
-from blindsight.data.reading import ClientByClient, Rows, existing, need, one_split, placed, refuse_nan
+from blindsight.data.reading import ClientByClient, FileRows, existing, need, one_split, placed, refuse_nan
 from blindsight.data.wire import Feature, msgpack_arrays, tf_example, varints
 from blindsight.errors import InvalidInput
 
@@ -24,7 +24,9 @@ def leaf(path: str | Path, *, name: str | None = None) -> Population:
     files = sorted(source.glob("*.json")) if source.is_dir() else [source]
     if not files:
         folders = ", ".join(sorted(folder.name for folder in source.iterdir() if folder.is_dir()))
-        raise InvalidInput(f"the folder {source} holds no .json file: name one that does ({folders or 'it has none'})")
+        raise InvalidInput(
+            f"the folder {source} has no .json file: choose one that does (subfolders: {folders or 'none'})"
+        )
     gathered, home = ClientByClient(), dict[str, Path]()
     for file in files:
         for client, fields in _leaf_clients(file):
@@ -51,7 +53,7 @@ def tff_hdf5(path: str | Path, *, name: str | None = None) -> Population:
         gathered = ClientByClient()
         for client, fields in examples.items():
             if not isinstance(fields, h5py.Group):
-                raise InvalidInput(f"{file}: examples/{client} is not a group of fields, so it is no client")
+                raise InvalidInput(f"{file}: examples/{client} is not a group of fields, so it is not a client")
             columns = {field: _hdf5_column(dataset, f"{file}, client {client!r}") for field, dataset in fields.items()}
             gathered.add(client, columns, file)
     return gathered.population(name or file.stem, file)
@@ -64,10 +66,10 @@ def tff_sqlite(
     shapes: Mapping[str, Sequence[int]] | None = None,
     name: str | None = None,
 ) -> Population:
-    """The population in an SQLite file of TensorFlow Federated, whose examples are `tf.train.Example` messages.
+    """The population in an SQLite file of TensorFlow Federated, with examples as `tf.train.Example` messages.
 
-    A file of several splits needs `split="train"` or another. The messages keep no shapes: a field of one value is a
-    number and of several a flat array, unless `shapes={"pixels": (28, 28)}` says otherwise. Byte strings are text.
+    A file with several splits needs `split="train"` or another. The messages store no shapes: a field with one value is
+    a number and one with several is a flat array, unless `shapes={"pixels": (28, 28)}` is given. Byte strings are text.
     """
     file = existing(path)
     with _database(file) as rows_of:
@@ -85,8 +87,8 @@ def tff_sqlite(
     for client, there in zip(promised, np.bincount(owners, minlength=len(promised)).tolist(), strict=True):
         if there != promised[client]:
             raise InvalidInput(
-                f"{file}, client {client!r} has {there} examples, but client_metadata says {promised[client]}: get the "
-                f"file anew"
+                f"{file}, client {client!r} has {there} examples, but client_metadata says {promised[client]}: "
+                f"download the file again"
             )
     return placed(columns, owners, np.array(list(promised), dtype=TEXT), file, name=name or file.stem)
 
@@ -110,7 +112,7 @@ def fedjax_sqlite(path: str | Path, *, name: str | None = None) -> Population:
                 ) from error
             if any(column.shape[:1] != (count,) for column in columns.values()):
                 raise InvalidInput(
-                    f"{file}, client {client!r} does not have {count} examples in each field: get it anew"
+                    f"{file}, client {client!r} does not have {count} examples in each field: download it again"
                 )
             gathered.add(client, columns, file)
     return gathered.population(name or file.stem, file)
@@ -124,7 +126,7 @@ def sqlite_tables(file: Path) -> set[str]:
 
 @contextlib.contextmanager
 def _database(file: Path) -> Generator[Any]:
-    """A function that yields the rows of a query; the file is opened for reading only."""
+    """A function that yields the rows of a query. The file is opened read-only."""
     try:
         with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as connection:
             yield lambda query, *values: connection.execute(query, values)
@@ -160,8 +162,8 @@ def _leaf_clients(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _json_column(values: list[Any], where: str, field: str) -> np.ndarray:
-    """A list of JSON values as an array, if all are numbers or all are texts, of one shape."""
-    with contextlib.suppress(ValueError, OverflowError):  # what is ragged or too large is explained below
+    """A list of JSON values as an array, if all are numbers or all are text, of one shape."""
+    with contextlib.suppress(ValueError, OverflowError):  # ragged or too large: explained below
         column = np.array(values)
         if column.dtype.kind in "biuf":
             return column
@@ -184,7 +186,7 @@ def _json_column(values: list[Any], where: str, field: str) -> np.ndarray:
 
 
 def _json_shape(value: Any) -> str:
-    """What a JSON value is, in words."""
+    """The type and shape of a JSON value, in words."""
     if not isinstance(value, list):
         return {str: "text", dict: "an object", type(None): "null"}.get(type(value), "a number")
     parts = {_json_shape(part) for part in value}
@@ -208,7 +210,7 @@ def _hdf5_column(dataset: Any, where: str) -> np.ndarray:
 def _tff_examples(
     messages: Any, clients: list[str], shapes: dict[str, Sequence[int]], file: Path
 ) -> tuple[np.ndarray, Columns]:
-    """Whose each message is, and the columns of all messages."""
+    """The client of each message, and the columns of all messages."""
     code = {client: index for index, client in enumerate(clients)}
     owners: list[int] = []
     gathered: dict[str, list[Feature]] = {}
@@ -219,11 +221,11 @@ def _tff_examples(
         try:
             features = tf_example(message)
         except (ValueError, TypeError) as error:
-            raise InvalidInput(f"{where} is not a tf.train.Example ({error}): get the file anew") from error
+            raise InvalidInput(f"{where} is not a tf.train.Example ({error}): download the file again") from error
         if not owners:
             gathered = {field: [] for field in sorted(features)}
         if differing := sorted(set(gathered) ^ set(features)):
-            state = "has no value" if differing[0] in gathered else "is one that the rows before it do not have"
+            state = "has no value" if differing[0] in gathered else "is missing from the rows before it"
             raise InvalidInput(f"{where}: field {differing[0]!r} {state}; give all rows the same fields")
         for field, values in gathered.items():
             feature = features[field]
@@ -235,20 +237,20 @@ def _tff_examples(
         owners.append(code[client])
     if not owners:
         raise InvalidInput(f"{file} holds no examples: there is nothing to read")
-    rows = Rows([f"{file}, table examples of that split"], [len(owners)])
+    rows = FileRows([f"{file}, table examples of that split"], [len(owners)])
     return np.array(owners), {
         field: _tff_column(values, shapes.get(field), rows, field) for field, values in gathered.items()
     }
 
 
-def _integers(raw: np.ndarray, rows: Rows, field: str) -> np.ndarray:
+def _integers(raw: np.ndarray, rows: FileRows, field: str) -> np.ndarray:
     try:
         return varints(raw)
     except ValueError as error:
         raise InvalidInput(f"{rows.files[0]}, field {field!r} is damaged: {error}") from error
 
 
-def _tff_column(values: list[Feature], shape: Sequence[int] | None, rows: Rows, field: str) -> np.ndarray:
+def _tff_column(values: list[Feature], shape: Sequence[int] | None, rows: FileRows, field: str) -> np.ndarray:
     if values[0].kind == "bytes":
         counts = np.array([len(value.texts) for value in values])
         try:
@@ -273,5 +275,5 @@ def _tff_column(values: list[Feature], shape: Sequence[int] | None, rows: Rows, 
     if int(np.prod(shape)) != counts[0]:
         raise InvalidInput(f"{rows.at(0, field)} has {counts[0]} values, which do not make up the shape {shape}")
     column = column.reshape(len(values), *shape)
-    refuse_nan(column, rows, field)
+    refuse_nan(column, rows, field, single=True)
     return column

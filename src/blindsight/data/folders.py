@@ -1,4 +1,4 @@
-"""Folders that hold a population: images sorted by client, and data sets saved by Hugging Face's `datasets`."""
+"""Loaders of folders: images sorted by client, and data sets saved by Hugging Face's `datasets`."""
 
 import io
 import warnings
@@ -10,7 +10,7 @@ import numpy as np
 
 from blindsight.data.arrow import arrow_population
 from blindsight.data.population import Columns, Population
-from blindsight.data.reading import Rows, as_classes, existing, need, one_split, wanted_columns
+from blindsight.data.reading import FileRows, as_classes, existing, need, one_split, wanted_columns
 from blindsight.errors import InvalidInput
 
 __all__ = ["IMAGE_SUFFIXES", "MODES", "hugging_face", "image_folder"]
@@ -23,8 +23,8 @@ MODES = ("1", "L", "LA", "RGB", "RGBA", "I;16", "I", "F")  # a palette's numbers
 def image_folder(path: str | Path, *, name: str | None = None) -> Population:
     """The population of a folder `CLIENT/image.png` or `CLIENT/LABEL/image.png`, in alphabetical order.
 
-    All images have one size and one mode: grey ones become (height, width), others (height, width, channels). Hidden
-    files are passed over; any other file that is not an image is refused.
+    All images must have one size and one mode: grey ones become (height, width), others (height, width, channels).
+    Hidden files are ignored; any other file that is not an image is refused.
     """
     folder = existing(path)
     if not folder.is_dir():
@@ -40,10 +40,10 @@ def image_folder(path: str | Path, *, name: str | None = None) -> Population:
         groups = _folders_in(client) if labelled else [client]
         if labelled:
             _refuse_files(client, "the other clients have one folder for each label")
-        found = [(image, group.name) for group in groups for image in _images_in(group)]
-        files += [image for image, _ in found]
-        labels += [label for _, label in found]
-        sizes.append(len(found))
+        images = [(image, group.name) for group in groups for image in _images_in(group)]
+        files += [image for image, _ in images]
+        labels += [label for _, label in images]
+        sizes.append(len(images))
     if not files:
         raise InvalidInput(
             f"{folder} holds no images: put them in {folder.name}/CLIENT/ or {folder.name}/CLIENT/LABEL/"
@@ -66,8 +66,8 @@ def hugging_face(
 ) -> Population:
     """The population in a folder written by `save_to_disk` of Hugging Face's `datasets`.
 
-    Columns of images are decoded, and a `ClassLabel` becomes int32 with its names in `Population.classes`. A folder of
-    several splits needs `split="train"` or another.
+    Images are decoded, and a `ClassLabel` becomes int32 with its names in `Population.classes`. A folder with several
+    splits needs `split="train"` or another.
     """
     datasets = need("datasets", "hf", "a Hugging Face data set")
     folder = existing(path)
@@ -78,7 +78,7 @@ def hugging_face(
     data = loaded[one_split(split, list(loaded), folder)] if isinstance(loaded, datasets.DatasetDict) else loaded
     wanted = wanted_columns(data.column_names, client, fields, (), folder)
     table = data.with_format("arrow")[:]
-    rows = Rows([folder], [len(table)])
+    rows = FileRows([folder], [len(table)])
     pictures: Columns = {}
     classes: dict[str, tuple[str, ...]] = {}
     for field in wanted:
@@ -98,7 +98,7 @@ def hugging_face(
     )
 
 
-def _stored_images(column: Any, rows: Rows, field: str) -> np.ndarray:
+def _stored_images(column: Any, rows: FileRows, field: str) -> np.ndarray:
     sources: list[tuple[str, Any]] = []
     for row, value in enumerate(column.to_pylist()):
         where = rows.at(row, field)
@@ -109,7 +109,7 @@ def _stored_images(column: Any, rows: Rows, field: str) -> np.ndarray:
 
 
 def _stack(sources: Sequence[tuple[str, Any]]) -> np.ndarray:
-    """One array of all images, each (where it is, a file); all of the same size and mode."""
+    """One array of all images, given as (location, file); all must have the same size and mode."""
     from PIL import Image
 
     stacked: Any = None
@@ -117,18 +117,18 @@ def _stack(sources: Sequence[tuple[str, Any]]) -> np.ndarray:
     for row, (where, source) in enumerate(sources):
         try:
             with warnings.catch_warnings(action="error"), Image.open(source) as image:
-                found = (image.mode, image.size)
+                form = (image.mode, image.size)
                 pixels = np.asarray(image)
         except Exception as error:  # a damaged image makes Pillow raise almost anything
             raise InvalidInput(f"{where} is not an image, or it is damaged ({error}): replace it") from error
-        if found[0] not in MODES:
-            raise InvalidInput(f"{where} has mode {found[0]}: convert it to grey (L) or colour (RGB)")
+        if form[0] not in MODES:
+            raise InvalidInput(f"{where} has mode {form[0]}: convert it to grey (L) or colour (RGB)")
         if stacked is None:
-            first = (where, found)
+            first = (where, form)
             stacked = np.empty((len(sources), *pixels.shape), pixels.dtype)
-        if found != first[1]:
+        if form != first[1]:
             raise InvalidInput(
-                f"{where} is {_picture(*found)}, but {first[0]} is {_picture(*first[1])}: make them alike"
+                f"{where} is {_picture(*form)}, but {first[0]} is {_picture(*first[1])}: make them alike"
             )
         stacked[row] = pixels
     return stacked
@@ -146,11 +146,13 @@ def _images_in(folder: Path) -> list[Path]:
     files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     for file in files:
         if file.is_dir():
-            raise InvalidInput(f"{file} is a folder among images: images lie in CLIENT/ or in CLIENT/LABEL/, no deeper")
+            raise InvalidInput(
+                f"{file} is a folder among images: images belong in CLIENT/ or in CLIENT/LABEL/, no deeper"
+            )
     return files
 
 
 def _refuse_files(folder: Path, why: str) -> None:
     for file in sorted(folder.iterdir()):
         if file.is_file() and not file.name.startswith("."):
-            raise InvalidInput(f"{file} lies outside a label's folder: {why}, so move it into one")
+            raise InvalidInput(f"{file} is outside a label's folder: {why}, so move it into one")

@@ -1,4 +1,4 @@
-"""One function that reads whatever is at a path, by its name or its first bytes."""
+"""Reads a file or folder of any supported format, detected by its name or its first bytes."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ _SUFFIXES: dict[str, Loader] = {
 _FIRST_BYTES: dict[bytes, Loader] = {b"PAR1": parquet, b"\x89HDF\r\n\x1a\n": tff_hdf5, b"PK\x03\x04": npz}
 _SQLITE = b"SQLite format 3\0"
 
-_KNOWN = (
+_SUPPORTED = (
     f"files {', '.join(_SUFFIXES)}, .sqlite and .db, and folders of a saved population, of .parquet files, of LEAF "
     ".json files, of images by client, or of a Hugging Face data set"
 )
@@ -47,18 +47,18 @@ def load(
     shapes: Mapping[str, Sequence[int]] | None = None,
     name: str | None = None,
 ) -> Population:
-    """The population at `path`, in any known format; an option that the format's loader lacks is refused.
+    """The population at `path`, in any supported format; options that the format's loader lacks are refused.
 
     Args:
         path: File or folder.
         client: Column holding the client id, for tables (default "client").
         fields: Columns to read; all by default.
         classes: Columns that become labels with named classes, for tables.
-        text: Columns that are text whatever they look like, for CSV.
-        separator: What separates the cells of a line, for CSV (default ",").
+        text: Columns to read as text even if they look like numbers, for CSV.
+        separator: Separator between the cells of a line, for CSV (default ",").
         split: Split to read, where a file or folder holds several.
         shapes: Shape of the examples of each field, for TFF's SQLite.
-        name: Name of the population; that of the file by default.
+        name: Name of the population; the file's name by default.
     """
     given = {"client": client, "fields": fields, "classes": classes, "text": text, "separator": separator}
     given |= {"split": split, "shapes": shapes, "name": name}
@@ -66,20 +66,20 @@ def load(
 
 
 def read_file(path: str | Path, options: Mapping[str, Any]) -> Population:
-    """As `load`, with options from a file or a command, which may be misspelled."""
+    """As `load`, with unchecked options from a file or a command line."""
     return loader_for(path, options)(existing(path), **options)
 
 
 def loader_for(path: str | Path, options: Mapping[str, Any]) -> Loader:
-    """The function that reads what is at `path` with these options; refused if there is none, or it has not all."""
+    """The loader for `path`; raises if there is none, or if it lacks one of these options."""
     source, loader = existing(path), loader_of(path)
     if loader is None:
-        raise InvalidInput(f"{source} has no known format: Blindsight reads {_KNOWN}")
-    known = [
+        raise InvalidInput(f"{source} has no supported format: Blindsight reads {_SUPPORTED}")
+    supported = [
         name for name, option in inspect.signature(loader).parameters.items() if option.kind is option.KEYWORD_ONLY
     ]
-    if unknown := sorted(set(options) - set(known)):
-        takes = ", ".join(known) or "no options"
+    if unknown := sorted(set(options) - set(supported)):
+        takes = ", ".join(supported) or "no options"
         raise InvalidInput(
             f"{source} is read by {loader.__name__}, which has no option {unknown[0]!r}: it takes {takes}"
         )
@@ -87,7 +87,7 @@ def loader_for(path: str | Path, options: Mapping[str, Any]) -> Loader:
 
 
 def loader_of(path: str | Path) -> Loader | None:
-    """The function that reads what is at `path`; None if nobody knows its format."""
+    """The loader for `path`; None if its format is not supported."""
     source = existing(path)
     return _of_folder(source) if source.is_dir() else _of_file(source)
 
@@ -116,7 +116,7 @@ def _of_folder(folder: Path) -> Loader | None:
     if next(folder.glob("*.json"), None):
         return leaf
     if any(file.suffix.lower() in IMAGE_SUFFIXES for file in folder.glob("*/**/*")):
-        return image_folder  # whatever else a client has put into its folder
+        return image_folder  # whatever else a client's folder contains
     if next(folder.rglob("*.parquet"), None):
         return parquet
     return image_folder if any(inner.is_dir() for inner in folder.glob("[!.]*")) else None

@@ -1,4 +1,4 @@
-"""The files that data sets are published as, turned into the files that `prepared` reads."""
+"""Converts published data sets into the files that `prepared` reads."""
 
 import contextlib
 import gzip
@@ -26,7 +26,7 @@ ADULT_HEADER = (
 
 
 def idx_images(originals: Path, folder: Path, *, name: str) -> None:
-    """Four idx files as MNIST and its look-alikes have them, as `NAME.npz`."""
+    """Convert four idx files in MNIST's layout to `NAME.npz`."""
     arrays = {
         f"{letter}_{split}": read_idx(originals / f"{prefix}-{what}-ubyte.gz")
         for split, prefix in (("train", "train"), ("test", "t10k"))
@@ -37,42 +37,40 @@ def idx_images(originals: Path, folder: Path, *, name: str) -> None:
 
 
 def mnist(originals: Path, folder: Path) -> None:
-    """MNIST as `mnist.npz`, and the writer of every digit from QMNIST as `mnist_writers.npz`."""
+    """Convert MNIST to `mnist.npz`, and QMNIST's writer of every digit to `mnist_writers.npz`."""
     writers: dict[str, np.ndarray] = {}
     for split, prefix in (("train", "train"), ("test", "t10k")):
         labels = read_idx(originals / f"{prefix}-labels-idx1-ubyte.gz")
-        about = read_idx(originals / f"qmnist-{split}-labels-idx2-int.gz")[: len(labels)]
-        if about.ndim != 2 or not np.array_equal(about[:, 0], labels):
-            raise InvalidInput(
-                f"the writers of the MNIST {split} digits are out of step with the digits: get both anew"
-            )
-        writers[f"writer_{split}"] = about[:, 2].astype(np.int16)
-        writers[f"hsf_{split}"] = about[:, 1].astype(np.uint8)
-        writers[f"order_{split}"] = about[:, 3].astype(np.uint8)
+        labelled = read_idx(originals / f"qmnist-{split}-labels-idx2-int.gz")[: len(labels)]
+        if labelled.ndim != 2 or not np.array_equal(labelled[:, 0], labels):
+            raise InvalidInput(f"the writers of the MNIST {split} digits do not match the digits: download both again")
+        writers[f"writer_{split}"] = labelled[:, 2].astype(np.int16)
+        writers[f"hsf_{split}"] = labelled[:, 1].astype(np.uint8)
+        writers[f"order_{split}"] = labelled[:, 3].astype(np.uint8)
     idx_images(originals, folder, name="mnist")
     with _atomic(folder / "mnist_writers.npz") as opened:
         np.savez_compressed(opened, allow_pickle=False, **writers)
 
 
 def adult(originals: Path, folder: Path) -> None:
-    """`adult.data` and `adult.test` as one table with a header and a column `split`, `adult.csv.xz`."""
+    """Convert `adult.data` and `adult.test` to one table with a header and a column `split`, `adult.csv.xz`."""
     lines = [ADULT_HEADER]
     for name, split in (("adult.data", "train"), ("adult.test", "test")):
         for line in (originals / name).read_text(encoding="utf-8").splitlines():
-            if line.count(",") == ADULT_HEADER.count(",") - 1:  # not the remark at the top, not the empty last line
+            if line.count(",") == ADULT_HEADER.count(",") - 1:  # skips the comment at the top and the empty last line
                 lines.append(f"{line.removesuffix('.').replace(', ', ',')},{split}")
     with _atomic(folder / "adult.csv.xz") as opened:
         opened.write(lzma.compress("".join(f"{line}\n" for line in lines).encode()))
 
 
 def as_it_is(originals: Path, folder: Path) -> None:
-    """Files that are prepared already."""
+    """Move files that need no conversion."""
     for path in sorted(originals.iterdir()):
         os.replace(path, folder / path.name)
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """The array of a gzipped idx file: two zero bytes, type, number of axes, their lengths, values in big-endian."""
+    """The array in a gzipped idx file: two zero bytes, type, number of axes, their lengths, big-endian values."""
     try:
         content = gzip.decompress(path.read_bytes())
         axes = struct.unpack_from(f">{content[3]}I", content, 4)
@@ -85,8 +83,8 @@ def read_idx(path: Path) -> np.ndarray:
 
 @contextlib.contextmanager
 def _atomic(path: Path) -> Generator[IO[bytes]]:
-    """A file to write that appears under its name when it is complete, and not at all if writing fails."""
-    content = io.BytesIO()  # at most some tens of megabytes
+    """A file that appears under its name once it is complete, and not at all if writing fails."""
+    content = io.BytesIO()  # at most tens of megabytes
     yield content
     unfinished = path.with_name(path.name + ".part")
     with unfinished.open("wb") as opened:

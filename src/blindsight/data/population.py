@@ -1,8 +1,8 @@
-"""`Population`: the clients of a simulation and their examples, in columns.
+"""`Population`: clients and their examples, stored in columns.
 
-One flat array per field holds every client's examples one after the other, and `offsets` says where each client's
-begin: a million clients cost no Python object each, and a population on disk is memory-mapped. Whoever holds a
-population can see the data, so it exists in simulations only; what leaves it are bounded sums.
+One flat array per field concatenates all clients' examples, and `offsets` marks where each client's begin. A million
+clients need no Python object each, and a population on disk is memory-mapped. Code with access to a population can see
+the data, so populations exist only in simulations; only bounded sums leave them.
 """
 
 import functools
@@ -23,17 +23,17 @@ from blindsight.keys import digest_of
 __all__ = ["Columns", "Description", "GeneratedPopulation", "Population", "open_population"]
 
 Columns = dict[str, np.ndarray]
-"""Field name to array; the first axis counts examples. Text is numpy's variable-width string dtype."""
+"""Field name to array; the first axis indexes examples. Text has numpy's variable-width string dtype."""
 
 Change = Callable[[np.ndarray, Columns], Columns]
-"""Client indices and those clients' examples to their examples after a change."""
+"""Maps client indices and those clients' examples to the changed examples."""
 
 Draw = Callable[[np.ndarray], Columns]
-"""Client indices to those clients' examples, one client after the other in that order."""
+"""Maps client indices to those clients' examples, concatenated in that order."""
 
 TEXT = np.dtypes.StringDType()
 
-_FEW = 100  # clients that can be drawn for a fingerprint
+_FEW = 100  # clients drawn for a fingerprint
 
 
 class Population:
@@ -56,40 +56,42 @@ class Population:
     ) -> None:
         sizes = np.asarray(sizes)
         if sizes.ndim != 1 or not len(sizes) or sizes.dtype.kind not in "iu" or sizes.min() < 0:
-            raise InvalidInput("sizes must list the examples of each client as whole numbers, for at least one client")
+            raise InvalidInput(
+                "sizes must give each client's number of examples as whole numbers, for at least one client"
+            )
         self.name = name
         self.offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         self.ids = as_text(np.arange(len(sizes)) if ids is None else ids)
         self.classes = dict(classes or {})
         self.synthetic = synthetic
         self._columns = {field: _as_column(column) for field, column in columns.items()}
-        self._origin: Population | None = None  # what other fields were put beside
+        self._origin: Population | None = None  # the population whose fields were replaced
         _check_ids(self.ids, self.size, name)
         _check_columns(self._columns, self.n_examples, name)
 
     @property
     def size(self) -> int:
-        """The number of clients."""
+        """Number of clients."""
         return len(self.offsets) - 1
 
     @functools.cached_property
     def sizes(self) -> np.ndarray:
-        """The number of examples of each client."""
+        """Number of examples of each client."""
         return np.diff(self.offsets)
 
     @property
     def n_examples(self) -> int:
-        """The number of examples of all clients."""
+        """Number of examples of all clients."""
         return int(self.offsets[-1])
 
     @property
     def columns(self) -> Columns:
-        """Every client's examples: one flat array per field, client after client."""
+        """All examples: one flat array per field, client by client."""
         return self._columns
 
     @property
     def fields(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
-        """The dtype and shape of one example in each field."""
+        """Dtype and shape of one example in each field."""
         return {field: (column.dtype, column.shape[1:]) for field, column in self.columns.items()}
 
     def __len__(self) -> int:
@@ -107,26 +109,26 @@ class Population:
 
     def index(self, client: str) -> int:
         """The index of the client with that id."""
-        found = self._index.get(client)
-        if found is None:
+        index = self._index.get(client)
+        if index is None:
             raise InvalidInput(f"there is no client {client!r} in {self.name}: ids look like {str(self.ids[0])!r}")
-        return found
+        return index
 
     @functools.cached_property
     def _index(self) -> dict[str, int]:
         return {client: index for index, client in enumerate(self.ids.tolist())}
 
     def examples(self, clients: np.ndarray) -> Columns:
-        """The examples of the clients with these indices, one client after the other in that order."""
+        """The examples of the clients with these indices, concatenated in that order."""
         rows = self.rows(clients)
         return {field: column[rows] for field, column in self.columns.items()}
 
     def rows(self, clients: np.ndarray) -> np.ndarray:
-        """Where the examples of these clients stand in `columns`."""
+        """Indices of these clients' examples in `columns`."""
         return ranges(self.offsets[:-1][clients], self.sizes[clients])
 
     def select(self, clients: Any, *, name: str | None = None) -> "Population":
-        """The population of these clients alone (indices, or a mask over all), with their ids."""
+        """The population of only these clients (indices, or a mask over all), with their ids."""
         chosen = self._chosen(clients)
         return Population(
             self.examples(chosen),
@@ -138,8 +140,8 @@ class Population:
         )
 
     def keep(self, examples: np.ndarray) -> "Population":
-        """The same clients with the examples that this mask shows alone; a client stays, be it without any."""
-        before = np.concatenate([[0], np.cumsum(examples)])  # examples that stay, up to each
+        """The same clients with only the examples in this mask; clients without any stay."""
+        before = np.concatenate([[0], np.cumsum(examples)])  # kept examples before each
         return Population(
             {field: column[examples] for field, column in self.columns.items()},
             sizes=np.diff(before[self.offsets]),
@@ -161,8 +163,8 @@ class Population:
         return np.atleast_1d(chosen)
 
     def replace(self, columns: Mapping[str, np.ndarray], *, name: str | None = None) -> "Population":
-        """The same clients with other fields, example for example; under another `name` they count as other data."""
-        found = Population(
+        """The same clients with other fields, example by example; under another `name` it counts as different data."""
+        replaced = Population(
             columns,
             sizes=self.sizes,
             ids=self.ids,
@@ -170,38 +172,38 @@ class Population:
             classes={field: names for field, names in self.classes.items() if field in columns},
             synthetic=self.synthetic,
         )
-        found._origin = None if name else self._origin or self
-        return found
+        replaced._origin = None if name else self._origin or self
+        return replaced
 
     def transform(self, change: Change, *, name: str, recipe: Any = None) -> "Population":
         """The same clients after `change(clients, columns)`, which returns as many examples for each client.
 
-        A generated population stays generated: the change is made when examples are drawn. `recipe` is what the change
-        follows from, as for `GeneratedPopulation`.
+        A generated population stays generated: the change is applied when examples are drawn. `recipe` is everything
+        the change depends on, as for `GeneratedPopulation`.
         """
         return self.replace(change(np.arange(self.size), self.columns), name=name)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """16 digits that change with any client or example. Of simulated data, or for the keeper of the data only."""
+        """16 hex digits that change with any client or example. Only for simulations, or for the data's owner."""
         return _fingerprint(self.ids, self.sizes, self.columns)
 
     @property
     def content(self) -> str:
-        """What a ledger knows the data by, under whatever name: see `data.content`. As secret as the data are.
+        """Identifies the data in a ledger under any name: see `data.content`. As secret as the data.
 
-        Fields that were derived from the data do not matter. Empty for a generated population, which holds nobody's.
+        Fields derived from the data do not change it. Empty for a generated population, which has no real data.
         """
         return self._content if self._origin is None else self._origin.content
 
     @functools.cached_property
     def _content(self) -> str:
-        # nobody's examples are known by whose they are not: a ledger without an entry would tell that there are none
-        nothing = json.dumps([self.name, self.ids.tolist()]).encode()
-        return content_of(self.columns) or hashlib.blake2b(nothing, digest_size=16).hexdigest()
+        # without examples, hash the clients instead: a ledger without an entry would reveal that there are none
+        clients = json.dumps([self.name, self.ids.tolist()]).encode()
+        return content_of(self.columns) or hashlib.blake2b(clients, digest_size=16).hexdigest()
 
     def describe(self) -> "Description":
-        """What is there: clients, examples, fields and sizes. Of simulated data only; never publish it as it is."""
+        """Clients, examples, fields and sizes, without noise. For simulations only; never publish it."""
         quantiles = {"least": 0, "quarter": 0.25, "median": 0.5, "three quarters": 0.75, "most": 1}
         return Description(
             name=self.name,
@@ -218,7 +220,7 @@ class Population:
         )
 
     def save(self, path: str | Path) -> Path:
-        """Write the population as a folder of `.npy` files, which `open_population` maps into memory."""
+        """Write the population as a folder of `.npy` files that `open_population` memory-maps."""
         folder = Path(path)
         try:
             folder.mkdir(parents=True, exist_ok=False)
@@ -229,17 +231,18 @@ class Population:
         np.save(folder / "sizes.npy", self.sizes)
         for number, column in enumerate([self.ids, *self.columns.values()]):
             _save_column(folder / f"column-{number}.npy", column)
-        about = {"format": 1, "name": self.name, "fields": list(self.columns)}
-        about |= {"classes": self.classes, "synthetic": self.synthetic}
-        (folder / "population.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")  # last: complete
+        header = {"format": 1, "name": self.name, "fields": list(self.columns)}
+        header |= {"classes": self.classes, "synthetic": self.synthetic}
+        text = json.dumps(header, indent=2) + "\n"
+        (folder / "population.json").write_text(text, encoding="utf-8")  # last: marks the folder as complete
         return folder
 
 
 class GeneratedPopulation(Population):
-    """A population whose examples are drawn when they are asked for, the same ones each time.
+    """A population that generates its examples on demand, the same ones each time.
 
-    `recipe` is all that `draw` follows from: generator, seed and options. Two populations whose recipes differ count as
-    different data. Without a recipe, everyone has to be drawn to tell.
+    `recipe` is everything that `draw` depends on: generator, seed and options. Populations with different recipes count
+    as different data. Without a recipe, comparing them means drawing all clients.
     """
 
     def __init__(
@@ -256,11 +259,11 @@ class GeneratedPopulation(Population):
         self.draw = draw
         super().__init__({}, sizes=sizes, name=name, ids=ids, classes=classes, synthetic=synthetic)
         self._recipe = recipe
-        self._numbers = np.arange(self.size)  # of these clients in the recipe
+        self._numbers = np.arange(self.size)  # indices of these clients in the recipe
 
     @property
     def columns(self) -> Columns:
-        """Every client's examples, drawn once and kept."""
+        """All examples, drawn once and kept."""
         if not self._columns:
             self._columns = self.draw(np.arange(self.size))
             _check_columns(self._columns, self.n_examples, self.name)
@@ -268,58 +271,58 @@ class GeneratedPopulation(Population):
 
     @property
     def fields(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
-        """The dtype and shape of one example in each field, as the first client with examples has them."""
+        """Dtype and shape of one example in each field, taken from the first client with examples."""
         some = self.draw(np.array([int(np.argmax(self.sizes > 0))]))
         return {field: (column.dtype, column.shape[1:]) for field, column in some.items()}
 
     def examples(self, clients: np.ndarray) -> Columns:
-        """The examples of these clients; nobody else's are drawn."""
+        """The examples of these clients; no others are drawn."""
         return super().examples(clients) if self._columns else self.draw(clients)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """As of any population; a large one's recipe and first clients, which show if its code has changed."""
+        """As for any population; for a large one, of its recipe and of its first clients, to detect changed code."""
         few = self._recipe is None or self.size <= _FEW
         drawn = _fingerprint(self.ids, self.sizes, self.draw(np.arange(self.size if few else _FEW)))
         return drawn if few else digest_of([drawn, self._recipe, self._numbers])[:16]
 
     @property
     def content(self) -> str:
-        """Nothing: what is drawn by a generator is nobody's data."""
+        """Empty: generated examples are no person's data."""
         return ""
 
     def select(self, clients: Any, *, name: str | None = None) -> "Population":
-        """The population of these clients alone, still drawn on demand."""
+        """The population of only these clients, still generated on demand."""
         chosen = self._chosen(clients)
-        about: dict[str, Any] = {"ids": self.ids[chosen], "classes": self.classes, "synthetic": self.synthetic}
-        about["recipe"] = self._recipe
+        options: dict[str, Any] = {"ids": self.ids[chosen], "classes": self.classes, "synthetic": self.synthetic}
+        options["recipe"] = self._recipe
         draw = lambda some: self.draw(chosen[some])  # noqa: E731
-        found = GeneratedPopulation(draw, sizes=self.sizes[chosen], name=name or self.name, **about)
-        found._numbers = self._numbers[chosen]
-        return found
+        selected = GeneratedPopulation(draw, sizes=self.sizes[chosen], name=name or self.name, **options)
+        selected._numbers = self._numbers[chosen]
+        return selected
 
     def transform(self, change: Change, *, name: str, recipe: Any = None) -> "Population":
-        """The same clients after `change(clients, columns)`, made when examples are drawn."""
-        about: dict[str, Any] = {"ids": self.ids, "classes": self.classes, "synthetic": self.synthetic}
+        """The same clients after `change(clients, columns)`, applied when examples are drawn."""
+        options: dict[str, Any] = {"ids": self.ids, "classes": self.classes, "synthetic": self.synthetic}
         if self._recipe is not None and recipe is not None:
-            about["recipe"] = (self._recipe, self._numbers, recipe)
-        return GeneratedPopulation(lambda some: change(some, self.draw(some)), sizes=self.sizes, name=name, **about)
+            options["recipe"] = (self._recipe, self._numbers, recipe)
+        return GeneratedPopulation(lambda some: change(some, self.draw(some)), sizes=self.sizes, name=name, **options)
 
 
 def open_population(path: str | Path) -> Population:
-    """The population saved in the folder `path`, memory-mapped: nothing is read before it is used."""
+    """The population saved in the folder `path`, memory-mapped: data are read on first use."""
     folder = Path(path)
     try:
-        about = json.loads((folder / "population.json").read_text(encoding="utf-8"))
-        if about["format"] != 1:
+        header = json.loads((folder / "population.json").read_text(encoding="utf-8"))
+        if header["format"] != 1:
             raise InvalidInput(f"{folder} was saved by a newer Blindsight: update to read it")
         return Population(
-            {f: _load_column(folder / f"column-{n}.npy") for n, f in enumerate(about["fields"], 1)},
+            {f: _load_column(folder / f"column-{n}.npy") for n, f in enumerate(header["fields"], 1)},
             sizes=np.load(folder / "sizes.npy"),
             ids=_load_column(folder / "column-0.npy"),
-            name=about["name"],
-            classes={field: tuple(names) for field, names in about["classes"].items()},
-            synthetic=about["synthetic"],
+            name=header["name"],
+            classes={field: tuple(names) for field, names in header["classes"].items()},
+            synthetic=header["synthetic"],
         )
     except InvalidInput:
         raise
@@ -328,25 +331,25 @@ def open_population(path: str | Path) -> Population:
 
 
 def as_text(values: Any) -> np.ndarray:
-    """An array of strings without a Python object for each."""
+    """An array of variable-width strings, without a Python object for each."""
     if not isinstance(values, np.ndarray):
-        return np.array(values, dtype=TEXT)  # at once: a detour over fixed width would cut final NUL characters
+        return np.array(values, dtype=TEXT)  # directly: fixed-width strings would drop trailing NUL characters
     return values if values.dtype == TEXT else values.astype(TEXT)
 
 
 def _fingerprint(ids: np.ndarray, sizes: np.ndarray, columns: Columns) -> str:
-    found = hashlib.blake2b(json.dumps(list(columns)).encode(), digest_size=8)
+    digest = hashlib.blake2b(json.dumps(list(columns)).encode(), digest_size=8)
     for column in (ids, sizes, *columns.values()):
-        found.update(f"{column.dtype} {column.shape}".encode())
+        digest.update(f"{column.dtype} {column.shape}".encode())
         if column.dtype == TEXT:
-            found.update(json.dumps(column.tolist()).encode())
+            digest.update(json.dumps(column.tolist()).encode())
         else:
-            found.update(np.ascontiguousarray(column).data)
-    return found.hexdigest()
+            digest.update(np.ascontiguousarray(column).data)
+    return digest.hexdigest()
 
 
 def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The whole numbers starts[i] .. starts[i] + counts[i] - 1 for every i, one range after the other.
+    """The integers starts[i] .. starts[i] + counts[i] - 1 for every i, concatenated.
 
     >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
@@ -377,7 +380,7 @@ def _check_columns(columns: Columns, n_examples: int, name: str) -> None:
 
 
 def _save_column(path: Path, column: np.ndarray) -> None:
-    """Numbers as they are; text as UTF-8 bytes and the length of each."""
+    """Save numbers as they are, and text as UTF-8 bytes with the length of each."""
     if column.dtype == TEXT:
         encoded = [text.encode() for text in column.ravel().tolist()]
         lengths = np.array([len(text) for text in encoded], np.int64)

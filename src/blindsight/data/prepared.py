@@ -1,4 +1,4 @@
-"""Real data sets from the files they are kept in, as populations."""
+"""Reads prepared files of real data sets as populations."""
 
 import json
 import lzma
@@ -26,28 +26,28 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(])|\n+")
 
 
 def mnist(folder: Path, *, split: str = "train") -> Population:
-    """MNIST by writer: `image`, `label`, and `hsf`, the part of NIST's collection (4: pupils, else NIST's staff)."""
+    """MNIST by writer: `image`, `label`, and `hsf`, the part of NIST's collection (4: pupils, others: NIST's staff)."""
     parts: list[Columns] = []
     writers: list[np.ndarray] = []
     for part in _splits(split):
         image, label = _arrays(folder / "mnist.npz", f"x_{part}", f"y_{part}")
-        about = _arrays(folder / "mnist_writers.npz", f"writer_{part}", f"order_{part}", f"hsf_{part}")
-        order = np.lexsort((about[1], about[0]))  # writer by writer, as the digits stood on the form
-        parts.append({"image": image[order], "label": label[order], "hsf": about[2][order]})
-        writers.append(about[0][order])
-    ids, sizes = _runs(np.concatenate(writers))  # nobody wrote for both parts
+        writing = _arrays(folder / "mnist_writers.npz", f"writer_{part}", f"order_{part}", f"hsf_{part}")
+        order = np.lexsort((writing[1], writing[0]))  # by writer, in the order of the form
+        parts.append({"image": image[order], "label": label[order], "hsf": writing[2][order]})
+        writers.append(writing[0][order])
+    ids, sizes = _runs(np.concatenate(writers))  # no writer is in both splits
     return _population("mnist", split, _joined(parts), sizes, ids=ids, classes={"label": DIGITS})
 
 
 def fashion_mnist(folder: Path, *, split: str = "train") -> Population:
-    """Fashion-MNIST: `image` and `label`. It has no clients, so each example is on a client of its own."""
+    """Fashion-MNIST: `image` and `label`. It has no clients, so each example is its own client."""
     read = [_arrays(folder / "fashion_mnist.npz", f"x_{part}", f"y_{part}") for part in _splits(split)]
     columns = _joined([{"image": image, "label": label} for image, label in read])
     return _population("fashion_mnist", split, columns, _ones(columns), classes={"label": GARMENTS})
 
 
 def femnist(folder: Path, *, invert: bool = False) -> Population:
-    """Digits and letters by writer: `image` (ink is dark on white; `invert` for ink as in MNIST) and `label`."""
+    """Digits and letters by writer: `image` (dark ink on white; `invert` for ink as in MNIST) and `label`."""
     image, label, writer, names = _arrays(folder / "femnist_writers.npz", "x", "y", "writer", "writer_name")
     order = np.argsort(writer, kind="stable")
     columns = {"image": (255 - image if invert else image)[order], "label": label[order]}
@@ -74,10 +74,10 @@ def adult(folder: Path, *, split: str = "train") -> Population:
 
 
 def phishing(folder: Path, *, matched: bool = False) -> Population:
-    """Web addresses, one per client: `url`, `source`, `label`. `matched` keeps sources of one period only.
+    """Web addresses, one per client: `url`, `source`, `label`. `matched` keeps only sources from the same period.
 
-    The legitimate addresses come from one crawl and the oldest phishing ones from another year, so part of what
-    tells them apart is the source.
+    The legitimate addresses come from one crawl and the oldest phishing ones from another year, so a model can tell
+    them apart partly by their source.
     """
     rows, classes = _table(folder / "phishing_urls.csv.xz", text=("url",))
     if matched:
@@ -89,7 +89,7 @@ def phishing(folder: Path, *, matched: bool = False) -> Population:
 
 
 def _table(path: Path, *, text: tuple[str, ...] = ()) -> tuple[Columns, dict[str, tuple[str, ...]]]:
-    """The columns of a compressed CSV: whole numbers, text where named, else codes with the names of the classes."""
+    """The columns of a compressed CSV: integers, the `text` columns, and codes with class names for all others."""
     import pyarrow as pa
     import pyarrow.csv
 
@@ -112,9 +112,9 @@ def _table(path: Path, *, text: tuple[str, ...] = ()) -> tuple[Columns, dict[str
 
 
 def stackexchange(folder: Path, *, unit: str = "post") -> Population:
-    """Posts and comments by author, in order of time; with `unit="sentence"` each sentence of two words or more is one.
+    """Posts and comments by author, in order of time; `unit="sentence"` makes each sentence of 2+ words an example.
 
-    Fields `text`, `title`, `tags`, `kind`, `time` (seconds since 1970, UTC), `score`, `post` (its number) and `site`.
+    Fields: `text`, `title`, `tags`, `kind`, `time` (seconds since 1970, UTC), `score`, `post` (its number) and `site`.
     """
     clients = list(_json_lines(folder / "stackexchange_users.jsonl.xz"))
     sizes = np.array([len(client["text"]) for client in clients])
@@ -136,7 +136,7 @@ def stackexchange(folder: Path, *, unit: str = "post") -> Population:
 
 
 def shakespeare(folder: Path, *, unit: str = "speech") -> Population:
-    """Speeches by role, in the order of the play; with `unit="line"` each line is an example. One field, `text`."""
+    """Speeches by role, in the order of the play; `unit="line"` makes each line an example. One field, `text`."""
     clients = list(_json_lines(folder / "shakespeare_roles.jsonl.xz"))
     columns: Columns = {"text": _text(clients, "text")}
     sizes = np.array([len(client["text"]) for client in clients])
@@ -156,7 +156,7 @@ def _text(clients: list[dict[str, Any]], field: str) -> np.ndarray:
 def _pieces(
     columns: Columns, sizes: np.ndarray, end: re.Pattern[str], *, least_words: int
 ) -> tuple[Columns, np.ndarray]:
-    """Each text cut at every `end`, the other fields repeated for each piece; and the clients' new sizes."""
+    """Each text split at every `end`, with its other fields repeated; and the clients' new sizes."""
     cut = [
         [piece for piece in end.split(text) if len(piece.split()) >= least_words] for text in columns["text"].tolist()
     ]
@@ -168,13 +168,13 @@ def _pieces(
     return {"text": text} | repeated, before[ends] - before[ends - sizes]
 
 
-# --- what they share
+# --- shared
 
 
-def _population(name: str, part: str, columns: Columns, sizes: np.ndarray, **about: Any) -> Population:
-    codes = {field: columns[field].astype(np.int32) for field in about.get("classes", {})}
+def _population(name: str, part: str, columns: Columns, sizes: np.ndarray, **options: Any) -> Population:
+    codes = {field: columns[field].astype(np.int32) for field in options.get("classes", {})}
     shown = f"{name} ({part})" if part and part != "train" else name
-    return Population(columns | codes, sizes=sizes, name=shown, **about)
+    return Population(columns | codes, sizes=sizes, name=shown, **options)
 
 
 def _splits(split: str) -> list[str]:
@@ -183,9 +183,9 @@ def _splits(split: str) -> list[str]:
     return ["train", "test"] if split == "all" else [split]
 
 
-def _unit(unit: str, *known: str) -> str:
-    if unit not in known:
-        raise InvalidInput(f"unit must be {' or '.join(known)}, got {unit!r}")
+def _unit(unit: str, *units: str) -> str:
+    if unit not in units:
+        raise InvalidInput(f"unit must be {' or '.join(units)}, got {unit!r}")
     return unit
 
 
@@ -194,7 +194,7 @@ def _joined(parts: list[Columns]) -> Columns:
 
 
 def _runs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each value of a sorted array, or of several one after the other, and how often it stands in a row."""
+    """The values and lengths of the runs of equal values."""
     starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
     return values[starts], np.diff(np.concatenate([starts, [len(values)]]))
 

@@ -1,4 +1,4 @@
-"""What every loader shares: naming the row at fault, and putting examples with their clients."""
+"""Shared by all loaders: locating invalid rows, and grouping examples by client."""
 
 import dataclasses
 import difflib
@@ -14,7 +14,7 @@ from blindsight.errors import InvalidInput
 
 __all__ = [
     "ClientByClient",
-    "Rows",
+    "FileRows",
     "as_classes",
     "existing",
     "first_appearance",
@@ -29,26 +29,26 @@ __all__ = [
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
-    """The rows of one file or of several, one after the other; a bad one is named by its own file, counting from 1."""
+class FileRows:
+    """The concatenated rows of one or several files; error messages give a row's own file and number, from 1."""
 
     files: Sequence[str | Path]
     counts: Sequence[int]
 
     @property
     def total(self) -> int:
-        """The number of rows of all files."""
+        """Number of rows of all files."""
         return sum(self.counts)
 
     def refuse_none(self) -> None:
-        """Refuse files without a single row."""
+        """Refuse files without rows."""
         if not self.total:
             raise InvalidInput(f"{self.files[0]} has no rows: there is nothing to read")
 
     def at(self, row: int, field: str) -> str:
-        """The place in words.
+        """The location of a value, for messages.
 
-        >>> Rows(["a.csv", "b.csv"], [2, 5]).at(3, "label")
+        >>> FileRows(["a.csv", "b.csv"], [2, 5]).at(3, "label")
         "b.csv, row 2, field 'label'"
         """
         ends = np.cumsum(self.counts)
@@ -57,7 +57,7 @@ class Rows:
 
 
 def existing(path: str | Path) -> Path:
-    """`path`, at which there is something."""
+    """`path`, if it exists."""
     if not Path(path).exists():
         raise InvalidInput(f"there is no file or folder {path}: check the path")
     return Path(path)
@@ -72,12 +72,12 @@ def need(module: str, extra: str, what: str) -> Any:
 
 
 def need_column(column: str, columns: Iterable[str], file: str | Path) -> None:
-    """Refuse a column that is not there, with the nearest name that is."""
-    known = list(columns)
-    if column in known:
+    """Refuse a column that does not exist, and suggest the nearest one that does."""
+    names = list(columns)
+    if column in names:
         return
-    near = difflib.get_close_matches(column, known, n=1, cutoff=0)
-    listed = ", ".join(repr(name) for name in known[:20]) + (", ..." if len(known) > 20 else "")
+    near = difflib.get_close_matches(column, names, n=1, cutoff=0)
+    listed = ", ".join(repr(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
     hint = f"the nearest of its columns ({listed}) is {near[0]!r}" if near else "it has no columns"
     raise InvalidInput(f"{file} has no column {column!r}: {hint}")
 
@@ -86,10 +86,10 @@ def wanted_columns(
     names: Sequence[str], client: str, fields: Sequence[str] | None, classes: Sequence[str], file: str | Path
 ) -> list[str]:
     """The columns to read besides the client's."""
-    if client == "client" and client not in names:  # nobody has named one
+    if client == "client" and client not in names:  # the default
         listed = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
         raise InvalidInput(
-            f"{file} has no column {client!r} that says whose a row is: name the one that does, of {listed}, as "
+            f"{file} has no column {client!r} with the client id: choose it from {listed} with "
             f'--client NAME or client = "NAME"'
         )
     need_column(client, names, file)
@@ -111,7 +111,7 @@ def wanted_columns(
 
 
 def one_split(split: str | None, splits: Sequence[str], file: str | Path) -> str:
-    """The split that was asked for, or the only one: several are never pooled unasked."""
+    """The requested split, or the only one: several splits are never pooled."""
     listed = ", ".join(f"split={name!r}" for name in splits)
     if split is None and len(splits) > 1:
         raise InvalidInput(f"{file} has {len(splits)} splits: choose one of {listed}")
@@ -125,29 +125,31 @@ def native(column: np.ndarray) -> np.ndarray:
     return column if column.dtype.isnative else column.astype(column.dtype.newbyteorder("="))
 
 
-def refuse_nan(column: np.ndarray, rows: Rows, field: str) -> None:
-    """Refuse the first row that holds a NaN, which is a missing value in disguise."""
-    if column.dtype.kind != "f":
+def refuse_nan(column: np.ndarray, rows: FileRows, field: str, *, single: bool = False) -> None:
+    """Refuse the first image or vector with a NaN in it; a `single` number may be missing in tables."""
+    if column.dtype.kind != "f" or (column.ndim < 2 and not single):
         return
     with np.errstate(all="ignore"):
-        if not np.isnan(np.sum(column, dtype=np.float64)):  # a sum takes no memory
+        if not np.isnan(np.sum(column, dtype=np.float64)):  # a sum needs no memory
             return
-    missing = np.flatnonzero(np.isnan(column.ravel()))  # none, if the sum met two opposite infinities
+    missing = np.flatnonzero(np.isnan(column.ravel()))  # none if the sum had infinities of both signs
     if len(missing):
         row = int(missing[0]) // (column.size // len(column))
         raise InvalidInput(f"{rows.at(row, field)}: the value is missing (NaN); fill it in or leave the row out")
 
 
 def as_classes(column: np.ndarray, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Labels as int32 codes, and their names in sorted order.
+    """Labels as int32 codes, and their names in sorted order; an empty text is a missing label.
 
-    >>> as_classes(np.array(["no", "yes", "no"]), "notes.csv, field 'label'")
-    (array([0, 1, 0], dtype=int32), ('no', 'yes'))
+    >>> as_classes(np.array(["no", "yes", "", "no"]), "notes.csv, field 'label'")
+    (array([ 0,  1, -1,  0], dtype=int32), ('no', 'yes'))
     """
     if column.ndim != 1 or column.dtype.kind not in "biuUT":
-        raise InvalidInput(f"{where} holds {column.dtype}, not one label for each row: leave it out of classes")
+        raise InvalidInput(f"{where} holds {column.dtype}, not one label per row: remove it from classes")
     names, codes = np.unique(column, return_inverse=True)
-    return codes.astype(np.int32), tuple(str(name) for name in names.tolist())
+    listed = tuple(str(name) for name in names.tolist())
+    is_first_empty = listed[:1] == ("",)  # sorted before all others
+    return codes.astype(np.int32) - is_first_empty, listed[is_first_empty:]
 
 
 def first_appearance(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -179,10 +181,10 @@ def placed(
         columns: Fields, one value per row.
         owners: Client of every row, as an index into `ids`.
         ids: Client ids.
-        file: Where the rows come from, for refusals.
+        file: Where the rows come from, for error messages.
         name: Name of the population.
         classes: Fields that become codes with named classes.
-        named: Names of the classes of fields that are codes already.
+        named: Class names of fields that hold codes already.
     """
     names = dict(named or {})
     for field in classes:
@@ -195,11 +197,11 @@ def placed(
 
 
 class ClientByClient:
-    """Columns gathered one client at a time, each checked against those before it."""
+    """Collects columns client by client, and checks each against those before it."""
 
     def __init__(self) -> None:
         self._parts: dict[str, list[np.ndarray]] = {}
-        self._places: dict[str, str] = {}  # the first client that has examples of a field
+        self._places: dict[str, str] = {}  # the first client with examples of each field
         self._ids: list[str] = []
         self._sizes: list[int] = []
 
@@ -211,7 +213,7 @@ class ClientByClient:
         if not self._ids:
             self._parts = {field: [] for field in columns}
         if differing := sorted(set(columns) ^ set(self._parts)):
-            state = "is missing" if differing[0] in self._parts else "is one that the clients before it do not have"
+            state = "is missing" if differing[0] in self._parts else "is missing from the clients before it"
             raise InvalidInput(f"{where}: field {differing[0]!r} {state}; give all clients the same fields")
         lengths = {field: len(column) for field, column in columns.items()}
         if len(set(lengths.values())) > 1:
@@ -226,8 +228,8 @@ class ClientByClient:
         if column.dtype.kind not in "biufT":
             raise InvalidInput(f"{where}, field {field!r} holds {column.dtype}: use numbers or text")
         if not len(column):
-            return  # an empty list has no dtype and no shape to compare
-        refuse_nan(column, Rows([where], [len(column)]), field)
+            return  # an empty list has no dtype or shape to compare
+        refuse_nan(column, FileRows([where], [len(column)]), field, single=True)
         parts = self._parts[field]
         if parts and (_kind(column), column.shape[1:]) != (_kind(parts[0]), parts[0].shape[1:]):
             raise InvalidInput(
@@ -238,9 +240,9 @@ class ClientByClient:
         parts.append(native(column))
 
     def population(self, name: str, file: str | Path) -> Population:
-        """The population of all clients that were added."""
+        """The population of all added clients."""
         if not self._ids:
-            raise InvalidInput(f"{file} holds no clients: there is nothing to read")
+            raise InvalidInput(f"{file} has no clients: there is nothing to read")
         columns = {
             field: np.concatenate(parts) if parts else np.zeros(0, np.float32) for field, parts in self._parts.items()
         }
@@ -248,7 +250,7 @@ class ClientByClient:
 
 
 def _kind(column: np.ndarray) -> str:
-    """Text, truth or number: whole numbers and fractions may share a column."""
+    """Text, booleans or numbers: integers and floats may share a column."""
     return {"T": "text", "b": "booleans"}.get(column.dtype.kind, "numbers")
 
 

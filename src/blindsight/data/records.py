@@ -1,9 +1,9 @@
-"""The records of a CSV file whose lines belong to different clients, so that a broken one breaks nobody else's.
+"""Splits a CSV file into records so that one client's broken line cannot affect another client's rows.
 
-A quotation mark that is never closed makes one cell of all that follows, up to the next mark in somebody else's row.
-Here a value goes over several lines only if everything from the record's first letter to its last is CSV to the letter
-(RFC 4180: marks around whole cells, doubled inside) with as many cells as the header. Else the record ends where its
-line does. Where other rows are one line each and have marks in pairs, no unclosed mark can take one of them away.
+An unclosed quotation mark turns everything up to the next mark, in another client's row, into one cell. Here a value
+spans several lines only if the whole record is strict CSV (RFC 4180: marks around whole cells, doubled inside) with as
+many cells as the header. Otherwise the record ends with its line. If the other rows are one line each with marks in
+pairs, no unclosed mark can remove any of them.
 """
 
 import io
@@ -19,24 +19,24 @@ _END = rb"(?:\r\n|\n|\r|\Z)"
 
 
 def split_records(data: bytes, separator: str, file: str | Path) -> tuple[bytes, list[str]]:
-    """The file less its broken lines, and these; what follows one and has too few cells for a row continues it."""
+    """The file without its broken lines, and these; a line after one that has too few cells for a row continues it."""
     if b'"' not in data:
         return data, []
     cut = re.escape(separator.encode())
     one_line = _row(rb'"(?:[^"\r\n]++|"")*+"[^%b\r\n]*+' % cut, rb'(?!")[^%b\r\n]*+' % cut, cut)
-    to_the_letter = _row(rb'"(?:[^"]++|"")*+"', rb'[^"%b\r\n]*+' % cut, cut)
-    header = one_line.match(data) or to_the_letter.match(data)
+    strict = _row(rb'"(?:[^"]++|"")*+"', rb'[^"%b\r\n]*+' % cut, cut)
+    header = one_line.match(data) or strict.match(data)
     if header is None:
-        raise InvalidInput(f"{file}: the header has a quotation mark that is never closed; close it")
+        raise InvalidInput(f"{file}: the header has an unclosed quotation mark; close it")
     columns, place, kept, broken, is_open = _cells(header[0], separator), header.end(), [header[0]], list[str](), False
     while place < len(data):
-        found = one_line.match(data, place)
-        if found is None or (is_open and _cells(found[0], separator) != columns):
-            found = to_the_letter.match(data, place)
-            found = found if found is not None and _cells(found[0], separator) == columns else None
-        if found is not None:
-            kept.append(found[0])
-            place, is_open = found.end(), False
+        record = one_line.match(data, place)
+        if record is None or (is_open and _cells(record[0], separator) != columns):
+            record = strict.match(data, place)
+            record = record if record is not None and _cells(record[0], separator) == columns else None
+        if record is not None:
+            kept.append(record[0])
+            place, is_open = record.end(), False
             continue
         line = _LINE.match(data, place)
         if line is None:
@@ -48,9 +48,9 @@ def split_records(data: bytes, separator: str, file: str | Path) -> tuple[bytes,
 
 
 def client_of(line: str, place: int, separator: str) -> str | None:
-    """Whose a broken line is, as far as it says: its cell at `place`, be it one that is never closed, or after one."""
+    """The client id of a broken line, if it has one: its cell at `place`, even if that is unclosed or follows one."""
     cells = next(reader([line], delimiter=separator), [])
-    if cells and place >= len(cells) - 1:  # an open cell has swallowed those that follow
+    if cells and place >= len(cells) - 1:  # an unclosed cell has swallowed those after it
         cells = [*cells[:-1], *cells[-1].split(separator)]
     return cells[place] if place < len(cells) else None
 
@@ -59,7 +59,7 @@ _LINE = re.compile(rb"[^\r\n]*+" + _END)
 
 
 def _row(marked: bytes, plain: bytes, cut: bytes) -> re.Pattern[bytes]:
-    """A record with the end of its line, from two ways to write a cell."""
+    """A record with its line end, from the quoted and the plain form of a cell."""
     cell = rb"(?:%b|%b)" % (marked, plain)
     return re.compile(rb"(?>%b(?:%b%b)*+)" % (cell, cut, cell) + _END)
 

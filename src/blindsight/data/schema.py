@@ -1,19 +1,22 @@
-"""`Schema`: what anyone may know about the fields of a table before a single value of a client is read.
+"""`Schema`: the public types of a table's fields, fixed before any client's value is read.
 
-The kind of a field decides how many coordinates are released, which faults are voted on and how samples are rounded.
-Read off clients' values, one client aged 30.5 would change all of that for everyone to see. So kinds, ranges, values
-and shapes are given by the asker, or read off public data; a row that does not fit is left out by its own client.
+The kind of a field decides how many coordinates are released, which faults are voted on and how samples are rounded. If
+it were inferred from clients' values, one client aged 30.5 would visibly change all of that. So kinds, ranges, values
+and shapes are specified, or inferred from public data; a client drops its rows that do not fit.
 
 =============  ===================================================  ==================================
-kind           holds                                                in words
+kind           holds                                                written as
 =============  ===================================================  ==================================
 `number`       any finite number; `low` and `high` are its range    `age=number`, `age=number:0:120`
-`whole`        a whole number of 32 bits                            `age=whole:0:120`
+`whole`        a 32-bit integer                                     `age=whole:0:120`
 `category`     one of `values`                                      `region=category:north,south`
 `truth`        true or false                                        `is_new=truth`
 `text`         any text                                             `note=text`
-`image`        numbers of one `shape`: bytes, or fractions          `photo=image:28x28`
+`image`        numbers of one `shape`: bytes, or floats             `photo=image:28x28`
 =============  ===================================================  ==================================
+
+Values may be missing (`data.missing`). `gaps` marks a field of integers whose column holds floats for that reason, and
+`fill` is the public number that a model reads in place of a missing value, unless it can read NaN.
 """
 
 import dataclasses
@@ -28,48 +31,56 @@ import numpy as np
 from blindsight.data.population import TEXT, Population
 from blindsight.errors import InvalidInput
 
-__all__ = ["Field", "Kind", "Schema", "read_field"]
+__all__ = ["Field", "FieldKind", "Schema", "read_field"]
 
-Kind = Literal["number", "whole", "category", "truth", "text", "image"]
+FieldKind = Literal["number", "whole", "category", "truth", "text", "image"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """What one field holds; see the table above."""
+    """Type of a field; see the table above."""
 
-    kind: Kind
+    kind: FieldKind
     low: float | None = None
     high: float | None = None
     values: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()
     of_bytes: bool = True
+    gaps: bool = False
+    fill: float | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise InvalidInput(f"kind must be one of {', '.join(get_args(Kind))}, got {self.kind!r}")
+        if self.kind not in get_args(FieldKind):
+            raise InvalidInput(f"kind must be one of {', '.join(get_args(FieldKind))}, got {self.kind!r}")
         has_range = (self.low, self.high) != (None, None)
         if has_range and not (self.kind in ("number", "whole") and _is_range(self.low, self.high)):
             raise InvalidInput(f"a range needs two finite ends with low < high, got {self.low} to {self.high}")
         if bool(self.values) != (self.kind == "category") or len(set(self.values)) < len(self.values):
             raise InvalidInput(
-                f"values must list the distinct values of a category, and of nothing else, got {list(self.values)}"
+                f"values must list the distinct values of a category, and only of a category, got {list(self.values)}"
             )
         if bool(self.shape) != (self.kind == "image") or not all(length >= 1 for length in self.shape):
             raise InvalidInput(
-                f"an image needs a shape such as 28x28, and nothing else may have one, got {list(self.shape)}"
+                f"an image needs a shape such as 28x28, and only an image may have one, got {list(self.shape)}"
             )
+        if self.gaps and self.kind != "whole":
+            raise InvalidInput(f"gaps are marked in fields of whole numbers, and this one holds a {self.kind}")
+        if self.fill is not None and (self.kind in ("text", "image") or not math.isfinite(self.fill)):
+            raise InvalidInput(f"fill is a finite number for fields of numbers and categories, got {self.fill}")
 
     @property
     def dtype(self) -> Any:
-        """The type of a column of such values."""
+        """Dtype of a column of such values."""
         if self.kind == "image":
             return np.dtype(np.uint8 if self.of_bytes else np.float32)
-        known: dict[str, Any] = {"number": np.float32, "truth": np.bool_, "text": TEXT}
-        return known.get(self.kind, np.int32)
+        if self.gaps:
+            return np.dtype(np.float32)
+        dtypes: dict[str, Any] = {"number": np.float32, "truth": np.bool_, "text": TEXT}
+        return dtypes.get(self.kind, np.int32)
 
     @property
     def range(self) -> tuple[float, float] | None:
-        """The public range of a number, where one is given."""
+        """The public range of a number, if given."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
 
@@ -79,7 +90,7 @@ def _is_range(low: float | None, high: float | None) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Schema:
-    """The fields of a table by name, which of them a model reads (`inputs`), and which holds the class (`label`).
+    """The fields of a table by name, a model's `inputs` among them, and the field with the class (`label`).
 
     >>> Schema({"age": read_field("whole:0:120")}, inputs=("age",)).to_dict()
     {'fields': {'age': {'kind': 'whole', 'low': 0.0, 'high': 120.0}}, 'inputs': ['age'], 'label': 'label'}
@@ -96,17 +107,17 @@ class Schema:
 
     @classmethod
     def of(cls, public: Population) -> "Schema":
-        """The schema of public data, as their types and classes say it; vectors have none."""
-        found: dict[str, Field] = {}
+        """The schema of public data, inferred from their types and classes; vectors are left out."""
+        fields: dict[str, Field] = {}
         for name, (dtype, shape) in public.fields.items():
             if len(shape) >= 2:
-                found[name] = Field("image", shape=shape, of_bytes=dtype == "uint8")
+                fields[name] = Field("image", shape=shape, of_bytes=dtype == "uint8")
             elif name in public.classes:
-                found[name] = Field("category", values=public.classes[name])
+                fields[name] = Field("category", values=public.classes[name])
             elif not shape:
-                kinds: dict[str, Kind] = {"b": "truth", "i": "whole", "u": "whole", "f": "number"}
-                found[name] = Field("text" if dtype == TEXT else kinds[dtype.kind])
-        return cls(found)
+                kinds: dict[str, FieldKind] = {"b": "truth", "i": "whole", "u": "whole", "f": "number"}
+                fields[name] = Field("text" if dtype == TEXT else kinds[dtype.kind])
+        return cls(fields)
 
     @classmethod
     def load(cls, path: str | Path) -> "Schema":
@@ -130,7 +141,7 @@ class Schema:
         return cls({str(name): _field_from(str(name), item) for name, item in fields.items()}, tuple(inputs), label)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, without what is not said."""
+        """Plain values for JSON, without the defaults."""
         usual = Field("text")
         return {
             "fields": {
@@ -147,11 +158,11 @@ class Schema:
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """The public ranges of numbers, where they are given."""
+        """The public ranges of numbers, where given."""
         return {name: field.range for name, field in self.fields.items() if field.range is not None}
 
     def updated(self, words: Sequence[str]) -> "Schema":
-        """The schema with fields as `age=whole:0:120` says them."""
+        """The schema with further fields, written as `age=whole:0:120`."""
         more: dict[str, Field] = {}
         for one in words:
             name, equals, spelled = one.partition("=")
@@ -166,7 +177,7 @@ class Schema:
         return {name: field.values for name, field in self.fields.items() if field.kind == "category"}
 
     def population(self, examples: Mapping[str, np.ndarray] | None = None, *, client: str = "client") -> Population:
-        """One client with these examples, or with none, as a population: what is asked of many is asked of one."""
+        """A population of one client with these examples, or with none, so that a client runs the same code as many."""
         columns = examples or {name: np.zeros((0, *field.shape), field.dtype) for name, field in self.fields.items()}
         size = len(next(iter(columns.values()), ()))
         classes = {name: values for name, values in self.classes.items() if name in columns}
@@ -174,7 +185,7 @@ class Schema:
 
 
 def read_field(words: str) -> Field:
-    """A field as one writes it: `whole:0:120`, `category:north,south`, `image:28x28`."""
+    """The field of a specification: `whole:0:120`, `category:north,south`, `image:28x28`."""
     kind, _, rest = words.partition(":")
     given: dict[str, Any] = {}
     try:
@@ -188,16 +199,16 @@ def read_field(words: str) -> Field:
         raise InvalidInput(
             f"a type is written as number, whole:0:120, category:north,south, truth, text or image:28x28, got {words!r}"
         ) from None
-    known: Any = kind
-    return Field(known, **given)
+    unchecked: Any = kind
+    return Field(unchecked, **given)
 
 
 def _field_from(name: str, value: Any) -> Field:
-    known = {field.name for field in dataclasses.fields(Field)}
-    if not isinstance(value, dict) or "kind" not in value or (set(value) - known):
-        raise InvalidInput(f"field {name!r} of a schema has a kind and may have {', '.join(sorted(known - {'kind'}))}")
+    keys = {field.name for field in dataclasses.fields(Field)}
+    if not isinstance(value, dict) or "kind" not in value or (set(value) - keys):
+        raise InvalidInput(f"field {name!r} of a schema has a kind and may have {', '.join(sorted(keys - {'kind'}))}")
     given: dict[str, Any] = {str(key): tuple(item) if isinstance(item, list) else item for key, item in value.items()}
     try:
         return Field(**given)
     except TypeError as error:
-        raise InvalidInput(f"field {name!r} of a schema is not understood: {error}") from error
+        raise InvalidInput(f"field {name!r} of a schema is invalid: {error}") from error

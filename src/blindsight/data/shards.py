@@ -1,7 +1,7 @@
-"""Plain data divided among clients: at random, unevenly by label, a few classes each, or by one of its columns.
+"""Splits plain data into clients: at random, unevenly by label, by a few classes each, or by one of its columns.
 
-`columns` is a dict of equally long arrays. Every example goes to exactly one client, and the same key always divides
-the same way.
+`columns` is a dict of equally long arrays. Every example goes to exactly one client, and the same key always gives the
+same split.
 """
 
 import math
@@ -19,7 +19,7 @@ __all__ = ["by_column", "dirichlet", "iid", "pathological"]
 
 
 def iid(columns: Mapping[str, Any], clients: int, *, key: Key, name: str = "iid") -> Population:
-    """Examples dealt at random, as many to each client as to any other, give or take one.
+    """Examples split uniformly at random; clients' sizes differ by at most one.
 
     >>> from blindsight.keys import reproducible
     >>> iid({"x": np.arange(7)}, 3, key=reproducible(1)).sizes.tolist()
@@ -35,17 +35,16 @@ def iid(columns: Mapping[str, Any], clients: int, *, key: Key, name: str = "iid"
 def dirichlet(
     columns: Mapping[str, Any], label: str, clients: int, alpha: float, *, key: Key, name: str = "dirichlet"
 ) -> Population:
-    """Examples dealt so that each class is spread over the clients in proportions drawn from Dirichlet(alpha).
+    """Examples split so that the proportions of each class over the clients are drawn from Dirichlet(alpha).
 
-    A large `alpha` spreads every class evenly; a small one gives most of a class to few clients, and many clients
-    nothing at all.
+    A large `alpha` spreads every class evenly; a small one gives most of a class to few clients, and nothing to many.
 
     Args:
         columns: Fields of the examples.
         label: Field holding the class.
         clients: Number of clients.
         alpha: Dirichlet parameter: large is even, small is uneven.
-        key: Key of the dealing.
+        key: Key of the split.
         name: Name of the population.
 
     >>> from blindsight.keys import reproducible
@@ -61,7 +60,8 @@ def dirichlet(
     owners = np.empty(total, np.int64)
     for rows in _rows_of_classes(arrays, label):
         ends = np.cumsum(_proportions(generator, alpha, clients)) * len(rows)
-        # One shift for all ends: a client expects exactly its proportion, and gets that number rounded up or down.
+        # One shift for all ends: a client's expected count is exactly its proportion, and its count that number
+        # rounded up or down.
         ends = np.minimum(np.floor(ends + generator.random()), len(rows)).astype(np.int64)
         ends[-1] = len(rows)
         owners[generator.permutation(rows)] = np.repeat(np.arange(clients), np.diff(ends, prepend=0))
@@ -71,16 +71,16 @@ def dirichlet(
 def pathological(
     columns: Mapping[str, Any], label: str, clients: int, k: int, *, key: Key, name: str = "pathological"
 ) -> Population:
-    """Examples dealt so that each client has `k` classes, and each class is shared evenly by the clients that have it.
+    """Examples split so that each client has `k` classes, and the clients with a class share it evenly.
 
-    A class with fewer examples than clients leaves some of them without it.
+    If a class has fewer examples than clients, some of them lack it.
 
     Args:
         columns: Fields of the examples.
         label: Field holding the class.
         clients: Number of clients.
         k: Classes per client.
-        key: Key of the dealing.
+        key: Key of the split.
         name: Name of the population.
 
     >>> from blindsight.keys import reproducible
@@ -108,7 +108,7 @@ def pathological(
 
 
 def by_column(columns: Mapping[str, Any], column: str, *, name: str | None = None) -> Population:
-    """Each distinct value of `column` as a client with that id; the other columns are the fields.
+    """One client for each distinct value of `column`, which is its id; the other columns are the fields.
 
     >>> by_column({"writer": np.array(["ann", "bob", "ann"]), "x": np.arange(3)}, "writer")["ann"]["x"].tolist()
     [0, 2]
@@ -131,13 +131,13 @@ def _arrays(columns: Mapping[str, Any]) -> tuple[Columns, int]:
     lengths = {field: len(column) if column.ndim else 0 for field, column in arrays.items()}
     if len(set(lengths.values())) != 1 or not max(lengths.values()):
         shown = ", ".join(f"{field!r} has {length}" for field, length in lengths.items()) or "there are none"
-        raise InvalidInput(f"the columns must have the same number of examples, one at least: {shown}")
+        raise InvalidInput(f"the columns must have the same number of examples, at least one: {shown}")
     return arrays, next(iter(lengths.values()))
 
 
 def _check_clients(clients: int) -> None:
     if not clients >= 1:
-        raise InvalidInput(f"there must be one client at least, got {clients}")
+        raise InvalidInput(f"there must be at least one client, got {clients}")
 
 
 def _generator(key: Key) -> np.random.Generator:
@@ -148,7 +148,7 @@ def _rows_of_classes(arrays: Columns, label: str) -> Iterator[np.ndarray]:
     """The rows of each class, in the order of the classes."""
     need_column(label, arrays, "the data")
     if arrays[label].ndim != 1 or arrays[label].dtype.kind not in "biuUT":
-        raise InvalidInput(f"{label!r} holds {arrays[label].dtype}, not one label for each example")
+        raise InvalidInput(f"{label!r} holds {arrays[label].dtype}, not one label per example")
     codes = np.unique(arrays[label], return_inverse=True)[1]
     yield from np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
 
@@ -166,10 +166,10 @@ def _proportions(generator: np.random.Generator, alpha: float, clients: int) -> 
 
 
 def _cards(generator: np.random.Generator, classes: int, clients: int, k: int) -> np.ndarray:
-    """The classes of all clients, `k` after `k`: distinct for one client, and each class as often as any other.
+    """The classes of all clients, `k` per client: distinct within a client, and each class equally often.
 
-    `k` neighbours in a shuffled circle of classes are distinct. A circle is dealt until it comes out even, then the
-    next is shuffled.
+    `k` neighbours in a shuffled circle of classes are distinct. Each circle is repeated until it divides evenly, then
+    the next is shuffled.
     """
     dealt = math.lcm(classes, k)
     circles = -(-clients * k // dealt)

@@ -1,4 +1,4 @@
-"""A population by its name, or from a file: what commands and configurations call data."""
+"""Populations by name or path, as commands and configurations specify data."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ __all__ = ["check_public", "same_clients", "source"]
 
 
 def source(name: str, options: Mapping[str, Any] | None = None) -> Population:
-    """The embedded population or data set of that name, else what is in that file or folder.
+    """The embedded population or data set of that name; otherwise the file or folder at that path.
 
     `options` are those of `embedded`, `dataset` or `load`.
 
@@ -28,14 +28,14 @@ def source(name: str, options: Mapping[str, Any] | None = None) -> Population:
         return _read(read_dataset, name, options or {})
     if Path(name).exists():
         return _read(read_file, name, options or {})
-    known = ", ".join([*POPULATIONS, *DATASETS])
-    raise InvalidInput(f"{name} is neither a file nor a population: the names are {known}")
+    names = ", ".join([*POPULATIONS, *DATASETS])
+    raise InvalidInput(f"{name} is neither a file nor a population: the names are {names}")
 
 
 def check_public(
     name: str, options: Mapping[str, Any], protected: str, protected_options: Mapping[str, Any], *, what: str
 ) -> None:
-    """Refuses `what` (a setting) if it calls data public that hold clients who are protected: see `same_clients`."""
+    """Refuse the setting `what` if the data it declares public are the protected clients: see `same_clients`."""
     if same_clients(name, options, protected, protected_options):
         raise PrivacyError(
             f"{what} = {name!r} are the protected clients, and would be read without noise: use public data"
@@ -43,10 +43,10 @@ def check_public(
 
 
 def same_clients(name: str, options: Mapping[str, Any], other: str, other_options: Mapping[str, Any]) -> bool:
-    """Whether two names of data stand for the same clients.
+    """Whether two data specifications mean the same clients.
 
-    Files are the same however their path is spelled. Embedded clients are others with another seed, and images of
-    another split are others'; no other option tells people apart.
+    Files are compared by resolved path. A different seed means different embedded clients, and a different split means
+    different images; no other option distinguishes clients.
     """
 
     def place(one: str, given: Mapping[str, Any]) -> tuple[Any, ...]:

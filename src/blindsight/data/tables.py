@@ -1,6 +1,6 @@
-"""Tables with a column that says whose example each row is: Parquet, CSV and NumPy archives.
+"""Loaders of tables with a column of client ids: Parquet, CSV and NumPy archives.
 
-Rows are placed by column, without a Python loop over them: stably by client, clients in order of first appearance.
+Rows are grouped without a Python loop over them: stably by client, clients in order of first appearance.
 """
 
 import io
@@ -16,7 +16,7 @@ import numpy as np
 from blindsight.data.arrow import arrow_population, compute, no_client
 from blindsight.data.population import Columns, Population, as_text
 from blindsight.data.reading import (
-    Rows,
+    FileRows,
     existing,
     first_appearance,
     native,
@@ -34,6 +34,7 @@ __all__ = ["NUMBER", "arrow_of", "csv", "npz", "parquet", "read_columns"]
 NUMBER = r"^[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
 _WHOLE = r"^-?(?:0|[1-9][0-9]*)$"
 _TRUTH = r"^(?i:true|false)$"
+_NOTHING = r"^(?i:nan|na|n/a|null|none)?$"  # a missing number or truth value
 
 
 def parquet(
@@ -46,8 +47,9 @@ def parquet(
 ) -> Population:
     """The population in a Parquet file, in all `.parquet` files of a folder, or in a list of files.
 
-    `client` names the column of client ids. Numbers, booleans and text keep their types, and lists of one length become
-    arrays. Columns named in `classes` become int32 labels with their names in `Population.classes`.
+    `client` is the column holding the client id. Numbers, booleans and text keep their types, except that a column of
+    integers or booleans with missing values cannot (`data.missing`); lists of one length become arrays. Columns named
+    in `classes` become int32 labels with their names in `Population.classes`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -62,7 +64,7 @@ def parquet(
         except (pa.ArrowException, OSError) as error:
             raise InvalidInput(f"{file} is not a Parquet file, or it is damaged: write it anew") from error
         _refuse_differing(tables[0].schema, tables[-1].schema, files[0], file)
-    rows = Rows(files, [len(table) for table in tables])
+    rows = FileRows(files, [len(table) for table in tables])
     tables = [table.select(tables[0].column_names) for table in tables]
     return arrow_population(pa.concat_tables(tables), rows, client, classes=classes, name=name or files[0].stem)
 
@@ -79,17 +81,18 @@ def csv(
 ) -> Population:
     """The population in a CSV file with a header, plain or compressed as `.gz` or `.xz`.
 
-    The first value of a column decides whether it holds numbers, booleans (true, false) or text, and every other row
-    must agree. Client ids are kept letter for letter.
+    The first value of a column decides whether it holds numbers, booleans (true, false) or text, and all other rows
+    must agree. An empty cell is a missing value (`data.missing`); among numbers and booleans so are NaN, NA, N/A, null
+    and none. Client ids are kept verbatim.
 
     Args:
         path: File.
         client: Column holding the client id.
         fields: Columns to read; all by default.
         classes: Columns that become labels with named classes.
-        text: Columns that are text whatever they look like.
-        separator: What separates the cells of a line.
-        name: Name of the population; that of the file by default.
+        text: Columns to read as text even if they look like numbers.
+        separator: Separator between the cells of a line.
+        name: Name of the population; the file's name by default.
     """
     import pyarrow as pa
 
@@ -100,7 +103,7 @@ def csv(
     wanted = wanted_columns(table.column_names, client, fields, classes, file)
     for field in text:
         need_column(field, wanted, file)
-    rows = Rows([file], [len(table)])
+    rows = FileRows([file], [len(table)])
     typed = {
         field: table.column(field) if field in (client, *text) else _typed(table.column(field), rows, field)
         for field in (client, *wanted)
@@ -116,11 +119,11 @@ def npz(
     classes: Sequence[str] = (),
     name: str | None = None,
 ) -> Population:
-    """The population in a NumPy archive of equally long arrays, of which `client` says whose each example is."""
+    """The population in a NumPy archive of equally long arrays, one of which, `client`, holds the client ids."""
     file = existing(path)
     columns = _read_npz(file, client, fields, classes)
     owners = columns.pop(client)
-    rows = Rows([file], [np.size(owners)])
+    rows = FileRows([file], [np.size(owners)])
     rows.refuse_none()
     if owners.ndim != 1 or owners.dtype.kind not in "iuUT":
         raise InvalidInput(f"{file}: client ids are whole numbers or text, but {client!r} holds {_shape(owners)}")
@@ -138,10 +141,10 @@ def npz(
 
 
 def read_columns(path: str | Path, *, client: str, separator: str = ",") -> dict[str, Any]:
-    """Every column of a table as Arrow reads it, those of CSV as text.
+    """Every column of a table as Arrow reads it, with those of CSV as text.
 
-    A line of CSV with too few or too many cells is a row of its client that holds nothing. What is wrong with the file
-    as a whole is refused, and nothing of what it holds is said.
+    A CSV line with too few or too many cells becomes an empty row of its client. A file that is invalid as a whole is
+    refused; the message reveals none of its contents.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -178,7 +181,7 @@ def _arrays(file: Path) -> Columns:
 
 
 def arrow_of(array: np.ndarray) -> Any:
-    """A NumPy array as an Arrow column; more axes become lists of one length."""
+    """A NumPy array as an Arrow column; further axes become fixed-size lists."""
     import pyarrow as pa
 
     values = pa.array(array.ravel().tolist() if array.dtype.kind in "UT" else array.ravel())
@@ -193,10 +196,10 @@ def _parquet_files(path: str | Path | Sequence[str | Path]) -> list[Path]:
         raise InvalidInput("the list of Parquet files is empty: give at least one")
     files: list[Path] = []
     for one in (existing(one) for one in paths):
-        found = sorted(one.rglob("*.parquet")) if one.is_dir() else [one]
-        if not found:
-            raise InvalidInput(f"the folder {one} holds no .parquet file: check the path")
-        files += found
+        inside = sorted(one.rglob("*.parquet")) if one.is_dir() else [one]
+        if not inside:
+            raise InvalidInput(f"the folder {one} has no .parquet file: check the path")
+        files += inside
     return files
 
 
@@ -213,7 +216,7 @@ def _refuse_differing(first: Any, other: Any, first_file: Path, file: Path) -> N
 
 
 def _read_csv(file: Path, separator: str, *, client: str | None = None) -> Any:
-    """The table with every cell as text; with `client` it is private: of a line that is no row the client is kept."""
+    """The table with every cell as text; with `client` it is private, and an invalid line keeps only its client."""
     is_private = client is not None
     import pyarrow as pa
     import pyarrow.csv as arrow_csv
@@ -221,10 +224,10 @@ def _read_csv(file: Path, separator: str, *, client: str | None = None) -> Any:
     data = _bytes(file)
     try:
         data.decode()
-    except UnicodeDecodeError as error:  # before Arrow meets it while it reports a row, where nobody can catch it
+    except UnicodeDecodeError as error:  # before Arrow reports a row with it, where the error cannot be caught
         if not is_private:
             raise InvalidInput(
-                f"{file} is not CSV in UTF-8 (byte {error.start:,} does not belong to a text): write it anew"
+                f"{file} is not CSV in UTF-8 (byte {error.start:,} is not valid text): write it again"
             ) from error
         data = data.decode(errors="replace").encode()
     data, broken = split_records(data, separator, file) if is_private else (data, list[str]())
@@ -239,7 +242,7 @@ def _read_csv(file: Path, separator: str, *, client: str | None = None) -> Any:
     try:
         table = arrow_csv.read_csv(
             pa.BufferReader(data),
-            # One thread, so that a bad row has a number; large blocks, because a row must fit into one.
+            # One thread, so that an invalid row has a number; large blocks, because a row must fit into one.
             read_options=arrow_csv.ReadOptions(use_threads=False, block_size=1 << 26),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=separator, newlines_in_values=True, invalid_row_handler=note
@@ -254,7 +257,7 @@ def _read_csv(file: Path, separator: str, *, client: str | None = None) -> Any:
                 f"{file}, row {wrong[0].number - 1}: it has {wrong[0].actual_columns} fields where the header has "
                 f"{wrong[0].expected_columns}; correct the row, or give another separator=..."
             ) from error
-        raise InvalidInput(f"{file} is not CSV in UTF-8 ({str(error).splitlines()[0]}): write it anew") from error
+        raise InvalidInput(f"{file} is not CSV in UTF-8 ({str(error).splitlines()[0]}): write it again") from error
     if client is None:
         _refuse_unclosed(table, data, file)
         return table
@@ -263,12 +266,12 @@ def _read_csv(file: Path, separator: str, *, client: str | None = None) -> Any:
 
 
 def _with_broken(table: Any, broken: Sequence[str], client: str, separator: str) -> Any:
-    """The table with a row for each broken line, of which nothing is kept but whose it is."""
+    """The table with a row for each broken line, which keeps only its client id."""
     import pyarrow as pa
 
     place = table.column_names.index(client) if client in table.column_names else 0
-    whose = [client_of(line, place, separator) for line in broken]
-    columns = {name: whose if name == client else [None] * len(broken) for name in table.column_names}
+    owners = [client_of(line, place, separator) for line in broken]
+    columns = {name: owners if name == client else [None] * len(broken) for name in table.column_names}
     more = pa.table({name: pa.array(values, pa.large_string()) for name, values in columns.items()})
     return pa.concat_tables([table, more])
 
@@ -289,36 +292,36 @@ def _bytes(file: Path) -> bytes:
 
 
 def _refuse_unclosed(table: Any, data: bytes, file: Path) -> None:
-    """Refuse a quotation mark that is never closed, which makes one cell of all rows after it."""
+    """Refuse an unclosed quotation mark, which turns all rows after it into one cell."""
     if len(table) and table.num_columns:
         last = table.column(table.num_columns - 1)[-1].as_py()
         if isinstance(last, str) and last.endswith("\n") and not data[-8:].rstrip(b"\r\n").endswith(b'"'):
-            raise InvalidInput(f"{file}, row {len(table)}: a quotation mark is never closed; close it or double it")
+            raise InvalidInput(f"{file}, row {len(table)}: unclosed quotation mark; close it or double it")
 
 
-def _typed(column: Any, rows: Rows, field: str) -> Any:
-    """A column of CSV cells as numbers, booleans or text, as its first value says."""
+def _typed(column: Any, rows: FileRows, field: str) -> Any:
+    """A column of CSV cells as numbers, booleans or text, by the type of its first value."""
     import pyarrow as pa
 
     pc = compute()
-    filled = pc.index(pc.equal(column, ""), False).as_py()
+    absent = pc.match_substring_regex(column, _NOTHING)
+    filled = pc.index(absent, False).as_py()
     first = column[filled].as_py() if filled >= 0 else ""
     for pattern, what in ((NUMBER, "a number"), (_TRUTH, "true or false")):
         if not pc.match_substring_regex(pa.array([first]), pattern)[0].as_py():
             continue
-        wrong = pc.index(pc.match_substring_regex(column, pattern), False).as_py()
+        wrong = pc.index(pc.or_(absent, pc.match_substring_regex(column, pattern)), False).as_py()
         if wrong >= 0:
-            value = column[wrong].as_py()
-            state = f"{value!r} is not {what}, as the values before it are" if value else "the value is missing"
             raise InvalidInput(
-                f"{rows.at(wrong, field)}: {state}; correct it, or read the column as text: text = [{field!r}] in the "
-                f"options"
+                f"{rows.at(wrong, field)}: {column[wrong].as_py()!r} is not {what}, as the values before it are; "
+                f"correct it, or read the column as text: text = [{field!r}] in the options"
             )
+        values = pc.if_else(absent, pa.scalar(None, column.type), column)
         if pattern == _TRUTH:
-            return pc.equal(pc.utf8_lower(column), "true")
-        whole = pc.all(pc.match_substring_regex(column, _WHOLE)).as_py()
+            return pc.equal(pc.utf8_lower(values), "true")
+        whole = pc.all(pc.match_substring_regex(values, _WHOLE)).as_py()
         try:
-            return pc.cast(pc.utf8_ltrim(column, "+"), pa.int64() if whole else pa.float64())
+            return pc.cast(pc.utf8_ltrim(values, "+"), pa.int64() if whole else pa.float64())
         except pa.ArrowInvalid as error:
             raise InvalidInput(
                 f"{rows.files[0]}: field {field!r} has whole numbers beyond 64 bits ({error}); read the column as text "
@@ -345,7 +348,7 @@ def _read_npz(
             except ValueError as error:
                 raise InvalidInput(f"{file}: field {field!r} holds Python objects; use numbers or text") from error
             except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-                raise InvalidInput(f"{file}: field {field!r} is damaged ({error}); write the file anew") from error
+                raise InvalidInput(f"{file}: field {field!r} is damaged ({error}); write the file again") from error
             if column.dtype.kind not in "biufUT":
                 raise InvalidInput(f"{file}: field {field!r} holds {column.dtype}; use numbers, booleans or text")
             columns[field] = as_text(column) if column.dtype.kind == "U" else native(column)

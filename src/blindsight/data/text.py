@@ -1,7 +1,7 @@
-"""Text on its way into language models: sentences, tokens, vocabularies, and populations of token numbers.
+"""Text preprocessing for language models: sentences, tokens, vocabularies, and populations of token ids.
 
-Everything here happens on the client, example for example; only a `Vocabulary` is shared. It is public: given, counted
-on public data, or released by a mechanism (`algorithms.vocabulary`), never simply counted on clients.
+Everything here runs on the client, example by example; only a `Vocabulary` is shared. It is public: given, counted on
+public data, or released by a mechanism (`algorithms.vocabulary`), never counted on clients without noise.
 """
 
 import collections
@@ -25,17 +25,17 @@ __all__ += ["split_sentences", "tokens", "unknown_words", "word_bytes", "word_to
 Case = Literal["lower", "keep"]
 
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
-"""The token numbers that are no words."""
+"""Ids of the special tokens."""
 MARKS = ("PAD", "START", "END", "UNK")
 
 START_OF_WORD, END_OF_WORD = 256, 257
-"""What a model of characters reads beside the 256 bytes of UTF-8."""
+"""Special tokens of a byte-level model, after the 256 bytes of UTF-8."""
 
 _CAPITALS = "A-ZÀ-ÖØ-ÞΑ-ΩА-ЯЁ"
 _SENTENCE_END = re.compile(
     rf"(?:(?<=[.!?…])|(?<=[.!?…][\"')”’»]))\s+(?=[{_CAPITALS}\"'“‘«(¿¡])|(?<=[。！？])|\n+",
 )
-_VOWEL_SIGNS = (  # written after or around a letter, and no letters by themselves
+_VOWEL_SIGNS = (  # written after or around a letter, not letters by themselves
     "\u0300-\u036f\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff\u0e00-\u0e7f\u200c\u200d"
 )
 _TOKEN = re.compile(
@@ -45,7 +45,7 @@ _TOKEN = re.compile(
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text: cut at line ends, and after . ! ? before a capital, a quotation or a bracket.
+    """The sentences of a text: split at line ends, and after . ! ? before a capital, a quotation or a bracket.
 
     >>> sentences("It works! See e.g. the log. (Or ask.)")
     ['It works!', 'See e.g. the log.', '(Or ask.)']
@@ -54,7 +54,7 @@ def sentences(text: str) -> list[str]:
 
 
 def tokens(text: str, *, case: Case = "lower") -> list[str]:
-    """Words, and every other sign by itself. A no-break space is part of a word: what it joins is one token.
+    """Words, and every other character by itself. Words joined by a no-break space are one token.
 
     >>> tokens("Don't e-mail me, see <url>")
     ["don't", 'e-mail', 'me', ',', 'see', '<url>']
@@ -64,10 +64,10 @@ def tokens(text: str, *, case: Case = "lower") -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """The words a model knows, most frequent first, numbered after the four marks PAD, START, END and UNKNOWN.
+    """A model's words, most frequent first, numbered after the special tokens PAD, START, END and UNKNOWN.
 
-    >>> known = Vocabulary(("the", "cat"))
-    >>> known.encode([["the", "dog"]], length=4).tolist()
+    >>> vocabulary = Vocabulary(("the", "cat"))
+    >>> vocabulary.encode([["the", "dog"]], length=4).tolist()
     [[1, 4, 3, 2, 0]]
     """
 
@@ -84,7 +84,7 @@ class Vocabulary:
 
     @property
     def size(self) -> int:
-        """How many numbers a token may have: one for each word, and the four marks."""
+        """Number of token ids: one per word, and the four special tokens."""
         return len(MARKS) + len(self.words)
 
     @functools.cached_property
@@ -95,21 +95,21 @@ class Vocabulary:
         return word in self._numbers
 
     def id(self, word: str) -> int:
-        """The word's number, UNKNOWN if it has none."""
+        """The word's token id; UNKNOWN if it has none."""
         return self._numbers.get(word, UNKNOWN)
 
     def word(self, number: int) -> str:
-        """The word with that number; marks are shown by name."""
+        """The word with that token id; special tokens are shown by name."""
         return MARKS[number] if number < len(MARKS) else self.words[number - len(MARKS)]
 
     def encode(self, texts: Iterable[Sequence[str]], *, length: int) -> np.ndarray:
-        """Tokens as int32 of (texts, length + 1): START, the words, END, then PAD; cut off after `length`."""
+        """Token ids as int32 of (texts, length + 1): START, the words, END, then PAD; truncated after `length`."""
         numbers = self._numbers
         rows = [[numbers.get(word, UNKNOWN) for word in text[:length]] + [END] for text in texts]
         return _filled(rows, START, PAD, length)
 
     def decode(self, row: Iterable[int]) -> list[str]:
-        """The words of a row of numbers up to END, without START and PAD."""
+        """The words of a row of token ids up to END, without START and PAD."""
         words = itertools.takewhile(lambda number: number != END, map(int, row))
         return [self.word(number) for number in words if number not in (START, PAD)]
 
@@ -123,7 +123,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | Path) -> "Vocabulary":
-        """The vocabulary of a file: JSON as `save` writes it, or text with one word on each line."""
+        """The vocabulary in a file: JSON as `save` writes it, or text with one word per line."""
         try:
             content = Path(path).read_text(encoding="utf-8-sig")
             is_json = content.lstrip().startswith("{")
@@ -140,10 +140,10 @@ class Vocabulary:
     def most_frequent(
         cls, texts: Iterable[str] | Population, size: int = 10_000, *, field: str = "text", case: Case = "lower"
     ) -> "Vocabulary":
-        """The most frequent tokens of public text: as many words as make `Vocabulary.size` at most `size`.
+        """The most frequent tokens of public text, with a `Vocabulary.size` of at most `size`.
 
-        Of clients' text it would be a look without noise: `simulation_only`. Equally frequent words stand in order of
-        the alphabet, so that the same text always gives the same numbers.
+        On clients' text this would be a query without noise: `simulation_only`. Equally frequent words are in
+        alphabetical order, so that the same text always gives the same token ids.
         """
         if size <= len(MARKS):
             raise InvalidInput(f"size must be above 4, because four special tokens come first, got {size}")
@@ -157,7 +157,7 @@ class Vocabulary:
 def split_sentences(
     population: Population, *, field: str = "text", most: int = 200, least_words: int = 2
 ) -> Population:
-    """The same clients with one sentence as one example, each client's first `most`; other fields go along."""
+    """The same clients with one sentence per example, each client's first `most`; other fields are repeated."""
     if most < 1:
         raise InvalidInput(f"most, the sentences kept per client, must be at least 1, got {most}")
     pieces = [
@@ -174,7 +174,7 @@ def split_sentences(
 def word_tokens(
     population: Population, vocabulary: Vocabulary, *, field: str = "text", length: int = 20, case: Case = "lower"
 ) -> Population:
-    """The same examples with a field `tokens`: `length + 1` numbers each, as `Vocabulary.encode` gives them."""
+    """The same examples with a field `tokens`: `length + 1` token ids each, as `Vocabulary.encode` returns them."""
 
     def number(clients: np.ndarray, columns: Columns) -> Columns:
         texts = (tokens(text, case=case) for text in _text_of(columns, field, population.name))
@@ -192,17 +192,17 @@ def unknown_words(
     most: int = 200,
     case: Case = "lower",
 ) -> Population:
-    """The same clients with each word that the vocabulary lacks as one example, each client's first `most`.
+    """The same clients with one out-of-vocabulary word per example, each client's first `most`.
 
-    Fields: `word`; `tokens`, its bytes as `word_bytes` gives them; `position`, its place in its text, from 0. Clients
+    Fields: `word`; `tokens`, its bytes as `word_bytes` returns them; `position`, its index in its text, from 0. Clients
     without such words have no examples.
     """
-    found = [
+    missing = [
         [(word, place) for place, word in enumerate(tokens(text, case=case)) if word not in vocabulary]
         for text in _text_of(population.columns, field, population.name)
     ]
-    rows, sizes = _first_of_each_client(population, np.array([len(some) for some in found], np.int64), most)
-    kept = [found[row][place] for row, place in zip(rows, _places(rows), strict=True)]
+    rows, sizes = _first_of_each_client(population, np.array([len(some) for some in missing], np.int64), most)
+    kept = [missing[row][place] for row, place in zip(rows, _places(rows), strict=True)]
     words = [word for word, _ in kept]
     columns = {
         "word": as_text(words),
@@ -213,12 +213,12 @@ def unknown_words(
 
 
 def word_bytes(words: Iterable[str], *, length: int) -> np.ndarray:
-    """UTF-8 as int32 of (words, length + 1): START_OF_WORD, bytes, END_OF_WORD to the end; cut off after `length`."""
+    """UTF-8 as int32 of (words, length + 1): START_OF_WORD, bytes, END_OF_WORD to the end; truncated after `length`."""
     return _filled([[*word.encode(), END_OF_WORD] for word in words], START_OF_WORD, END_OF_WORD, length)
 
 
 def _filled(rows: list[list[int]], start: int, fill: int, length: int) -> np.ndarray:
-    """`start` and a row on each line, cut off or filled up."""
+    """`start` and a row on each line, truncated or padded."""
     if length < 1:
         raise InvalidInput(f"length must be at least 1 token, got {length}")
     table = np.full((len(rows), length + 1), fill, np.int32)
@@ -231,7 +231,7 @@ def _filled(rows: list[list[int]], start: int, fill: int, length: int) -> np.nda
 
 
 def _first_of_each_client(population: Population, counts: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where examples become `counts` pieces each: the example of every piece kept, and the clients' new sizes."""
+    """If examples become `counts` pieces each: the example of every kept piece, and the clients' new sizes."""
     before = np.concatenate([[0], np.cumsum(counts)])[population.offsets]  # pieces before each client's first
     sizes = np.minimum(np.diff(before), most)
     rows = np.repeat(np.arange(population.n_examples), counts)
@@ -247,8 +247,8 @@ def _places(rows: np.ndarray) -> np.ndarray:
 
 def _of_the_same_clients(population: Population, columns: Columns, sizes: np.ndarray) -> Population:
     classes = {field: names for field, names in population.classes.items() if field in columns}
-    about: Any = {"ids": population.ids, "classes": classes, "synthetic": population.synthetic}
-    return Population(columns, sizes=sizes, name=population.name, **about)
+    options: Any = {"ids": population.ids, "classes": classes, "synthetic": population.synthetic}
+    return Population(columns, sizes=sizes, name=population.name, **options)
 
 
 def _text_of(columns: Columns, field: str, name: str) -> list[str]:

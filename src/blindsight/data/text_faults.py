@@ -1,13 +1,13 @@
-"""Faults of texts: what each does, and how a client undoes it as well as it can, so that words are known again.
+"""Text faults, and how a client approximately undoes each so that words are in the vocabulary again.
 
-A mend guesses what one sentence was before, from the words that a
-vocabulary knows. A right guess makes unknown words known, and that is what clients vote by when they are asked which
-fault explains their unknown words (`inspection.unknowns.words`).
+A mend guesses the original sentence from the words of a vocabulary. A right guess turns unknown words into known ones;
+clients vote by it on which fault explains their unknown words (`inspection.unknowns.words`).
 """
 
 import bisect
 import dataclasses
 import functools
+import html
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,16 +17,16 @@ import numpy as np
 from blindsight.data.damage import Damage
 from blindsight.data.text import Case, Vocabulary, tokens
 
-__all__ = ["TEXT_FAULTS", "Known", "mend"]
+__all__ = ["TEXT_FAULTS", "KnownWords", "mend"]
 
-_JOINT = "\u00a0"  # a no-break space is part of a word: what it joins is one token
+_JOINT = "\u00a0"  # words joined by a no-break space are one token
 _STRAIGHT = str.maketrans({"\u2019": "'", "\u2018": "'", "\u201c": '"', "\u201d": '"', "\u2026": "...", "\u2013": "-"})
-_COMMON = 200  # words of one or two letters must be among so many first ones: "ed" and "la" would split anything
+_COMMON = 200  # words of one or two letters must be this common: "ed" and "la" would split anything
 
 
 @dataclasses.dataclass(frozen=True)
-class Known:
-    """The words of a vocabulary as a mend asks for them."""
+class KnownWords:
+    """The words of a vocabulary, with the look-ups that a mend needs."""
 
     vocabulary: Vocabulary
     case: Case = "lower"
@@ -39,7 +39,7 @@ class Known:
         return frozenset(self.vocabulary.words[:_COMMON])
 
     def is_part(self, piece: str) -> bool:
-        """Whether a longer word may be made of this one and others."""
+        """Whether a longer word may consist of this one and others."""
         if piece not in self or not piece.replace("'", "").isalpha():
             return False
         return len(piece) > 2 or (piece.lower() if self.case == "lower" else piece) in self._common
@@ -49,30 +49,30 @@ class Known:
         return sorted(self.vocabulary.words)
 
     def completed(self, beginning: str) -> str | None:
-        """A known word that begins so and goes on, if there is one."""
+        """A longer known word with this beginning, if there is one."""
         start = beginning.lower() if self.case == "lower" else beginning
         place = bisect.bisect_right(self._ordered, start)
-        found = self._ordered[place] if place < len(self._ordered) else ""
-        return found if found.startswith(start) else None
+        word = self._ordered[place] if place < len(self._ordered) else ""
+        return word if word.startswith(start) else None
 
     def parts(self, word: str, *, most: int) -> list[str]:
-        """The word as several known words in a row, two at least and `most` at most; none where it is not such."""
+        """The word split into known words, between two and `most` of them; empty if it cannot be."""
         return _parts(self, word, most) if len(word) <= 80 else []
 
     def unknown(self, text: str) -> int:
-        """How many words of the text are not known."""
+        """Number of unknown words in the text."""
         return sum(word not in self for word in tokens(text, case="keep"))
 
 
-def mend(text: str, fault: str, known: Known, settings: Mapping[str, Any] | None = None) -> str:
-    """The text as it may have been before the fault of that name with these settings."""
+def mend(text: str, fault: str, known: KnownWords, settings: Mapping[str, Any] | None = None) -> str:
+    """A guess of the text before the fault of that name with these settings."""
     repair = TEXT_FAULTS[fault].mend
     return text if repair is None else repair(text, known, **(settings or {}))
 
 
-def _parts(known: Known, word: str, most: int) -> list[str]:
-    """The fewest known words that the word is made of."""
-    fewest: list[list[str] | None] = [[]]  # of every beginning
+def _parts(known: KnownWords, word: str, most: int) -> list[str]:
+    """The word split into the fewest known words."""
+    fewest: list[list[str] | None] = [[]]  # for every prefix
     for end in range(1, len(word) + 1):
         ways = [
             [*before, word[begin:end]]
@@ -80,21 +80,21 @@ def _parts(known: Known, word: str, most: int) -> list[str]:
             if before is not None and end - begin < len(word) and known.is_part(word[begin:end])
         ]
         fewest.append(min(ways, key=len, default=None))
-    found = fewest[-1]
-    return found if found and len(found) <= most else []
+    pieces = fewest[-1]
+    return pieces if pieces and len(pieces) <= most else []
 
 
-def _mend_joined(text: str, known: Known, where: str = "first", glue: str = "") -> str:
-    """Unknown words taken apart: the first of the sentence into two, or every one that holds three words or more.
+def _mend_joined(text: str, known: KnownWords, where: str = "first", glue: str = "") -> str:
+    """Unknown words split: the first of the sentence into two, or every one that consists of three words or more.
 
-    Elsewhere than at the beginning two words in one are a compound as often as not.
+    Elsewhere, an unknown word that splits into two is as often a compound.
     """
 
     def apart(word: str, fewest: int, most: int) -> str:
         if word in known:
             return word
-        found = word.split(_JOINT) if _JOINT in word else known.parts(word, most=most)
-        return " ".join(found) if fewest <= len(found) <= most else word
+        pieces = word.split(_JOINT) if _JOINT in word else known.parts(word, most=most)
+        return " ".join(pieces) if fewest <= len(pieces) <= most else word
 
     words = tokens(text, case="keep")
     if where == "first":
@@ -103,15 +103,15 @@ def _mend_joined(text: str, known: Known, where: str = "first", glue: str = "") 
     return _put(text, words, [apart(word, 3, 99) for word in words])
 
 
-def _mend_case(text: str, known: Known, to: str = "lower") -> str:
-    """Words in another case where they are unknown in this one."""
+def _mend_case(text: str, known: KnownWords, to: str = "lower") -> str:
+    """Unknown words in another case if that makes them known."""
     words = tokens(text, case="keep")
     ways = (str, str.lower, str.capitalize, str.upper, str.swapcase)
     return _put(text, words, [next((other for way in ways if (other := way(word)) in known), word) for word in words])
 
 
-def _mend_truncated(text: str, known: Known, characters: int = 0) -> str:
-    """The last word completed, if the text ends in the middle of one."""
+def _mend_truncated(text: str, known: KnownWords, characters: int = 0) -> str:
+    """The text with its last word completed, if it ends in the middle of one."""
     words = tokens(text, case="keep")
     if not words or words[-1] in known or not text.endswith(words[-1]):
         return text
@@ -119,8 +119,8 @@ def _mend_truncated(text: str, known: Known, characters: int = 0) -> str:
     return text if whole is None else text[: -len(words[-1])] + whole
 
 
-def _mend_encoding(text: str, known: Known) -> str:
-    """Runs of strange signs read again as UTF-8, and typographic signs made straight."""
+def _mend_encoding(text: str, known: KnownWords) -> str:
+    """Non-ASCII runs decoded again as UTF-8, and typographic characters made plain."""
 
     def again(run: re.Match[str]) -> str:
         try:
@@ -132,7 +132,7 @@ def _mend_encoding(text: str, known: Known) -> str:
 
 
 def _put(text: str, words: list[str], instead: list[str]) -> str:
-    """The text with these tokens of it, in order, replaced; what lies between stays."""
+    """The text with these tokens replaced, in order; everything between them stays."""
     pieces, at = list[str](), 0
     for word, other in zip(words, instead, strict=True):
         begin = text.index(word, at)
@@ -141,19 +141,25 @@ def _put(text: str, words: list[str], instead: list[str]) -> str:
     return "".join([*pieces, text[at:]])
 
 
-# --- what each does
+# --- the faults
 
 
 def _each(text: np.ndarray, change: Callable[[str], str]) -> np.ndarray:
     return np.array([change(one) for one in text.ravel().tolist()], dtype=text.dtype).reshape(text.shape)
 
 
+_middle_gap = re.compile(r"((?:^|(?<=[.!?\n]))\s*(?:[^\s.!?]+[^\S\n]+){2}[^\s.!?]*\w)[^\S\n]+(?=\w)")
+"""The third and fourth word of a sentence."""
+
+
 def _token_join(text: np.ndarray, where: str, glue: str) -> np.ndarray:
-    glue = "\u00a0" if glue == "space" else glue  # no-break: two words stay two, and are one token
+    glue = "\u00a0" if glue == "space" else glue  # no-break: two words become one token
     first_gap = re.compile(r"(^|[.!?]\s+|\n)([^\s.!?]+)[^\S\n]+(?=\w)")
+    if where == "middle":
+        return _each(text, lambda one: _middle_gap.sub(lambda match: match[1] + glue, one))
     if where == "all":
         return _each(text, lambda one: re.sub(r"(?<=\w)[^\S\n]+(?=\w)", lambda _: glue, one))
-    return _each(text, lambda one: first_gap.sub(lambda found: found[1] + found[2] + glue, one))
+    return _each(text, lambda one: first_gap.sub(lambda match: match[1] + match[2] + glue, one))
 
 
 def _case(text: np.ndarray, to: str) -> np.ndarray:
@@ -165,7 +171,7 @@ def _truncation(text: np.ndarray, characters: int) -> np.ndarray:
 
 
 def _encoding_damage(text: np.ndarray) -> np.ndarray:
-    """A keyboard makes quotes, dashes and dots typographic; a reader takes the UTF-8 for Windows-1252."""
+    """Quotes, dashes and dots become typographic, as on a phone's keyboard, and UTF-8 is decoded as Windows-1252."""
     smart = [(r"(?<=\w)'|'(?=\w)", "\u2019"), (r'(^|(?<=\s))"', "\u201c"), (r'"', "\u201d"), (r"\.\.\.", "\u2026")]
     smart += [(r"(?<=\s)--?(?=\s)", "\u2013")]
 
@@ -177,13 +183,19 @@ def _encoding_damage(text: np.ndarray) -> np.ndarray:
     return _each(text, damage)
 
 
+def _other_locale(text: str) -> str:
+    return re.sub(r"(?<=\d)[.,](?=\d)", lambda sign: "," if sign[0] == "." else ".", text)
+
+
 TEXT_FAULTS: dict[str, Damage] = {
     "token_join": Damage(
         "text",
-        "words run together: the first two of each sentence (where=first) or all; glue=space keeps a space in it",
+        "words run together: the first two of each sentence (where=first), two further on (where=middle) or all; "
+        "glue=space keeps a space in it",
         _token_join,
         lost="where words ended is gone",
-        parameters={"where": ("first", "all"), "glue": ""},
+        parameters={"where": ("first", "middle", "all"), "glue": ""},
+        variants=lambda field: ("", "where=middle", "where=all"),
         mend=_mend_joined,
         explains={
             "": "the first two words of sentences are joined",
@@ -195,6 +207,7 @@ TEXT_FAULTS: dict[str, Damage] = {
         "typographic signs and accents read in the wrong encoding: don't becomes donâ€™t",
         _encoding_damage,
         lost="which quotes were straight is gone",
+        variants=lambda field: ("",),
         mend=_mend_encoding,
         explains={"": "text is read in the wrong encoding"},
     ),
@@ -204,6 +217,8 @@ TEXT_FAULTS: dict[str, Damage] = {
         _truncation,
         lost="the ends are gone",
         parameters={"characters": 24},
+        variants=lambda field: [f"characters={limit}" for limit in (24, 50, 100, 140, 255)],
+        graded=("characters",),
         mend=_mend_truncated,
         explains={"": "sentences are cut off"},
     ),
@@ -213,8 +228,23 @@ TEXT_FAULTS: dict[str, Damage] = {
         _case,
         lost="which letters were capitals is gone",
         parameters={"to": ("upper", "lower", "title", "swapped")},
+        variants=lambda field: [f"to={case}" for case in ("upper", "lower", "title")],
         mend=_mend_case,
         explains={"": "words have another case"},
     ),
+    "html_entities": Damage(
+        "text",
+        "signs are escaped as in HTML: quotes, ampersands, less-than and greater-than signs",
+        lambda text: _each(text, html.escape),
+        lambda text: _each(text, html.unescape),
+        variants=lambda field: ("",),
+    ),
+    "comma_for_point": Damage(
+        "text",
+        "numbers are written in another locale: 3.14 becomes 3,14, and 1,000 becomes 1.000",
+        lambda text: _each(text, _other_locale),
+        lambda text: _each(text, _other_locale),
+        variants=lambda field: ("",),
+    ),
 }
-"""Every fault of texts by name; of equally good explanations clients vote for the first."""
+"""Every text fault by name; clients vote for the first of equally good explanations."""

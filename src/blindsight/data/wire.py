@@ -1,7 +1,7 @@
-"""Two wire formats of federated data sets, read without the libraries that wrote them.
+"""Decodes two wire formats of federated data sets without the libraries that wrote them.
 
 `tf.train.Example` is a protocol buffer: a map from a name to a list of byte strings, 32-bit floats or 64-bit integers.
-FedJAX keeps a client's arrays in msgpack. What does not follow the format raises `ValueError`.
+FedJAX stores a client's arrays in msgpack. Malformed data raise `ValueError`.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ class Feature:
 
 
 def tf_example(message: bytes) -> dict[str, Feature]:
-    """The features of a serialised `tf.train.Example`, by name; a feature without values is left out.
+    """The features of a serialised `tf.train.Example`, by name; features without values are omitted.
 
     >>> tf_example(bytes.fromhex("0a0c 0a0a 0a0161 1205 1a03 0a0107"))
     {'a': Feature(kind='integers', texts=[], numbers=b'\\x07')}
@@ -43,17 +43,17 @@ def tf_example(message: bytes) -> dict[str, Feature]:
 
 
 def varints(raw: np.ndarray) -> np.ndarray:
-    """The 64-bit integers of a run of varints, decoded all at once.
+    """The 64-bit integers of a run of varints, decoded in one vectorised pass.
 
     >>> varints(np.frombuffer(bytes.fromhex("07 ac02 ffffffffffffffffff01"), np.uint8)).tolist()
     [7, 300, -1]
     """
-    ends = np.flatnonzero(raw < 128)  # the top bit says that another byte follows
+    ends = np.flatnonzero(raw < 128)  # the top bit means that another byte follows
     starts = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
     lengths = ends - starts + 1
     longest = int(lengths.max(initial=0))
     if (len(raw) and raw[-1] >= 128) or longest > 10:
-        raise ValueError("a number does not end")
+        raise ValueError("a number is truncated")
     values = np.zeros(len(ends), np.uint64)
     for position in range(longest):
         has = lengths > position
@@ -67,7 +67,7 @@ def _feature(message: bytes) -> Feature | None:
         if number not in _KINDS or wire != _DELIMITED:
             continue
         if feature is None or feature.kind != _KINDS[number]:
-            feature = Feature(_KINDS[number])  # of a choice, the last one holds
+            feature = Feature(_KINDS[number])  # in a oneof, the last one wins
         for value_number, value_wire, value in _fields(content):
             if value_number != 1:
                 continue
@@ -82,7 +82,7 @@ def _feature(message: bytes) -> Feature | None:
         and feature.numbers
         and (len(feature.numbers) % 4 if feature.kind == "floats" else feature.numbers[-1] > 127)
     ):
-        raise ValueError("a number does not end")
+        raise ValueError("a number is truncated")
     return feature if feature and (feature.texts or feature.numbers) else None
 
 
@@ -105,7 +105,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int, bytes]]:
         else:
             raise ValueError(f"there is no wire type {wire}")
         if at + length > len(message):
-            raise ValueError("the message ends too early")
+            raise ValueError("the message is truncated")
         yield tag >> 3, wire, message[at : at + length]
         at += length
 
@@ -119,7 +119,7 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, at
         shift += 7
-    raise ValueError("the message ends too early")
+    raise ValueError("the message is truncated")
 
 
 _ARRAY_OF_NUMBERS, _ARRAY_OF_BYTES = 1, 4  # FedJAX's extension types
@@ -158,7 +158,7 @@ def _array(extension: int, data: bytes) -> np.ndarray:
 
 
 def _item(data: bytes, at: int) -> tuple[Any, int]:
-    """The msgpack value that begins at `at`, and where the next one begins; an extension is (type, bytes)."""
+    """The msgpack value that starts at `at`, and the start of the next; an extension is (type, bytes)."""
     tag, at = data[at], at + 1
     if tag < 0x80 or tag >= 0xE0:
         return (tag if tag < 0x80 else tag - 256), at
@@ -185,7 +185,7 @@ def _item(data: bytes, at: int) -> tuple[Any, int]:
 
 def _raw(data: bytes, at: int, length: int) -> tuple[bytes, int]:
     if at + length > len(data):
-        raise ValueError("it ends too early")
+        raise ValueError("it is truncated")
     return data[at : at + length], at + length
 
 

@@ -24,6 +24,11 @@ NOTHING = (
     "spend more epsilon. `blindsight plan --detect` computes the detection power in advance.",
     "Ask about narrower slices if complaints come from one version, region or type of device.",
 )
+ASKED = (
+    "All intervals hold together with a probability of 95 %: compare numbers by whether their intervals overlap.",
+    "Where an interval is too wide, ask for fewer statistics, bins or slices: all of a question share its epsilon. "
+    "`--dry-run` shows the widths in advance.",
+)
 
 
 def next_steps(report: Facts) -> tuple[str, ...]:
@@ -34,6 +39,8 @@ def next_steps(report: Facts) -> tuple[str, ...]:
     )
     if report.task == "labelling":
         return LABEL
+    if report.task == "ask":
+        return ASKED
     if report.outcome == "nothing":
         return NOTHING
     if report.outcome == "fault":

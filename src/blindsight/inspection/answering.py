@@ -30,7 +30,7 @@ __all__ = ["Round", "answer"]
 class Round:
     """One round as sent to every client: the fields to derive from its own examples, the arms, and the parts to send.
 
-    `mechanisms` holds the noise of each part. Rounds with the same `view` share what `observe` derives; `derive` adds
+    `mechanisms` holds the noise of each part. All rounds of a question share what `observe` derives; `derive` adds the
     fields that only this round needs.
     """
 
@@ -41,7 +41,6 @@ class Round:
     parts: tuple[Part, ...]
     mechanisms: Mapping[str, GaussianMechanism]
     forming: Forming = "zero_fill"
-    view: str = "clients"
     derive: Callable[[Population], Population] | None = None
     note: str = ""
 

@@ -20,6 +20,7 @@ from blindsight.mechanisms import gaussian
 from blindsight.mechanisms.release import marked
 from blindsight.privacy import Privacy
 from blindsight.runs import Run
+from blindsight.samples.clarity import training_signal
 from blindsight.training import Checkpointing, Terms
 from blindsight.training import train as train_model
 
@@ -49,6 +50,12 @@ class Lesson:
         one = marked(gaussian(noise_multiplier).event_for(self.weights), key)
         return self.privacy.sampling.event(one, self.privacy.rounds)
 
+    def signal_to_noise(self, noise_multiplier: float) -> float:
+        """The most that its training can be above its noise."""
+        return training_signal(
+            noise_multiplier, weights=self.weights, cohort=self.privacy.cohort, rounds=self.privacy.rounds
+        )
+
 
 class Asking(Protocol):
     """The parts of an inquiry that training reads."""
@@ -62,8 +69,8 @@ class Asking(Protocol):
 
 def train(
     asking: Asking, planned: Sequence[Lesson], key: Key, progress: Callable[[int, int], None], split: Split | None
-) -> tuple[list[Event], list[Any]]:
-    """The cost of training each lesson, and the models.
+) -> tuple[list[Event], list[Any], float]:
+    """The cost of training each lesson, the models, and their noise multiplier.
 
     **Guarantee**: what the inquiry has spent and these costs together (in a `split`, the most expensive lesson) stay
     within the question's (epsilon, delta). Rounds are in the ledger before they begin.
@@ -94,7 +101,7 @@ def train(
             )
         models.append(trained.model)
     progress(len(planned), len(planned))
-    return [lesson.cost(noise, key) for lesson in planned], models
+    return [lesson.cost(noise, key) for lesson in planned], models, noise
 
 
 def _noise(asking: Asking, planned: Sequence[Lesson], key: Key, split: Split | None) -> float:

@@ -31,7 +31,17 @@ from blindsight.mechanisms.release import marked, noise_on
 from blindsight.participation import full
 from blindsight.selection import ASSUMED, FORMINGS, Arms, Forming
 
-__all__ = ["Measured", "Measurement", "Part", "Priced", "client_update", "measure", "noise_for", "witness"]
+__all__ = [
+    "Measured",
+    "Measurement",
+    "Part",
+    "Priced",
+    "PricedRelease",
+    "client_update",
+    "measure",
+    "noise_for",
+    "witness",
+]
 
 
 class Priced(Protocol):
@@ -46,6 +56,14 @@ class Priced(Protocol):
     def coordinates(self) -> int:
         """How many numbers are released."""
         ...
+
+
+@dataclasses.dataclass(frozen=True)
+class PricedRelease:
+    """A release that takes a share of the precision before its part is there, or without one."""
+
+    name: str
+    coordinates: int
 
 
 class Part(Priced, Protocol):
@@ -117,15 +135,20 @@ def noise_for(
     that it would have alone.
     """
     weights = _shares(parts, shares)
+    priced = tuple((weights[part.name], part.coordinates) for part in parts)
+    noise = _solved(priced, epsilon, delta, sampler)
+    return {part.name: gaussian(noise * weights[part.name] ** -0.5, sampler=sampler) for part in parts}
 
-    def mechanisms(noise: float) -> dict[str, GaussianMechanism]:
-        return {part.name: gaussian(noise * weights[part.name] ** -0.5, sampler=sampler) for part in parts}
+
+@functools.lru_cache(maxsize=64)
+def _solved(priced: tuple[tuple[float, int], ...], epsilon: float, delta: float, sampler: Sampler) -> float:
+    """The noise multiplier of everything together; a question is planned, foreseen and asked with the same one."""
 
     def event(noise: float) -> Event:
-        chosen = mechanisms(noise)
-        return joint(*(chosen[part.name].event_for(part.coordinates) for part in parts))
+        chosen = [(gaussian(noise * weight**-0.5, sampler=sampler), coordinates) for weight, coordinates in priced]
+        return joint(*(one.event_for(coordinates) for one, coordinates in chosen))
 
-    return mechanisms(solve_noise(event, epsilon=epsilon, delta=delta))
+    return solve_noise(event, epsilon=epsilon, delta=delta)
 
 
 def measure(
@@ -180,8 +203,8 @@ def measure(
     grid = {name: mechanisms[name].grid(bound) for name, bound in bounds.items()}
     totals = cohort.sum(client_update(arms, tuple(parts)), jnp.zeros(()), l2_bound=bounds, grid=grid)
     for part in parts:
-        if mechanisms[part.name].event(totals[part.name]) != expected[part.name]:
-            size = trees.size(totals[part.name].value)
+        size = trees.size(totals[part.name].value)
+        if mechanisms[part.name].event(totals[part.name]) != expected[part.name] or size != part.coordinates:
             raise PrivacyError(f"{part.name} has {size} coordinates, but {part.coordinates} were to be paid for")
     noise_key = key.derive("noise")
     entry = ledger.record(

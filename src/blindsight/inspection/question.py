@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from blindsight.data.population import Population
-from blindsight.data.schema import Schema
+from blindsight.data.public_schema import fill_of
+from blindsight.data.schema import Field, Schema
 from blindsight.data.text import Vocabulary
 from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.inspection.measuring import Measurement, Priced
 from blindsight.mechanisms import GaussianMechanism
 from blindsight.models.primary import Primary
 
-__all__ = ["Plan", "Public", "Question", "check_reference", "complete", "identity_of"]
+__all__ = ["Public", "Question", "ReleasePlan", "check_reference", "complete", "digest_of", "identity_of", "reading"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,11 @@ class Question:
     suspects: tuple[str, ...] = ()
 
     task: ClassVar[str] = ""
+    server: ClassVar[str] = ""
+    """The module of the task's server half: `conduct(question, inquiry)` and `plan(question, public)`.
+
+    It is a name, so that a client reads and answers questions without the server half."""
+
     free: ClassVar[str] = ""
     """A field that only changes the post-processing of releases: a run may resume with another value."""
 
@@ -144,20 +150,42 @@ class Public:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
-    """What a question will release over all rounds, and the noise of each part; models that are trained come on top."""
+class ReleasePlan:
+    """What a question will release over all rounds, and the noise of each part; models that are trained come on top.
+
+    `chance` is the delta of lists that only hold what many clients have; `notes` say what the answer would be worth.
+    `least` is the number of clients below which no answer stands out from the noise, whatever their data.
+    """
 
     parts: Sequence[Priced]
     mechanisms: Mapping[str, GaussianMechanism]
+    chance: float = 0.0
+    notes: Sequence[str] = ()
+    least: float = 0.0
 
 
 def complete(
-    schema: Schema | None, clients: Population, inputs: tuple[str, ...] = (), also: Iterable[str] = ()
+    schema: Schema | None,
+    clients: Population,
+    inputs: tuple[str, ...] = (),
+    also: Iterable[str] = (),
+    *,
+    model: Primary | None = None,
+    reference: Population | None = None,
 ) -> Schema:
     """The schema of a question: the fields that it reads, as the population declares them, with the given ranges.
 
     `inputs` are the default inputs; `also` are fields that the question needs besides inputs and label. No other field
-    is included: its classes may have been derived from clients' data, which must stay private.
+    is included: its classes may have been derived from clients' data, which must stay private. What a `model` reads in
+    place of missing values is as given, else learned from the public `reference`.
+
+    Args:
+        schema: What the asker gives.
+        clients: The population, of which only declared types are read.
+        inputs: Default inputs.
+        also: Further fields.
+        model: The primary model, if there is one.
+        reference: Public data.
     """
     given = schema or Schema()
     chosen, declared = given.inputs or inputs, Schema.of(clients).fields
@@ -167,10 +195,32 @@ def complete(
         if name not in declared:
             raise InvalidInput(f"inputs are images, single numbers or text, but {name!r} holds vectors")
     fields = {name: declared[name] for name in dict.fromkeys((*chosen, given.label, *also)) if name in declared}
-    for name, (low, high) in given.ranges.items():
+    for name, field in given.fields.items():
         if name in fields and fields[name].kind in ("number", "whole"):
-            fields[name] = dataclasses.replace(fields[name], low=low, high=high)
-    return Schema(fields, chosen, given.label)
+            gaps = field.kind == "whole" and fields[name].kind == "number"  # floats, of which some may be missing
+            kind = "whole" if gaps else fields[name].kind
+            fields[name] = Field(kind, field.low, field.high, gaps=gaps, fill=field.fill)
+        elif name in fields and field.fill is not None:
+            fields[name] = dataclasses.replace(fields[name], fill=field.fill)
+    return Schema(fields if model is None else _filled(fields, chosen, reference), chosen, given.label)
+
+
+def _filled(fields: dict[str, Field], inputs: Sequence[str], reference: Population | None) -> dict[str, Field]:
+    """The fields with a public value for a model to read wherever an input is missing."""
+    return fields | {
+        name: dataclasses.replace(fields[name], fill=fill_of(fields[name], name, reference))
+        for name in inputs
+        if fields[name].kind not in ("text", "image")
+    }
+
+
+def reading(model: Primary, schema: Schema) -> Primary:
+    """The model for the inputs of a schema: values that are missing are NaN if it can read that, else filled in."""
+    fields = [schema.fields[name] for name in schema.inputs]
+    if any(field.kind in ("text", "image") for field in fields):
+        return model
+    fills = [0.0 if field.fill is None else field.fill for field in fields]
+    return model.filling(fills, [field.kind in ("category", "truth") for field in fields])
 
 
 def identity_of(what: Population | Primary | None) -> str:
@@ -179,6 +229,13 @@ def identity_of(what: Population | Primary | None) -> str:
         return ""
     digest = what.fingerprint if isinstance(what, Population) else what.digest or "no digest"
     return f"{what.name} [{digest}]"
+
+
+def digest_of(vocabulary: Vocabulary | None) -> str:
+    """A public vocabulary by the digest of its words."""
+    if vocabulary is None:
+        return ""
+    return hashlib.blake2b(json.dumps(vocabulary.words).encode(), digest_size=8).hexdigest()
 
 
 def check_reference(clients: Population, reference: Population | None) -> None:

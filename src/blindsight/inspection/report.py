@@ -23,15 +23,18 @@ from blindsight.accounting.privacy_bar import privacy_bar
 from blindsight.accounting.so_far import SpentSoFar
 from blindsight.errors import InvalidInput
 from blindsight.inspection import advice, simulation_only
-from blindsight.inspection.bias.section import Bias
+from blindsight.inspection.asking.section import Statistics
+from blindsight.inspection.bias.section import BiasSection
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
 from blindsight.inspection.sections import Section
-from blindsight.inspection.sections.evidence import Findings, Votes
+from blindsight.inspection.sections.detection import Detection
+from blindsight.inspection.sections.evidence import Findings, VotesSection
+from blindsight.inspection.sections.explanation import ExplanationSection
 from blindsight.inspection.sections.privacy import Releases
 from blindsight.inspection.sections.registry import ALWAYS, SECTIONS, Parts, assemble
 from blindsight.inspection.sections.remarks import NextSteps, Notes
 from blindsight.inspection.sections.samples import Samples
-from blindsight.inspection.unknowns.section import Unknowns
+from blindsight.inspection.unknowns.section import UnknownsSection
 from blindsight.inspection.verdict import Outcome, heading, outcome_of, verdict_of
 from blindsight.runs import write_whole
 from blindsight.samples import as_json, export
@@ -53,8 +56,8 @@ class Report:
     **Guarantee**: `guarantee` covers the whole report: every number and image is a release or computed from releases.
     `population` holds public facts on the clients: `name`, `clients`, `classes`. `ledger` quotes the ledger's total
     over all runs when the report was created; `guarantee` covers this run alone. `answer` is set by tasks that ask for
-    something other than differences. `arms`, `findings`, `diagnoses`, `releases`, `notes`, `unknowns` and `bias` make
-    one section each, or replace the one in `sections`.
+    something other than differences. `arms`, `findings`, `diagnoses`, `releases`, `notes`, `unknowns`, `bias`,
+    `explanation`, `detection` and `statistics` make one section each, or replace the one in `sections`.
     """
 
     title: str
@@ -109,12 +112,28 @@ class Report:
     @property
     def diagnoses(self) -> tuple[Diagnosis, ...]:
         """What the clients of each arm voted for."""
-        return self._section(Votes).diagnoses
+        return self._section(VotesSection).diagnoses
 
     @property
     def named(self) -> tuple[Diagnosis, ...]:
-        """The diagnoses that name a fault, largest share of clients first."""
-        return tuple(sorted((one for one in self.diagnoses if one.fault != "none"), key=lambda one: -one.share))
+        """The fault that explains the findings; without public data, those that clients voted for, largest first."""
+        if self.explanation is not None:
+            return self.explanation.named
+        voted = [one for one in self.diagnoses if one.fault != "none"]
+        failing = {one.fault for one in voted if one.arm == "failing"}
+        # what repairs the model is more frequent where it fails: healthy clients alone are not the headline
+        voted = [one for one in voted if one.arm != "healthy" or one.fault in failing]
+        return tuple(sorted(voted, key=lambda one: (one.arm == "healthy", -one.share)))
+
+    @property
+    def explanation(self) -> ExplanationSection | None:
+        """Which candidate predicts everything that was released, if something was detected against public data."""
+        return next((one for one in self.sections if isinstance(one, ExplanationSection)), None)
+
+    @property
+    def detection(self) -> Detection | None:
+        """On how many clients each fault would have been found, if there are public data to tell."""
+        return next((one for one in self.sections if isinstance(one, Detection)), None)
 
     @property
     def releases(self) -> tuple[Mapping[str, Any], ...]:
@@ -127,14 +146,19 @@ class Report:
         return self._section(Notes).notes
 
     @property
-    def unknowns(self) -> Unknowns | None:
+    def unknowns(self) -> UnknownsSection | None:
         """Unknown words before and after a change, for the task `unknowns`."""
-        return next((one for one in self.sections if isinstance(one, Unknowns)), None)
+        return next((one for one in self.sections if isinstance(one, UnknownsSection)), None)
 
     @property
-    def bias(self) -> Bias | None:
+    def bias(self) -> BiasSection | None:
         """Clients compared with public data, for the task `bias`."""
-        return next((one for one in self.sections if isinstance(one, Bias)), None)
+        return next((one for one in self.sections if isinstance(one, BiasSection)), None)
+
+    @property
+    def statistics(self) -> Statistics | None:
+        """Statistics of fields, for the task `ask`."""
+        return next((one for one in self.sections if isinstance(one, Statistics)), None)
 
     def _section(self, section_type: type[_Section]) -> _Section:
         return next(one for one in self.sections if isinstance(one, section_type))

@@ -8,17 +8,18 @@ there, and nothing is paid for twice. Noise is passed on as mechanisms, never as
 import dataclasses
 import functools
 import hashlib
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from blindsight import checkpoints, keys, runs
 from blindsight.accounting.composition import Split
 from blindsight.accounting.events import Composed, Event, from_json, to_json
-from blindsight.accounting.guarantee import Guarantee, certify, round_up
-from blindsight.accounting.ledger import Ledger, Payers, known_as, names_of
+from blindsight.accounting.guarantee import Guarantee, certify
+from blindsight.accounting.ledger import Ledger, Payers, ledger_name, names_of
 from blindsight.accounting.so_far import SpentSoFar, spent_so_far
 from blindsight.algorithms.vocabulary import discover_words
 from blindsight.backends import Backend, Simulation
@@ -29,13 +30,12 @@ from blindsight.inspection.answering import Round
 from blindsight.inspection.lessons import Lesson
 from blindsight.inspection.measuring import Measured, Measurement
 from blindsight.inspection.model_cost import cost_of, with_model
-from blindsight.inspection.question import Plan, Public, Question
+from blindsight.inspection.question import Public, Question, ReleasePlan, check_reference
+from blindsight.inspection.rehearsal import Sight, refuse_blind, rehearse
 from blindsight.inspection.report import Report
 from blindsight.keys import Key
 from blindsight.mechanisms import GaussianMechanism
-from blindsight.mechanisms.gaussian_mechanism import joint
 from blindsight.runs import Run
-from blindsight.samples.views import ArmView
 
 __all__ = ["Inquiry", "Session", "Words"]
 
@@ -43,6 +43,7 @@ Words = tuple[tuple[str, float], ...]
 """Discovered words, each with the noisy number of clients that use it."""
 
 _LISTED = 20  # discovered words that are kept
+_SEED = "seed.json"  # public, and the same for everyone who repeats the question
 
 
 def _quiet(doing: str, done: int, total: int) -> None:
@@ -57,7 +58,9 @@ class Session:
     `population` is the clients' name in the ledger, by default the data's own. `key` makes noise reproducible, and the
     guarantee says so. `backend` answers for the clients. `progress` is called with the current step, how much of it is
     done, and the total.
-    A `dry_run` checks every option and says what the answer would cost; it asks no client and leaves no trace.
+    A `dry_run` checks every option and says what would be released, what that costs, what could be found and what the
+    ledger would say; it asks no client and leaves no trace. `only_check` stops after checking the options.
+    A question that can find nothing, whatever the clients' data, is refused unless it is asked `even_if_blind`.
     """
 
     out: str | Path | None = None
@@ -67,27 +70,33 @@ class Session:
     backend: Callable[[Population], Backend] = Simulation
     progress: Callable[[str, int, int], None] = _quiet
     dry_run: bool = False
+    only_check: bool = False
+    even_if_blind: bool = False
 
     def ask(
         self,
         question: Question,
         clients: Population,
         public: Public,
-        conduct: "Callable[[Inquiry], Report]",
         *,
-        plan: Callable[[Public], Plan] | None = None,
         payers: Payers | None = None,
     ) -> Report:
-        """The report of a question, asked of `clients` by `conduct`; a finished or interrupted run resumes.
+        """The report of a question of any task, asked of `clients`; a finished or interrupted run resumes.
 
         **Guarantee**: everything in the report and in the run folder, except values marked `simulation_only`, is
         (epsilon, delta)-DP for each client. A model that was trained on the same clients adds its own cost.
         """
-        ledger, paying = self.ledger or Ledger(), payers or known_as(clients, self.population)
-        if self.dry_run:
-            return _rehearse(question, (plan or _no_plan)(dataclasses.replace(public, seed=bytes(32))), paying)
+        ledger, paying = self.ledger or Ledger(), payers or ledger_name(clients, self.population)
+        server = _server_half(question)
+        check_reference(clients, public.reference)
         ledger.check_names(paying)
         cost_of(public.model, names_of(paying)[-1])  # refused now, before a run begins
+        planned = server.plan(question, dataclasses.replace(public, seed=bytes(32)))  # bad options are refused here
+        sight = None if self.only_check else _sight(server, question, public)
+        if not self.dry_run and not self.even_if_blind:
+            refuse_blind(question, planned, sight)
+        if self.dry_run or self.only_check:
+            return rehearse(question, planned, sight, ledger, paying)
         settings = {"question": question.to_dict(), "population": names_of(paying)}
         settings |= {"simulation_only": {"data": clients.fingerprint}}
         if self.out is None:
@@ -95,47 +104,41 @@ class Session:
         else:
             run = runs.begin(self.out, question.task, settings, may_differ=("question", question.free))
         with run.alone(), run.taken_back_if_refused(lambda: (run.path / "rounds").exists()):
-            seed = hashlib.blake2b(run.read("run.json")["id"].encode(), digest_size=32).digest()  # public, and no data
-            public = dataclasses.replace(public, seed=seed)
+            public = dataclasses.replace(public, seed=self._public_seed(question, run))
             inquiry = Inquiry(question, clients, public, run, ledger, paying, self.backend, self.key, self.progress)
-            report = conduct(inquiry)
+            inquiry.sight = sight
+            report = server.conduct(question, inquiry)
             _save(report, run)
             return report
 
+    def _public_seed(self, question: Question, run: Run) -> bytes:
+        """Public randomness that depends on no data: of this run, or of the question if the run began reproducibly."""
+        if (run.path / _SEED).exists():
+            return bytes.fromhex(run.read(_SEED)["seed"])
+        if self.key is None or not self.key.is_reproducible:
+            return hashlib.blake2b(run.read("run.json")["id"].encode(), digest_size=32).digest()
+        seed = self.key.bound_to(question.to_dict).derive("public seed").secret
+        run.write(_SEED, {"seed": seed.hex()})
+        return seed
 
-def _no_plan(public: Public) -> Plan:
-    """Of a task that has none."""
-    raise InvalidInput("this task cannot be planned: ask it without dry_run")
+
+class _ServerHalf(Protocol):
+    """The module that a question names as its `server`; it may also have `foresee(question, public)`, its `Sight`."""
+
+    conduct: "Callable[[Question, Inquiry], Report]"
+    plan: Callable[[Question, Public], ReleasePlan]
 
 
-def _rehearse(question: Question, plan: Plan, payers: Payers) -> Report:
-    """What the question would release, and at what cost: computed without a client, and recorded nowhere."""
-    events = {part.name: plan.mechanisms[part.name].event_for(part.coordinates) for part in plan.parts}
-    whole = certify(joint(*events.values()), delta=question.delta, participation="a dry run: nobody was asked")
-    rows: list[dict[str, Any]] = [
-        {"what": part.name, "epsilon": certify(events[part.name], delta=question.delta).epsilon}
-        | {"noise_multiplier": plan.mechanisms[part.name].noise_multiplier, "coordinates": part.coordinates}
-        for part in plan.parts
-    ]
-    listed = ", ".join(
-        f"{row['what']} ({row['coordinates']:,} numbers, epsilon {round_up(row['epsilon'])} alone)" for row in rows
-    )
-    name, then = " and ".join(names_of(payers)), ""
-    if whole.epsilon < 0.99 * question.epsilon:
-        then = " Models that are trained afterwards cost the rest."
-    return Report(
-        title=question.title,
-        task=question.task,
-        question=question.sentence(name),
-        arms=(ArmView("nobody was asked"),),
-        findings=(),
-        diagnoses=(),
-        guarantee=whole,
-        releases=tuple(rows),
-        population={"name": name, "clients": question.clients},
-        notes=("Every option was checked, no client was asked, and nothing was spent.", f"Would release {listed}."),
-        answer=f"Dry run: asking would cost epsilon {question.epsilon:g} at delta {question.delta:g}.{then}",
-    )
+def _server_half(question: Question) -> _ServerHalf:
+    if not question.server:
+        raise InvalidInput(f"nobody can ask {question.task!r}: its question names no server half")
+    return cast(_ServerHalf, importlib.import_module(question.server))
+
+
+def _sight(server: _ServerHalf, question: Question, public: Public) -> Sight | None:
+    """What the question could find, if its task can tell from public data."""
+    foresee: Callable[[Question, Public], Sight] | None = getattr(server, "foresee", None)
+    return None if foresee is None else foresee(question, public)
 
 
 def _save(report: Report, run: Run) -> None:
@@ -159,7 +162,9 @@ class Inquiry:
     progress: Callable[[str, int, int], None]
     spent: list[Event] = dataclasses.field(default_factory=list[Event])
     releases: list[Mapping[str, Any]] = dataclasses.field(default_factory=list[Mapping[str, Any]])
-    _views: dict[str, Population] = dataclasses.field(default_factory=dict[str, Population])
+    sight: Sight | None = None  # what the question could find, from public data
+    training_noise: float = 0.0  # noise multiplier of the models trained last
+    _observed: Population | None = None
 
     @property
     def name(self) -> str:
@@ -173,23 +178,22 @@ class Inquiry:
 
     def observed(self, one: Round) -> Population:
         """The clients with the fields that a round derives, each from its own examples."""
-        if one.view not in self._views:
-            self._views[one.view] = one.observe(self.clients)
-        return one.fields_of(self._views[one.view])
+        if self._observed is None:
+            self._observed = one.observe(self.clients)
+        return one.fields_of(self._observed)
 
     @functools.cached_property
     def root(self) -> Key:
         """The root key of all noise here; a reproducible key is bound to everything that affects a release."""
-        public = self.public.reference
-        facts = [self.clients.fingerprint, *(view.fingerprint for view in self._views.values())]
-        facts.append("" if public is None else public.fingerprint)
+        read = (self.clients, self._observed, self.public.reference)
+        facts = ["" if one is None else one.fingerprint for one in read]
         return (self.key or keys.root()).bound_to(lambda: [self.question.to_dict(), *facts])
 
     def measure(self, one: Round) -> Measurement:
         """The measurement of a round: taken now, or read from this run's folder."""
         folder = self.run.path / "rounds" / one.name
+        population = self.observed(one)  # also where a round is read again: the root key is bound to it
         if (path := checkpoints.newest(folder)) is None:
-            population = self.observed(one)
             population = population if one.forming == "zero_fill" else one.arms.eligible(population)
             measured = measuring.measure(
                 self.backend(population),
@@ -208,7 +212,7 @@ class Inquiry:
             facts: dict[str, Any] = {
                 "clients": measured.clients,
                 "event": to_json(measured.event),
-                "ledger": self._witness(),
+                "ledger": measuring.witness(self.ledger, self.payers),
             }
             facts["parts"] = {n: {"noise_std": p.noise_std, "epsilon": p.epsilon} for n, p in measured.parts.items()}
             folder.mkdir(parents=True, exist_ok=True)
@@ -226,9 +230,6 @@ class Inquiry:
         self.releases += measured.releases
         self.public = self.public.after(one.name, measured)
         return measured
-
-    def _witness(self) -> str:
-        return measuring.witness(self.ledger, self.payers)
 
     def discover(self, name: str, words: Population, mechanism: GaussianMechanism, *, payers: Payers) -> Words:
         """Words that many clients use, discovered letter by letter: now, or read from this run's folder."""
@@ -248,7 +249,7 @@ class Inquiry:
             pairs = zip(discovered.words, discovered.counts, strict=True)
             listed = [[word, float(count)] for word, count in pairs][:_LISTED]
             facts = {"words": listed, "event": to_json(discovered.event), "release": release}
-            facts["ledger"] = self._witness()
+            facts["ledger"] = measuring.witness(self.ledger, payers)
             self.run.write(file, facts)
         kept = self.run.read(file)
         self.ledger.verify(kept["ledger"]).raise_if_broken()
@@ -262,7 +263,9 @@ class Inquiry:
         With a `split`, lessons are on arms that share no client, and together cost as much as the most expensive one.
         """
         key = self.root.derive("training")
-        costs, models = lessons.train(self, planned, key, functools.partial(self.progress, doing), split)
+        costs, models, self.training_noise = lessons.train(
+            self, planned, key, functools.partial(self.progress, doing), split
+        )
         self.spent += lessons.together(costs, self.spent, self.question.delta) if split else costs
         if not split:
             for lesson, cost in zip(planned, costs, strict=True):

@@ -7,16 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from blindsight.errors import InvalidInput
+from blindsight.inspection.asking.question import Ask
 from blindsight.inspection.bias.question import Bias
 from blindsight.inspection.contrast.question import Contrast, Mistakes, Sanity, Slices
 from blindsight.inspection.labelling.question import Labelling
 from blindsight.inspection.question import Question
+from blindsight.inspection.synthesizing.question import Synthesize
 from blindsight.inspection.unknowns.question import Unknowns
 
 __all__ = ["TASKS", "question_from"]
 
 TASKS: dict[str, type[Question]] = {
-    question.task: question for question in (Sanity, Mistakes, Unknowns, Slices, Labelling, Bias, Contrast)
+    question.task: question
+    for question in (Sanity, Mistakes, Unknowns, Slices, Labelling, Bias, Contrast, Ask, Synthesize)
 }
 """Every task by its name."""
 

@@ -1,8 +1,10 @@
 """The answer of an inspection in one sentence."""
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
+from blindsight.inspection.contrast.explained import UNKNOWN
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
 from blindsight.inspection.sections import Facts
 from blindsight.inspection.sections.evidence import is_difference
@@ -14,8 +16,14 @@ Outcome = Literal["fault", "difference", "nothing"]
 
 FEW = 0.1  # share of an arm's clients below which votes may be for a fault that only resembles the cause
 HEADINGS = {"fault": "Fault identified", "difference": "Difference detected", "nothing": "No fault identified"}
-UNDETECTED = "A fault on fewer than {} of clients could go undetected."
-UNDETECTED_BY_TASK = {"bias": "A difference in share of less than {} could go undetected."}
+UNDETECTED = (
+    "The tests' limits are {} of clients, if a fault moves a statistic as far as it can; a fault that moves it less is "
+    "missed on more, and which faults those are, only public data could tell."
+)
+UNDETECTED_BY_TASK = {
+    "bias": "Differences in share of less than {} may have gone undetected, depending on what is compared.",
+    "unknowns": "Changes on fewer than {} of clients may have gone undetected, depending on the statistic.",
+}
 
 
 def outcome_of(report: Facts) -> Outcome:
@@ -28,23 +36,36 @@ def outcome_of(report: Facts) -> Outcome:
 def verdict_of(report: Facts) -> str:
     """The largest named fault, else the clearest difference, else what could have gone undetected."""
     if report.outcome == "fault":
-        return report.named[0].statement + _beside(report.named[0], report.ranked)
+        beside = "" if report.explanation is not None else _beside(report.named[0], report.ranked)
+        return report.named[0].statement + beside
     if report.outcome == "difference":
-        return report.ranked[0].statement
+        if report.explanation is None:
+            return report.ranked[0].statement
+        if report.explanation.fault == UNKNOWN and report.explanation.unknown is not None:
+            return report.explanation.statement  # it lists what changed
+        return f"{report.explanation.statement} The clearest difference: {report.ranked[0].statement}"
+    if report.detection is not None:
+        return f"No difference detected. {report.detection.statement}"
     smallest = [one.smallest for one in report.findings if one.smallest is not None and math.isfinite(one.smallest)]
     if smallest:
-        return "No difference detected. " + UNDETECTED_BY_TASK.get(report.task, UNDETECTED).format(
-            percent(min(smallest), 2)
-        )
+        return "No difference detected. " + UNDETECTED_BY_TASK.get(report.task, UNDETECTED).format(_range(smallest))
     is_blind = any(one.kind in ("cue", "votes", "share") for one in report.findings)
     why = ", and none could be: an arm has too few clients at this epsilon" if is_blind else ""
     return f"No difference detected{why}."
+
+
+def _range(limits: Sequence[float]) -> str:
+    """From the easiest test to the hardest: no single one speaks for the others."""
+    low, high = percent(min(limits), 2), percent(max(limits), 2)
+    return low if low == high else f"{low} to {high}"
 
 
 def heading(report: Facts) -> str:
     """The type of answer in a few words, shown above the verdict."""
     if report.answer and report.outcome == "nothing":
         return "Answer"
+    if report.outcome == "difference" and report.explanation is not None:
+        return "Unknown fault" if report.explanation.fault == UNKNOWN else "Fault identified; several candidates fit"
     unexplained = "; no candidate fault explains it" if report.outcome == "difference" and report.diagnoses else ""
     return HEADINGS[report.outcome] + unexplained
 

@@ -1,6 +1,6 @@
 """An audit from a run's folder: what `blindsight audit RUN` does."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +13,16 @@ from blindsight.audit.extraction import extracted
 from blindsight.audit.membership import client_scores, direction_scores
 from blindsight.audit.one_run import LowerBound, lower_bound
 from blindsight.audit.report import AuditReport, CanaryFate
-from blindsight.config import AuditSettings, Config
+from blindsight.config import Config
 from blindsight.data.population import Population
 from blindsight.data.text import Vocabulary
 from blindsight.errors import InvalidInput
 from blindsight.jobs.algorithm import make_loss
-from blindsight.jobs.planting import FILE, Plants, alphabet, coin_clients, kept_plants, marks
+from blindsight.jobs.planting import FILE, Plants, alphabet, audit_of, coin_clients, kept_plants, marks
+from blindsight.jobs.request import Progress, quiet
 from blindsight.jobs.train import TrainedRun, load_trained
 
 __all__ = ["run_audit"]
-
-Progress = Callable[[str, int, int], None]
 
 
 def run_audit(
@@ -34,7 +33,7 @@ def run_audit(
     confidence: float = 0.95,
     out: str | Path | None = None,
     population: Population | None = None,
-    progress: Progress = lambda doing, done, total: None,
+    progress: Progress = quiet,
 ) -> tuple[AuditReport, Path]:
     """Audit the finished run in `folder`, trained with a table [audit]; returns the report and the path of its page.
 
@@ -69,7 +68,7 @@ def run_audit(
         references=references if fates else 0,
         width=width if fates else 0,
         prefix=plants.canaries.prefix if plants.canaries else 0,
-        rate=_settings(trained.config).rate if fates else 0.0,
+        rate=audit_of(trained.config).rate if fates else 0.0,
         bounds=bounds,
         confidence=confidence,
         notes=tuple(_notes(bounds, guarantee)),
@@ -90,7 +89,7 @@ def _claim(run: runs.Run) -> tuple[Guarantee, int]:
 
 
 def _notes(bounds: Mapping[str, LowerBound], guarantee: Guarantee) -> Iterator[str]:
-    """What the audit was too small to show, whatever is true."""
+    """What the audit was too small to show in any case."""
     for kind, bound in bounds.items():
         if guarantee.is_private and bound.most <= guarantee.epsilon:
             yield (
@@ -106,7 +105,7 @@ def _bounds(
     config, scores = trained.config, dict[str, tuple[np.ndarray, np.ndarray]]()
     if len(plants.clients):
         progress("scoring planted clients", 0, 1)
-        planted = coin_clients(config, _settings(config), plants, trained.clients, trained.vocabulary, copies=1)
+        planted = coin_clients(config, plants, trained.clients, trained.vocabulary, copies=1)
         scores["clients"] = client_scores(trained.model, planted, make_loss(config)), plants.clients
     if len(plants.directions):
         progress("measuring planted directions", 0, 1)
@@ -131,7 +130,7 @@ def _fates(
     for number in range(canaries.size):
         progress("ranking canaries", number, canaries.size)
         rank += ranks(trained.model, contexts[number, None], secrets[number, None], compared).tolist()
-    seen, bits = canaries.times_seen(_settings(config).rate, rounds), exposures(rank, count)
+    seen, bits = canaries.times_seen(audit_of(config).rate, rounds), exposures(rank, count)
     return tuple(
         CanaryFate(
             phrase=_in_words(canaries, number, config, vocabulary),
@@ -151,9 +150,3 @@ def _in_words(canaries: Canaries, number: int, config: Config, vocabulary: Vocab
     if config.model.kind == "char_lm":
         return bytes(tokens).decode()
     return " ".join(vocabulary.word(token) for token in tokens)
-
-
-def _settings(config: Config) -> AuditSettings:
-    if config.audit is None:
-        raise InvalidInput("the run has canaries, but its settings have no [audit]: train again in another folder")
-    return config.audit

@@ -17,7 +17,8 @@ from blindsight.data.population import TEXT, Population
 from blindsight.data.schema import Schema
 from blindsight.errors import InvalidInput
 
-__all__ = ["READ_OFF", "assumed_classes", "class_names", "listed_by", "number_of_classes", "numbered"]
+__all__ = ["READ_OFF", "assumed_classes", "class_names", "listed_by", "need_field", "number_of_classes", "numbered"]
+__all__ += ["reads_label"]
 
 _MOST_CLASSES = 1_000_000
 
@@ -39,6 +40,13 @@ def assumed_classes(config: Config, population: Population) -> tuple[str, ...]:
             f"[model] classes lists {strange[0]!r}, and {population.name} has {', '.join(existing)}: choose from these"
         )
     return ()
+
+
+def need_field(population: Population, field: str, table: str = "model") -> None:
+    """Refuse a population without a field that a table of the configuration names."""
+    if field not in population.fields:
+        fields = ", ".join(population.fields)
+        raise InvalidInput(f"[{table}] names the field {field!r}, but {population.name} has {fields}")
 
 
 def reads_label(config: Config) -> bool:
@@ -104,9 +112,7 @@ def numbered(settings: ModelSettings, population: Population) -> Population:
     if settings.classes is None:
         return population
     label = settings.label
-    if label not in population.fields:
-        fields = ", ".join(population.fields)
-        raise InvalidInput(f"[model] names the field {label!r}, but {population.name} has {fields}")
+    need_field(population, label)
     codes = _codes(settings, population)
     kept = population.keep(codes >= 0)
     return Population(

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import optax
 
+from blindsight import trees
 from blindsight.algorithms import Algorithm
 from blindsight.algorithms.bayesian_gan import bayesian_gan
 from blindsight.algorithms.gan_server import GeneratorSteps
@@ -14,12 +15,13 @@ from blindsight.codings.images_and_rows import Images
 from blindsight.config import Config
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
-from blindsight.jobs.classes import class_names
+from blindsight.jobs.classes import class_names, need_field
 from blindsight.jobs.optimizer import make_server_optimizer
 from blindsight.models.gan import GAN, compact_gan
 from blindsight.models.selu_gan import selu_gan
 from blindsight.privacy import Privacy
 from blindsight.samples import gallery
+from blindsight.samples.clarity import training_signal
 from blindsight.samples.export import save_set
 from blindsight.samples.synthetic_set import LABELS
 from blindsight.samples.views import ArmView
@@ -31,11 +33,9 @@ __all__ = ["gan_algorithm", "gan_metrics", "make_gan", "save_samples"]
 def make_gan(config: Config, population: Population) -> GAN:
     """The pair that [gan] describes, for the images of `population`."""
     settings, (field, *others), label = config.gan, config.model.inputs, config.model.label
-    fields = population.fields
     for name in (field, *([label] if settings.classes else [])):
-        if name not in fields:
-            raise InvalidInput(f"[model] names the field {name!r}, but {population.name} has {', '.join(fields)}")
-    shape = fields[field][1]
+        need_field(population, name)
+    shape = population.fields[field][1]
     if others or len(shape) not in (2, 3):
         raise InvalidInput(
             f"[model] a gan makes images, and {field} has shape {list(shape)}: set inputs to one image field"
@@ -89,7 +89,7 @@ def gan_metrics() -> dict[str, Any]:
     return {"margin": margin}
 
 
-def save_samples(config: Config, trained: Trained, classes: Sequence[str]) -> None:
+def save_samples(config: Config, trained: Trained, classes: Sequence[str], *, noise_multiplier: float = 0.0) -> None:
     """Save samples of the generator in the run's folder, under the run's guarantee: `samples/` and `samples.png`.
 
     Samples that people have labelled are not replaced, and neither is their guarantee.
@@ -100,7 +100,10 @@ def save_samples(config: Config, trained: Trained, classes: Sequence[str]) -> No
     images = gan.coding.decode(gan.sample(count, key=jax.random.key(config.model.seed)))[gan.coding.field]
     labels = np.arange(count) % gan.classes if gan.classes else None
     names = list(classes) if gan.classes else []
-    arm = ArmView(config.name, samples=images, labels=labels)
+    signal = training_signal(
+        noise_multiplier, weights=trees.size(gan.critic), cohort=config.privacy.cohort, rounds=trained.rounds
+    )
+    arm = ArmView(config.name, samples=images, labels=labels, signal_to_noise=signal)
     title = f"Samples of {config.name}"
     save_set([arm], trained.path / "samples", title=title, guarantee=trained.guarantee, classes=names)
     (trained.path / "samples.png").write_bytes(gallery.png(gallery.grid(images)))

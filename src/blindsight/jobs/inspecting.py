@@ -4,44 +4,57 @@ What a refusal here says depends on the request, on public data and on a table's
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from blindsight import runs
-from blindsight.accounting.ledger import Known, Ledger
+from blindsight.accounting.ledger import Ledger, LedgerName
 from blindsight.backends import use_cores
 from blindsight.data import faults
-from blindsight.data.embedded import POPULATIONS
 from blindsight.data.population import TEXT, Population
+from blindsight.data.public_schema import conform, public_schema
 from blindsight.data.schema import Field, Schema
 from blindsight.errors import InvalidInput
 from blindsight.inspect import Session
-from blindsight.jobs.public import other_clients, read_public
+from blindsight.jobs.public import has_other_clients, public_options, read_public
 from blindsight.jobs.request import ModelRequest, Progress, Request
 from blindsight.jobs.tables import content_of_clients, header, read_clients, schema_of
+from blindsight.models.primary import Primary
 
-__all__ = ["Clients", "ledger_of", "read_payer", "read_reference", "read_request", "run_folder", "session_of"]
+__all__ = [
+    "Clients",
+    "check_suspects",
+    "ledger_of",
+    "range_of",
+    "read_payer",
+    "read_reference",
+    "read_request",
+    "run_folder",
+    "session_of",
+]
 
 Ranges = dict[str, tuple[float, float]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Clients:
-    """What a request names, after reading it."""
+    """The data that a request names."""
 
     clients: Population
     reference: Population | None
     schema: Schema  # inputs, label and public ranges
-    payer: Known  # the clients as the ledger knows them
+    payer: LedgerName  # the clients' name in the ledger
+    model: Primary | None = None
+    train: Callable[..., Primary] | None = None  # trains the model, if it has to be trained on public data first
 
 
 def read_request(
     request: ModelRequest,
     reference: Population | None,
     *,
-    label_kind: Field,
-    by: str | None = None,
+    label_kind: Field | None = None,
+    by: str = "",
     reads_text: bool = False,
     needs_label: bool = False,
 ) -> Clients:
@@ -50,26 +63,52 @@ def read_request(
     Args:
         request: Data, model and privacy.
         reference: Public data of the same type.
-        label_kind: Type of a table's label unless a schema says otherwise.
-        by: Text field to divide by.
+        label_kind: Type of a label unless a schema says otherwise; by default text, or for a model a class number.
+        by: Text field to divide by, if any.
         reads_text: Whether the question reads text.
         needs_label: Whether the question needs the label.
     """
     use_cores()
     schema = schema_of(request.schema, request.types)
-    ranges = schema.ranges | dict(_range(words) for words in request.ranges or ())
-    columns, inputs = header(request.data, request.client, schema, reference), list(request.inputs or ())
+    ranges = schema.ranges | dict(map(range_of, request.ranges))
+    columns, inputs = header(request.data, request.client, schema, reference), list(request.inputs)
     if columns is not None and not inputs:
         if reference is not None:
             inputs = [_only_input(reference, request.label, reads_text)]
         else:
             inputs = [_described_input(schema, columns, request.label)]
+    if columns is not None and reference is not None:
+        schema, reference = _by_public_values(schema, reference, inputs, ranges, reads_text=reads_text)
+    label_kind = label_kind or Field("text" if reads_text or request.model is None else "whole")
     needed = _needed(request, inputs, ranges, label_kind, by)
     optional = () if needs_label else (request.label,)
-    clients, payer = read_payer(request, needed, schema, reference, optional)
+    clients, payer = read_payer(request, needed, schema, reference, optional, gaps=inputs)
     inputs = inputs or [_only_input(clients, request.label, reads_text)]
     numbers = {field: Field("number", *ends) for field, ends in ranges.items()}
+    numbers |= {field: _ranged(schema.fields[field], ranges.get(field)) for field in inputs if field in schema.fields}
     return Clients(clients, reference, Schema(numbers, tuple(inputs), request.label), payer)
+
+
+def _ranged(field: Field, ends: tuple[float, float] | None) -> Field:
+    """The field with a range that is given apart."""
+    if ends is None or field.kind not in ("number", "whole"):
+        return field
+    return dataclasses.replace(field, low=ends[0], high=ends[1])
+
+
+def _by_public_values(
+    schema: Schema, reference: Population, inputs: Sequence[str], ranges: Ranges, *, reads_text: bool
+) -> tuple[Schema, Population]:
+    """The inputs' types with what public values say about them, and the public data in these types.
+
+    A question that reads text leaves it as it is.
+    """
+    public = public_schema(reference).fields
+    kinds = {name: public[name] for name in inputs if name in public and name not in ranges}
+    if reads_text:
+        kinds = {name: field for name, field in kinds.items() if reference.fields[name][0] != TEXT}
+    kinds = kinds | {name: schema.fields[name] for name in inputs if name in schema.fields}
+    return Schema({**schema.fields, **kinds}), conform(reference, {**dict.fromkeys(ranges, Field("number")), **kinds})
 
 
 def read_payer(
@@ -78,10 +117,20 @@ def read_payer(
     schema: Schema,
     reference: Population | None = None,
     optional: Collection[str] = (),
-) -> tuple[Population, Known]:
-    """The clients of a request, with its fault planted, and how the ledger knows them: by all of their data, unplanted.
+    *,
+    gaps: Collection[str] = (),
+) -> tuple[Population, LedgerName]:
+    """The clients of a request, with its fault planted, and their name in the ledger, with a digest of all their data.
 
     The ledger must recognise the clients whatever is planted in them and whichever of their fields are read.
+
+    Args:
+        request: Data, fault and name in the ledger.
+        needed: Fields that the question needs, with the type that their role implies.
+        schema: Types of fields, from the asker.
+        reference: Public data of the same type.
+        optional: Fields to read only if they exist.
+        gaps: Fields of a table in which a value that does not fit is missing, and its row stays.
     """
     clients = read_clients(
         request.data,
@@ -91,22 +140,27 @@ def read_payer(
         optional=optional,
         schema=schema,
         public=reference,
+        gaps=gaps,
     )
     content = content_of_clients(request.data, {"client": request.client}, clients)
     if request.fault is not None:
         clients = faults.apply(clients, request.fault)
-    return clients, Known(request.population or clients.name, content)
+    return clients, LedgerName(request.population or clients.name, content)
 
 
 def read_reference(request: Request, clients: int) -> Population | None:
     """The public data of a request: the reference it names, else `clients` other clients of a generated population."""
     name = request.reference or request.data
-    options = other_clients(name, clients)
-    if request.reference is None and not options:
+    if request.reference is None and not has_other_clients(name):
         return None
-    if request.client and name not in POPULATIONS and Path(name).is_file():
-        options = {"client": request.client}  # a file is read as the clients' own is
-    return read_public(name, options, request.data, what="--reference")
+    return read_public(name, public_options(name, clients, request.client), request.data, what="--reference")
+
+
+def check_suspects(suspects: Sequence[str]) -> None:
+    """Refuse what is no fault, or cannot be undone, before any data are read."""
+    for fault in (one for words in suspects for one in faults.parse(words)):
+        if fault.damage.undo is None:
+            raise InvalidInput(f"{fault.name} cannot be undone, so nobody can vote for it: {fault.damage.lost}")
 
 
 def ledger_of(request: Request) -> Ledger:
@@ -114,9 +168,16 @@ def ledger_of(request: Request) -> Ledger:
     return request.ledger if isinstance(request.ledger, Ledger) else Ledger(request.ledger)
 
 
-def session_of(request: Request, payer: Known | None, folder: Path, progress: Progress) -> Session:
-    """Where the question is asked."""
-    return Session(out=folder, ledger=ledger_of(request), population=payer, progress=progress, dry_run=request.dry_run)
+def session_of(request: Request, payer: LedgerName | None, folder: Path, progress: Progress) -> Session:
+    """The session of a request."""
+    return Session(
+        out=folder,
+        ledger=ledger_of(request),
+        population=payer,
+        progress=progress,
+        dry_run=request.dry_run,
+        even_if_blind=request.even_if_blind,
+    )
 
 
 def run_folder(request: Request, task: str, clients: Population) -> Path:
@@ -125,16 +186,16 @@ def run_folder(request: Request, task: str, clients: Population) -> Path:
 
 
 def _needed(
-    request: ModelRequest, inputs: Sequence[str], ranges: Ranges, label_kind: Field, by: str | None
+    request: ModelRequest, inputs: Sequence[str], ranges: Ranges, label_kind: Field, by: str
 ) -> dict[str, Field | None]:
-    """The fields that a question reads, each with the kind that its role implies; None if that is not known."""
+    """The fields that a question reads, each with the type that its role implies; None if a schema must give it."""
     numeric = {field for field in inputs if request.model is not None or field in ranges}
     needed = {field: Field("number") if field in numeric else None for field in inputs}
-    return needed | {request.label: label_kind} | ({by: Field("text")} if by is not None else {})
+    return needed | {request.label: label_kind} | ({by: Field("text")} if by else {})
 
 
 def _only_input(population: Population, label: str, reads_text: bool) -> str:
-    """The image of a population, or its text if `reads_text`; otherwise inputs have to be named."""
+    """The only image of a population, or its text if `reads_text`; otherwise ask for the inputs."""
     fields = population.fields
     images = [field for field, (_, shape) in fields.items() if len(shape) >= 2]
     texts = [field for field, (dtype, _) in fields.items() if dtype == TEXT and reads_text]
@@ -143,7 +204,7 @@ def _only_input(population: Population, label: str, reads_text: bool) -> str:
 
 
 def _described_input(schema: Schema, columns: Sequence[str], label: str) -> str:
-    """The only image that the schema describes; otherwise inputs have to be named."""
+    """The only image that the schema describes; otherwise ask for the inputs."""
     images = [name for name, field in schema.fields.items() if field.kind == "image" and name in columns]
     return images[0] if len(images) == 1 else _ask(columns, label)
 
@@ -154,7 +215,7 @@ def _ask(fields: Sequence[str], label: str) -> NoReturn:
     raise InvalidInput(f"choose the fields to inspect{listed}: --input FIELD, once for each")
 
 
-def _range(words: str) -> tuple[str, tuple[float, float]]:
+def range_of(words: str) -> tuple[str, tuple[float, float]]:
     """`age=0:100` as a field and its ends."""
     field, _, ends = words.partition("=")
     try:

@@ -14,6 +14,7 @@ from blindsight.config import Config, ModelSettings, TextSettings
 from blindsight.data.population import TEXT, Population
 from blindsight.data.text import MARKS, Vocabulary, split_sentences, unknown_words, word_tokens
 from blindsight.errors import InvalidInput
+from blindsight.jobs.classes import need_field
 from blindsight.jobs.public import other_clients, read_public
 from blindsight.keys import Key
 from blindsight.models.cifg_lstm import LanguageModel, char_model, recall, token_loss, word_model
@@ -25,10 +26,8 @@ __all__ += ["kept_vocabulary", "tokens_of", "vocabulary_of"]
 
 def check_text(settings: TextSettings, population: Population) -> None:
     """Refuse a population without the text field that the settings name."""
-    fields = population.fields
-    if settings.field not in fields:
-        raise InvalidInput(f"[text] names the field {settings.field!r}, but {population.name} has {', '.join(fields)}")
-    if fields[settings.field][0] != TEXT:
+    need_field(population, settings.field, "text")
+    if population.fields[settings.field][0] != TEXT:
         raise InvalidInput(f"[text] names {settings.field!r}, which is not text in {population.name}")
 
 
@@ -98,10 +97,9 @@ def kept_vocabulary(run: Run) -> tuple[Vocabulary, tuple[Event, ...]]:
     return Vocabulary(tuple(saved["words"])), tuple(from_json(event) for event in saved["released"])
 
 
-def public_vocabulary(config: Config, words: str | None = None) -> Vocabulary:
-    """The words of a file, or the most frequent words of public data, as [text] vocabulary or `words` names them."""
-    text = config.text
-    name = words or text.vocabulary or ""
+def public_vocabulary(config: Config) -> Vocabulary:
+    """The words of a file, or the most frequent words of public data, as [text] vocabulary names them."""
+    text, name = config.text, config.text.vocabulary or ""
     if Path(name).suffix in (".txt", ".json"):
         return Vocabulary(Vocabulary.load(name).words[: text.vocabulary_size - len(MARKS)])
     options = text.vocabulary_options or other_clients(name)

@@ -1,6 +1,7 @@
 """The primary model of an inspection: from an ONNX file, from a run's folder, or trained on public data."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,13 +16,23 @@ from blindsight.jobs.student import FACTS, load_student
 from blindsight.jobs.tasks import make_model
 from blindsight.jobs.train import TrainedRun, load_trained
 from blindsight.models.primary import Learnt, Primary, fit, gather, primary
+from blindsight.models.scaling import Scaling
 
-__all__ = ["load_model", "public_model", "read_model"]
+__all__ = ["in_order", "load_model", "public_model", "read_model"]
 
 
-def read_model(path: str | Path, classes: Sequence[str] = (), data: str = "") -> Primary:
-    """The model in a run's folder or in an ONNX file, which scores `classes` in this order, to inspect `data`."""
-    return load_model(path, classes, data) if Path(path).is_dir() else primary(Path(path))
+def read_model(
+    path: str | Path, data: str = "", *, value_range: str | None = None, layout: str | None = None
+) -> Primary:
+    """The model in a run's folder or in an ONNX file, to inspect `data`.
+
+    `value_range` ("0:1") and `layout` ("NCHW") say how an ONNX file reads images; a run knows.
+    """
+    if not Path(path).is_dir():
+        return primary(Path(path), value_range=_ends(value_range), layout=layout)
+    if value_range is not None or layout is not None:
+        raise InvalidInput(f"--model-range and --model-layout are for ONNX files, and {path} is a run: leave them out")
+    return load_model(path, data=data)
 
 
 def load_model(folder: str | Path, classes: Sequence[str] = (), data: str = "") -> Primary:
@@ -32,7 +43,7 @@ def load_model(folder: str | Path, classes: Sequence[str] = (), data: str = "") 
     about `data` do so under any name in the ledger.
     """
     if (Path(folder) / FACTS).is_file():
-        return load_student(folder)
+        return in_order(load_student(folder), classes)
     trained = load_trained(folder)
     settings = trained.config.model
     if settings.is_language:
@@ -43,16 +54,37 @@ def load_model(folder: str | Path, classes: Sequence[str] = (), data: str = "") 
         raise InvalidInput(f"{folder} holds a GAN, which does not classify: name a classifier's run")
     shape = trained.clients.fields[settings.inputs[0]][1] if len(settings.inputs) == 1 else None
     model = primary(trained.model, name=trained.run.path.name, shape=shape, learnt=_learnt(trained, data))
-    if not isinstance(settings.classes, tuple) or tuple(classes) in ((), settings.classes):
+    listed = settings.classes if isinstance(settings.classes, tuple) else ()
+    return in_order(dataclasses.replace(model, classes=listed), classes)
+
+
+def in_order(model: Primary, classes: Sequence[str]) -> Primary:
+    """The model with its scores in the order of `classes`, if it names its own; unchanged if there are none."""
+    if not model.classes or tuple(classes) in ((), model.classes):
         return model
-    if strange := [name for name in classes if name not in settings.classes]:
+    if strange := [name for name in classes if name not in model.classes]:
         raise InvalidInput(
-            f"the model in {folder} knows the classes {', '.join(settings.classes)}, and the data have {strange[0]!r}: "
+            f"{model.name} knows the classes {', '.join(model.classes)}, and the data have {strange[0]!r}: "
             f"use a model that was trained for these classes"
         )
-    order = [settings.classes.index(name) for name in classes]
+    order = [model.classes.index(name) for name in classes]
     digest = model.digest and f"{model.digest} in the order {order}"
-    return dataclasses.replace(model, call=lambda x: np.asarray(model.call(x))[:, order], digest=digest)
+    return dataclasses.replace(
+        model, call=lambda x: np.asarray(model.call(x))[:, order], digest=digest, classes=tuple(classes)
+    )
+
+
+def _ends(words: str | None) -> tuple[float, float] | None:
+    """`0:1` as a range."""
+    if words is None:
+        return None
+    try:
+        low, high = (float(end) for end in words.split(":"))
+    except ValueError:
+        low = high = math.nan
+    if not -math.inf < low < high < math.inf:
+        raise InvalidInput(f"write the range of the model's input as --model-range 0:1, 0:255 or -1:1, got {words!r}")
+    return low, high
 
 
 def _learnt(trained: TrainedRun, data: str) -> Learnt:
@@ -63,7 +95,7 @@ def _learnt(trained: TrainedRun, data: str) -> Learnt:
 
 
 def public_model(public: Population, inputs: Sequence[str], label: str, *, is_trained: bool = True) -> Primary:
-    """A small classifier trained on public data; untrained for a dry run, which only needs to know what it reads."""
+    """A small classifier trained on public data; an untrained one reads the same, to check options with."""
     for field in (*inputs, label):
         if field not in public.fields:
             raise InvalidInput(f"{public.name} has no field {field!r}: it has {', '.join(public.fields)}")
@@ -80,12 +112,9 @@ def public_model(public: Population, inputs: Sequence[str], label: str, *, is_tr
         return primary(
             fit(network, x, y, epochs=3 if is_trained else 0, key=key), name=name, shape=x.shape[1:], learnt=Learnt()
         )
-    # numbers have any scale: standardise by the public mean and spread, and put missing ones at the mean
-    mean, spread = np.nanmean(x, axis=0), np.nanstd(x, axis=0) + 1e-6
-
-    def scaled(rows: np.ndarray) -> np.ndarray:
-        return np.nan_to_num((rows - mean) / spread).astype(np.float32)
-
-    scores = primary(fit(network, scaled(x), y, epochs=10, key=key)).scores
-    model = primary(lambda rows: scores(scaled(rows)), name=name, learnt=Learnt())
-    return dataclasses.replace(model, by_row=True)  # scaling and scoring treat each row alone
+    rows = x.reshape(len(x), -1)
+    rows = np.where(np.array([field in public.classes for field in inputs]) & (rows < 0), np.nan, rows)
+    scaling = Scaling.of(rows)
+    return scaling.before(
+        fit(network, scaling(rows), y, epochs=10 if is_trained else 0, key=key), name=name, learnt=Learnt()
+    )

@@ -23,11 +23,12 @@ from blindsight.data.text import END, END_OF_WORD, MARKS, PAD, START, START_OF_W
 from blindsight.errors import InvalidInput
 from blindsight.jobs.language import check_any, tokens_of
 from blindsight.jobs.public import other_clients, read_public
+from blindsight.jobs.tasks import TrainingTask
 from blindsight.keys import Key
 from blindsight.privacy import Privacy
 from blindsight.runs import Run
 
-__all__ = ["FILE", "Plants", "alphabet", "coin_clients", "kept_plants", "marks", "plant"]
+__all__ = ["FILE", "Plants", "alphabet", "audit_of", "coin_clients", "kept_plants", "marks", "plant"]
 
 FILE = "planted.json"
 _LETTERS = np.arange(ord("a"), ord("z") + 1)
@@ -58,32 +59,12 @@ class Plants:
         }
 
 
-def plant(
-    config: Config,
-    settings: AuditSettings,
-    clients: Population,
-    privacy: Privacy,
-    *,
-    vocabulary: Vocabulary | None,
-    classes: int,
-    run: Run,
-    key: Key,
-) -> Backend:
-    """The backend of a run whose `clients` are joined by planted ones; a resumed run has the same ones.
-
-    Args:
-        config: Configuration of the run.
-        settings: Its table [audit].
-        clients: Real clients.
-        privacy: Privacy of the run.
-        vocabulary: Vocabulary of a language model, else None.
-        classes: Number of classes of a classifier.
-        run: The run, whose folder keeps what was planted.
-        key: Key of the canaries.
-    """
+def plant(config: Config, task: TrainingTask, privacy: Privacy, *, run: Run, key: Key) -> Backend:
+    """The backend of a run with planted clients beside the real ones; a resumed run has the same ones."""
+    settings, clients, vocabulary = audit_of(config), task.clients, task.vocabulary
     words = vocabulary if config.model.kind == "word_lm" else None
     is_new = not (run.path / FILE).exists()
-    plants = _new(config, settings, vocabulary, classes, key) if is_new else kept_plants(run, words)
+    plants = _new(config, settings, vocabulary, task.classes, key) if is_new else kept_plants(run, words)
     rate = 1.0 if privacy.participation == "full" else privacy.cohort / privacy.population
     planted: list[Population] = []
     rates: list[np.ndarray] = []
@@ -94,7 +75,7 @@ def plant(
         rates.append(np.full(planted[-1].size, settings.rate))
     if len(plants.clients):
         copies = 1 if config.privacy.unit == "example" else None
-        planted.append(coin_clients(config, settings, plants, clients, vocabulary, copies=copies))
+        planted.append(coin_clients(config, plants, clients, vocabulary, copies=copies))
         rates.append(rate * plants.clients)
     if len(plants.directions):
         fields = {field: clients.fields[field] for field in _fields(config)}
@@ -127,24 +108,13 @@ def kept_plants(run: Run, vocabulary: Vocabulary | None) -> Plants:
 
 
 def coin_clients(
-    config: Config,
-    settings: AuditSettings,
-    plants: Plants,
-    clients: Population,
-    vocabulary: Vocabulary | None,
-    *,
-    copies: int | None = None,
+    config: Config, plants: Plants, clients: Population, vocabulary: Vocabulary | None, *, copies: int | None = None
 ) -> Population:
     """The clients that coins include or leave out, each with `copies` of a canary of its own.
 
-    Args:
-        config: Configuration of the run.
-        settings: Its table [audit].
-        plants: What was planted.
-        clients: Real clients, for the types of their fields.
-        vocabulary: Vocabulary of a language model, else None.
-        copies: Copies of the canary on each client; those of the settings by default.
+    The real `clients` give the types of fields; by default there are as many copies as in the settings.
     """
+    settings = audit_of(config)
     key, count = plants.key.derive("clients"), len(plants.clients)
     if config.model.is_language and vocabulary is not None:
         canaries, text = phrases(alphabet(config, vocabulary), count, settings.words, key=key), config.text
@@ -152,6 +122,13 @@ def coin_clients(
     fields, examples = {field: clients.fields[field] for field in _fields(config)}, copies or settings.examples
     label, classes = config.model.label, plants.classes
     return picture_clients(fields, label=label, classes=classes, count=count, key=key, examples=examples)
+
+
+def audit_of(config: Config) -> AuditSettings:
+    """The table [audit] of a run with canaries."""
+    if config.audit is None:
+        raise InvalidInput("the run has canaries, but its settings have no [audit]: train again in another folder")
+    return config.audit
 
 
 def alphabet(config: Config, vocabulary: Vocabulary) -> np.ndarray:

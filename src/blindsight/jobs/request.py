@@ -1,4 +1,4 @@
-"""What `blindsight inspect` is asked: names, files and options, before anything is read. No JAX in here."""
+"""What `blindsight inspect` and `ask` are asked: names, files and options, before anything is read. No JAX in here."""
 
 import dataclasses
 import math
@@ -10,11 +10,18 @@ from blindsight.errors import InvalidInput
 
 if TYPE_CHECKING:
     from blindsight.accounting.ledger import Ledger
+    from blindsight.data.text import Case
+    from blindsight.selection import Forming
 
-__all__ = ["ModelRequest", "Progress", "Request"]
+__all__ = ["AskRequest", "BiasRequest", "LabellingRequest", "MistakesRequest", "ModelRequest", "Progress", "Request"]
+__all__ += ["SanityRequest", "SlicesRequest", "SynthesizeRequest", "UnknownsRequest", "quiet"]
 
 Progress = Callable[[str, int, int], None]
 """Called with the step under way, how many are done, and how many there are."""
+
+
+def quiet(doing: str, done: int, total: int) -> None:
+    """Report no progress."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,16 +32,16 @@ class Request:
     reference: str | None = None  # public data of the same kind
     epsilon: float = 8.0
     delta: float = 1e-6
-    inputs: Sequence[str] | None = None  # fields to inspect
     client: str | None = None  # of a table: the column holding the client id
     clients: int | None = None  # of an embedded population: how many
     fault: str | None = None  # planted first, to try things out
-    types: Sequence[str] | None = None  # of a table: what single fields hold, age=whole:0:120
+    types: Sequence[str] = ()  # of a table: what single fields hold, age=whole:0:120
     schema: str | Path | None = None  # the same for many fields: a JSON file
     population: str | None = None  # the clients' name in the ledger
     ledger: "Ledger | str | Path | None" = None
     out: str | Path | None = None  # the run's folder
-    dry_run: bool = False  # check everything and say what it would cost
+    dry_run: bool = False  # say what it would cost and what it could find
+    even_if_blind: bool = False  # ask even if nothing could be found
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon < math.inf:
@@ -47,6 +54,122 @@ class Request:
 class ModelRequest(Request):
     """A question that may involve a classifier: the primary model, the true class, and ranges of its inputs."""
 
+    inputs: Sequence[str] = ()  # fields to inspect
     model: str | Path | None = None  # an ONNX file, or the folder of a training run
+    model_range: str | None = None  # of an ONNX file: what its input ranges over, 0:1
+    model_layout: str | None = None  # of an ONNX file: the axes of its input, NCHW
     label: str = "label"
-    ranges: Sequence[str] | None = None  # public ranges of numbers, age=0:100
+    ranges: Sequence[str] = ()  # public ranges of numbers, age=0:100
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SanityRequest(ModelRequest):
+    """Do the data look right?"""
+
+    suspects: Sequence[str] = ()  # faults to vote on; all that fit by default
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MistakesRequest(ModelRequest):
+    """What does the model get wrong?"""
+
+    minimum: int = 5  # include only clients with at least this many misclassified examples
+    suspects: Sequence[str] = ()
+    forming: "Forming" = "zero_fill"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SlicesRequest(ModelRequest):
+    """On which clients does the model fail?"""
+
+    by: str = "accuracy"  # or a field with named classes or text values
+    values: Sequence[str] = ()  # values of the field to compare, at least two
+    low: float | None = None  # clients below this accuracy fail; the lowest quarter by default
+    high: float | None = None  # clients of at least this accuracy are healthy
+    suspects: Sequence[str] = ()
+    forming: "Forming" = "zero_fill"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.low is None) != (self.high is None):
+            raise InvalidInput("give both thresholds of accuracy, --low and --high, or neither to find them privately")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabellingRequest(ModelRequest):
+    """Synthetic examples for people to label."""
+
+    samples: int = 500
+    train: bool = False  # draw samples from a GAN that is trained on the clients
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BiasRequest(ModelRequest):
+    """What do clients have that public data lack?"""
+
+    by: str = ""  # field with named classes or text values to divide both by
+    values: Sequence[str] = ()  # values of the field to compare, at least two
+    classes: Sequence[str] = ()  # classes to compare; those of the public data by default
+    vocabulary_size: int = 10_000  # number of most frequent public words that count as known
+    case: "Case" = "lower"
+    discover: bool = False  # find words of unlikely sentences
+    train: bool = False  # train a language model of unlikely sentences
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnknownsRequest(Request):
+    """Which words does a vocabulary lack after a change, and why? The data are those after the change.
+
+    Without `before` and `side`, the data before the change are those without the fault.
+    """
+
+    inputs: Sequence[str] = ()  # the text field
+    before: str | None = None  # data before the change
+    side: str | None = None  # field that tells before from after, if both are in one file
+    values: Sequence[str] = ()  # its two values, first the old one
+    vocabulary: str | Path | None = None  # file of known words; those of the reference by default
+    vocabulary_size: int = 10_000  # number of words of the reference that count as known
+    case: "Case" = "lower"
+    suspects: Sequence[str] = ()  # faults to vote on; all that fit by default
+    discover: bool = False  # find unknown words that many clients use
+    train: bool = False  # train language models of both sides
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.before is not None) + (self.side is not None) + (self.fault is not None) != 1:
+            raise InvalidInput(
+                "say in one way what was before the change: --before DATA, --side FIELD --value OLD --value NEW, or "
+                "--fault token_join:0.1:by=example to plant a change"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AskRequest(Request):
+    """Statistics of fields: those that are named, or by default those that suit a field's kind.
+
+    `bins`, `levels` and `top` ask for histograms, quantiles and lists of that size; `mean` and `missing` for these.
+    """
+
+    epsilon: float = 1.0
+    fields: Sequence[str] = ()
+    by: str | None = None  # a category field: the same statistics for each of its values
+    cross: Sequence[str] = ()  # pairs of fields, sex,region
+    bins: int | None = None
+    levels: Sequence[float] | None = None
+    top: int | None = None
+    mean: bool = False
+    missing: bool = False
+    ranges: Sequence[str] = ()  # public ranges of numbers, age=0:100
+    vocabulary: str | Path | None = None  # a file of known words, which lists of words leave out
+    vocabulary_size: int | None = None  # the same: that many of the most frequent words of the reference
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SynthesizeRequest(Request):
+    """Synthetic rows of these fields, by default of all that are described, with the label if clients have it."""
+
+    epsilon: float = 1.0
+    fields: Sequence[str] = ()
+    label: str | None = None  # by default `label`, if there is such a field
+    rows: int = 10_000
+    ranges: Sequence[str] = ()  # public ranges of numbers, age=0:100

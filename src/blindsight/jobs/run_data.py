@@ -1,4 +1,4 @@
-"""The clients of a run as [data] names them. The type of a table's field is known before a value is read.
+"""The clients of a run as [data] names them. The type of a table's field is fixed before a value is read.
 
 As in inspections (`jobs.tables`), a field has the type that [data] schema or types gives, else the one that its role in
 the run implies: a model reads numbers, labels are whole numbers unless [model] classes lists names, and a language
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from blindsight.accounting.ledger import Known
+from blindsight.accounting.ledger import LedgerName
 from blindsight.config import Config
 from blindsight.data.by_client import is_by_client
 from blindsight.data.folders import image_folder
@@ -46,7 +46,7 @@ def read_run(config: Config) -> Population:
 
 
 def read_like_run(config: Config, name: str, options: Mapping[str, Any]) -> Population:
-    """Other data, read like the run's own; of a table with the same columns, where it has them."""
+    """Other data, read like the run's own; a table uses the same options for the columns that it shares."""
     if not is_private_table(name):
         return read_others(name, options)
     columns, own = every_column(name), config.data.options
@@ -55,10 +55,10 @@ def read_like_run(config: Config, name: str, options: Mapping[str, Any]) -> Popu
     return _read_table(config, name, {option: value for option, value in {**same, **options}.items() if value})
 
 
-def name_in_ledger(config: Config, population: Population) -> Known:
+def name_in_ledger(config: Config, population: Population) -> LedgerName:
     """The clients' name in the ledger, with a digest of their whole table, whichever fields the run reads."""
     data = config.data
-    return Known(population.name, content_of_clients(data.population, data.options, population))
+    return LedgerName(population.name, content_of_clients(data.population, data.options, population))
 
 
 def _schema(config: Config) -> Schema:
@@ -72,15 +72,15 @@ def _read_table(config: Config, file: str, options: Mapping[str, Any]) -> Popula
     shapes = {field: Field("image", shape=tuple(shape), of_bytes=False) for field, shape in reading.shapes.items()}
     schema = Schema({**shapes, **_schema(config).fields})
     fields = kinds_of(file, names, needed, schema, say='[data] types = {{ {} = "number" }}, or image:28x28')
-    about = {option: getattr(reading, option) for option in ("client", "separator", "split", "name")}
-    clients = private_table(file, fields=fields, mark_misfits=config.privacy.unit == "example", **about)
+    given = {option: getattr(reading, option) for option in ("client", "separator", "split", "name")}
+    clients = private_table(file, fields=fields, mark_misfits=config.privacy.unit == "example", **given)
     label = config.model.label
     are_read_off = label in needed and label in reading.classes and not config.model.classes
     return _as_they_occur(label, clients) if are_read_off and fields[label].kind == "text" else clients
 
 
 def _columns(config: Config, file: str, reading: "_Options", needed: Mapping[str, Field | None]) -> list[str]:
-    """The columns that may be read, among which those that are needed have to be."""
+    """The columns that may be read; the needed ones must be among them."""
     every = column_names(file, reading.client, reading.separator)
     for field in (*(reading.fields or ()), *reading.classes, *reading.text):
         need_column(field, [reading.client, *every], file)
@@ -128,9 +128,9 @@ def _check_shapes(file: str, shapes: Any) -> None:
 
 
 def _needed(config: Config, reading: _Options, *, has_names: bool) -> dict[str, Field | None]:
-    """The fields that a run reads, each with the kind that its part there has; None where it has to be reading.
+    """The fields that a run reads, each with the type that its role implies; None if a schema must give it.
 
-    `has_names` says that labels are the names of folders: numbers only if somebody says so.
+    `has_names` says that labels are the names of folders, not numbers.
     """
     model = config.model
     if model.is_language:

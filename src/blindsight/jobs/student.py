@@ -1,7 +1,7 @@
 """A student trained on a labelled synthetic set: what `blindsight train student` does. It reads no client's data."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,12 +11,15 @@ import numpy as np
 
 from blindsight import checkpoints, keys, runs
 from blindsight.backends import use_cores
-from blindsight.data.population import Population
+from blindsight.data.missing import coded_as
+from blindsight.data.population import TEXT, Population
+from blindsight.data.reading import as_classes
 from blindsight.data.sources import check_public, source
 from blindsight.errors import InvalidInput, PrivacyError
-from blindsight.jobs.public import other_clients
+from blindsight.jobs.public import other_clients, public_options
 from blindsight.models.classifiers import CNN, MLP, Logistic
 from blindsight.models.primary import Learnt, Primary, gather, primary
+from blindsight.models.scaling import Scaling
 from blindsight.samples.synthetic_set import LABELS, SyntheticSet, read_set
 from blindsight.students import Augmentation, train_student
 from blindsight.studio.agreeing import Majority, majority
@@ -25,21 +28,23 @@ from blindsight.studio.student_report import StudentReport
 
 __all__ = ["load_student", "run_student"]
 
-Kind = Literal["cnn", "mlp", "logistic"]
+Architecture = Literal["cnn", "mlp", "logistic"]
 Source = Literal["raters", "pre", "own"]
 
 FACTS = "student.json"
+_PUBLIC_CLIENTS = 150
 
 
 def run_student(
     folder: str | Path,
     *,
     labels: Source | None = None,
-    model: Kind | None = None,
+    model: Architecture | None = None,
     steps: int = 1000,
     test: str | None = None,
     public: str | None = None,
     label: str = "label",
+    client: str | None = None,
     out: str | Path | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> StudentReport:
@@ -56,6 +61,7 @@ def run_student(
         test: Real data to evaluate on, in simulations.
         public: Public data to evaluate on.
         label: Field holding the class in `test` and `public`.
+        client: Column holding the client id in `test` and `public`, if they are tables.
         out: Folder of the report and the model; a new one by default.
         progress: Called with the steps done and their total.
     """
@@ -67,8 +73,10 @@ def run_student(
     if len(set(truth)) < 2:
         raise InvalidInput(f"{folder} has labelled examples of fewer than two classes: label some more first")
     columns = {name: column[rows] for name, column in samples.columns.items()}
-    reading = _Reading.of(columns, model, classes)
-    test_data, public_data = (_evaluation_data(name, reading, label) if name else None for name in (test, public))
+    reading = _Inputs.of(columns, model, classes)
+    test_data, public_data = (
+        _evaluation_data(name, reading, label, client) if name else None for name in (test, public)
+    )
     if public and public_data:
         _refuse_protected(samples, public_data, public)
     run = runs.begin(_folder(samples, out), "student", {"set": samples.identity, **reading.settings, "labels": chosen})
@@ -95,7 +103,7 @@ def run_student(
 def _train(
     run: runs.Run,
     samples: SyntheticSet,
-    reading: "_Reading",
+    reading: "_Inputs",
     columns: Mapping[str, np.ndarray],
     target: np.ndarray,
     steps: int,
@@ -132,24 +140,25 @@ def _save(report: StudentReport, run: runs.Run) -> None:
 def load_student(folder: str | Path) -> Primary:
     """The student that `blindsight train student` left in `folder`, as the primary model of an inspection."""
     run = runs.open_run(folder)
-    reading, path = _Reading.from_dict(run.read(FACTS)), checkpoints.newest(run.path)
+    reading, path = _Inputs.from_dict(run.read(FACTS)), checkpoints.newest(run.path)
     if path is None:
         raise InvalidInput(f"{folder} has no student yet: run blindsight train student again")
     fresh = reading.fresh()
     arrays = checkpoints.load(path, eqx.filter(fresh, eqx.is_array)).tree
-    trained, name = primary(eqx.combine(arrays, fresh)), f"the student {run.path.name}"
+    trained, name = eqx.combine(arrays, fresh), f"the student {run.path.name}"
     learnt = Learnt(guarantee=run.read("guarantee.json"))  # a set does not say which clients it is about
     if reading.is_image:
-        return primary(eqx.combine(arrays, fresh), name=name, shape=reading.shape, learnt=learnt)
-    student = primary(lambda rows: trained.scores(reading.scaled(rows)), name=name, learnt=learnt)
-    return dataclasses.replace(student, by_row=True)  # scaling and scoring treat each row alone
+        seen = primary(trained, name=name, shape=reading.shape, learnt=learnt)
+        return dataclasses.replace(seen, classes=reading.classes)
+    student = reading.scaling.before(trained, name=name, learnt=learnt)
+    return dataclasses.replace(student, classes=reading.classes)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Reading:
+class _Inputs:
     """How a student reads examples: the fields, and for rows the mean and spread of each number in the set."""
 
-    kind: Kind
+    kind: Architecture
     shape: tuple[int, ...]
     classes: tuple[str, ...]
     inputs: tuple[str, ...]
@@ -157,7 +166,7 @@ class _Reading:
     spread: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, columns: Mapping[str, np.ndarray], kind: Kind | None, classes: tuple[str, ...]) -> "_Reading":
+    def of(cls, columns: Mapping[str, np.ndarray], kind: Architecture | None, classes: tuple[str, ...]) -> "_Inputs":
         inputs = tuple(columns)
         if strange := [name for name, column in columns.items() if column.dtype.kind not in "biuf"]:
             raise InvalidInput(
@@ -167,9 +176,8 @@ class _Reading:
             return cls(kind or "cnn", columns[inputs[0]].shape[1:], classes, inputs)
         if kind == "cnn":
             raise InvalidInput("a cnn reads images, and this set has rows: use --model mlp or logistic")
-        rows = np.stack([columns[name].astype(np.float64) for name in inputs], axis=-1)
-        middle, spread = np.nanmean(rows, axis=0), np.nanstd(rows, axis=0) + 1e-6
-        return cls(kind or "mlp", (len(inputs),), classes, inputs, tuple(middle.tolist()), tuple(spread.tolist()))
+        scaling = Scaling.of(np.stack([columns[name] for name in inputs], axis=-1))
+        return cls(kind or "mlp", (len(inputs),), classes, inputs, scaling.middle, scaling.spread)
 
     @property
     def is_image(self) -> bool:
@@ -187,15 +195,14 @@ class _Reading:
     def numbers(self, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         """Examples as the model reads them."""
         examples = gather(columns, self.inputs)
-        return examples if self.is_image else self.scaled(examples)
+        return examples if self.is_image else self.scaling(examples)
 
-    def scaled(self, rows: np.ndarray) -> np.ndarray:
-        """Rows standardised by the set's mean and spread; a missing number becomes the mean."""
-        rows = rows.reshape(len(rows), -1).astype(np.float64)
-        return np.nan_to_num((rows - np.array(self.middle)) / np.array(self.spread)).astype(np.float32)
+    @property
+    def scaling(self) -> Scaling:
+        return Scaling(self.middle, self.spread)
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "_Reading":
+    def from_dict(cls, value: Mapping[str, Any]) -> "_Inputs":
         fields: dict[str, Any] = {name: tuple(item) if isinstance(item, list) else item for name, item in value.items()}
         return cls(**fields)
 
@@ -225,20 +232,34 @@ def _folder(samples: SyntheticSet, out: str | Path | None) -> Path:
     return Path(out) if out is not None else Path("runs") / f"student-{runs.file_name(name)}"
 
 
-def _evaluation_data(name: str, reading: _Reading, label: str) -> Population:
+def _evaluation_data(name: str, reading: _Inputs, label: str, client: str | None) -> Population:
     """The population to evaluate on, checked against the student's inputs and classes before it is trained."""
-    clients = source(name, other_clients(name))
+    clients = source(name, public_options(name, _PUBLIC_CLIENTS, client))
     if missing := [field for field in (*reading.inputs, label) if field not in clients.fields]:
         raise InvalidInput(f"{name} has no field {missing[0]!r}, which the student needs: name other data")
+    dtype, shape = clients.fields[label]
+    if shape or dtype.kind not in "biuT":
+        raise InvalidInput(f"{label!r} of {name} holds {dtype}{list(shape)}: name the field of the class with --label")
     names = clients.classes.get(label, ())
+    if dtype == TEXT:
+        names = as_classes(clients.columns[label], name)[1]
     if strange := [one for one in names if one not in reading.classes]:
         raise InvalidInput(
             f"{name} has the class {strange[0]!r}, which the student does not know: it was labelled with "
             f"{', '.join(reading.classes)}"
         )
-    if not names and int(clients.columns[label].max(initial=0)) >= len(reading.classes):
+    if not names and not 0 <= int(clients.columns[label].max(initial=0)) < len(reading.classes):
         raise InvalidInput(f"{name} has more than the {len(reading.classes)} classes of the student: name other data")
     return clients
+
+
+def _truth(clients: Population, label: str, classes: Sequence[str]) -> np.ndarray:
+    """The class numbers of these clients' examples; -1 where the label is missing.
+
+    Texts and named classes go by their names. Numbers without names are class numbers.
+    """
+    column, names = clients.columns[label], clients.classes.get(label)
+    return coded_as(column, classes, names if names or column.dtype == TEXT else classes)
 
 
 def _refuse_protected(samples: SyntheticSet, public: Population, name: str) -> None:
@@ -252,11 +273,13 @@ def _refuse_protected(samples: SyntheticSet, public: Population, name: str) -> N
         raise PrivacyError(f"--public {name} are the clients that the set protects: evaluate on them with --test")
 
 
-def _evaluate(student: Primary, clients: Population, reading: _Reading, label: str) -> dict[str, Any]:
+def _evaluate(student: Primary, clients: Population, reading: _Inputs, label: str) -> dict[str, Any]:
     """The student's accuracy on these clients' examples."""
     examples = gather(clients.columns, reading.inputs)
     student.check(clients, reading.inputs, None)
-    names = clients.classes.get(label) or reading.classes  # without names, classes have the student's numbers
-    truth = np.array([reading.classes.index(name) for name in names])[clients.columns[label].astype(np.int64)]
-    accuracy = float(np.mean(student.predict(examples)[0] == truth))
-    return {"name": clients.name, "examples": len(truth), "accuracy": accuracy}
+    truth = _truth(clients, label, reading.classes)
+    is_labelled = truth >= 0
+    if not is_labelled.any():
+        raise InvalidInput(f"no example of {clients.name} has a label in {label!r}: name other data, or another field")
+    right = student.predict(examples)[0][is_labelled] == truth[is_labelled]
+    return {"name": clients.name, "examples": len(right), "accuracy": float(np.mean(right))}

@@ -1,11 +1,11 @@
-"""Clients' tables as a question needs them. The type of every field is known before a value is read.
+"""Clients' tables as a question needs them. The type of every field is fixed before a value is read.
 
-A field's kind is what `--type` or `--schema` says; else what the public reference holds; else what its part in the
-question says: a number that has a `--range` or that a model reads, a whole number as the class that a model names, a
-text that is compared by its values. A field of which nobody knows anything is refused, or not read if nothing needs it.
+A field has the type that `--type` or `--schema` gives, else that of the public reference, else the one that its role in
+the question implies: a number if it has a `--range` or a model reads it, a whole number if it is the class that a model
+predicts, text if its values are compared. A field without a type is refused, or not read if nothing needs it.
 
-Which fields there are, a table says in its header. LEAF, HDF5, SQLite and folders of images have none: they hold what
-`--type` or `--schema` names, else what the reference has, and whatever else the question names.
+A table lists its fields in its header. LEAF, HDF5, SQLite and folders of images have none: their fields are those that
+`--type` or `--schema` gives, else those of the reference, and any others that the question names.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,13 +25,13 @@ from blindsight.errors import InvalidInput
 __all__ = ["content_of_clients", "header", "is_private_table", "kinds_of", "read_clients", "read_others", "schema_of"]
 
 
-def schema_of(path: str | Path | None, types: Sequence[str] | None) -> Schema:
+def schema_of(path: str | Path | None, types: Sequence[str]) -> Schema:
     """The types of fields as given: a JSON file, and `age=whole:0:120` for single fields."""
-    return (Schema({}) if path is None else Schema.load(path)).updated(types or ())
+    return (Schema({}) if path is None else Schema.load(path)).updated(types)
 
 
 def header(data: str, client: str | None, schema: Schema, public: Population | None = None) -> list[str] | None:
-    """The names of the fields in a file, as far as they are public; None for any other population."""
+    """The public names of the fields in a file; None for any other population."""
     if not is_private_table(data):
         return None
     return _described(schema, public) if is_by_client(data) else column_names(data, client or "client")
@@ -46,11 +46,12 @@ def read_clients(
     optional: Collection[str] = (),
     schema: Schema,
     public: Population | None = None,
+    gaps: Collection[str] = (),
 ) -> Population:
     """The clients of `data`; of a table only the `needed` fields, each with the type that its role implies.
 
-    **Non-interference**: what is refused here depends on the question, on public data and on a table's header. What is
-    no table is read whole, and refused without a word about what it holds if it cannot be.
+    **Non-interference**: what is refused here depends on the question, on public data and on a table's header. Other
+    data are read whole; the refusal of unreadable data says nothing about their content.
 
     Args:
         data: Name of the data, or a file or folder.
@@ -60,6 +61,7 @@ def read_clients(
         optional: Fields that are read if the header has them, or, where there is none, if they are described.
         schema: Types of fields, from the asker.
         public: Public data of the same type.
+        gaps: Fields in which a value that does not fit is missing, and its row stays.
     """
     options: dict[str, Any] = {"clients": clients} if clients else {}
     options |= {"client": client} if client else {}
@@ -78,16 +80,16 @@ def read_clients(
         raise InvalidInput(f"there is no {next(iter(needed), 'field')!r} in {data}{has}")
     said = Schema({**({} if public is None else Schema.of(public).fields), **schema.fields})
     fields = kinds_of(data, names, needed, said, say="--type {}=number, or whole, text, image:28x28")
-    return private_table(data, client=client or "client", fields=fields)
+    return private_table(data, client=client or "client", fields=fields, gaps=gaps)
 
 
 def _described(schema: Schema, public: Population | None) -> list[str]:
-    """The fields that the asker says there are; if nothing is said, those of public data."""
+    """The fields that the asker lists; by default those of public data."""
     return list(schema.fields or ({} if public is None else public.fields))
 
 
 def is_private_table(data: str) -> bool:
-    """Whether `data` is a table in a file, whose types must come from elsewhere."""
+    """Whether `data` is a table in a file: the types of its fields must come from elsewhere."""
     return data not in POPULATIONS and data not in DATASETS and is_table(data)
 
 
@@ -116,14 +118,14 @@ def kinds_of(
 
 
 def content_of_clients(data: str, options: Mapping[str, Any], people: Population) -> str:
-    """What a ledger knows the clients by: all of a file, whichever of its fields a question reads."""
+    """The digest that identifies clients in a ledger: of the whole file, whichever of its fields a question reads."""
     if not is_private_table(data):
         return people.content
-    about = ("split", "shapes") if is_by_client(data) else ("client", "separator")
-    given = {option: options[option] for option in about if options.get(option)}
+    relevant = ("split", "shapes") if is_by_client(data) else ("client", "separator")
+    given = {option: options[option] for option in relevant if options.get(option)}
     try:
         return source(data, given).content
-    except Exception:  # rows that do not fit, in whatever way: the table is then known by what it says as text
+    except Exception:  # rows that do not fit, in whatever way: the digest is then of the table as text
         if is_by_client(data):
             return digest_of(data)
         names = column_names(data, **given)

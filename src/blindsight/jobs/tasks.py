@@ -15,16 +15,16 @@ from blindsight.data.private import FITS, fitting
 from blindsight.data.text import Vocabulary
 from blindsight.errors import InvalidInput
 from blindsight.evaluation import evaluator
-from blindsight.jobs.classes import number_of_classes, numbered, reads_label
+from blindsight.jobs.classes import need_field, number_of_classes, numbered, reads_label
 from blindsight.jobs.gan import gan_metrics, make_gan
 from blindsight.jobs.language import language_metrics, language_model, tokens_of
 from blindsight.models.classifiers import CNN, MLP, Logistic, accuracy, cross_entropy
 
-__all__ = ["Task", "classification_task", "language_task", "make_model", "one_example_each", "split_clients"]
+__all__ = ["TrainingTask", "classification_task", "language_task", "make_model", "one_example_each", "split_clients"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class TrainingTask:
     """A model, the clients that train it, and held-out clients with the metrics to evaluate it by."""
 
     model: Any
@@ -45,7 +45,7 @@ class Task:
 
 def classification_task(
     config: Config, population: Population, clients: Population, held_out: Population | None
-) -> Task:
+) -> TrainingTask:
     """A classifier of the clients' examples, or a GAN that generates such examples."""
     settings, fields = config.model, (config.model.inputs, config.model.label)
     clients = one_example_each(clients) if config.privacy.unit == "example" else clients
@@ -55,10 +55,10 @@ def classification_task(
         population = clients = numbered(settings, clients)
         held_out = None if held_out is None else numbered(settings, held_out)
     if settings.kind == "gan":
-        return Task(make_gan(config, population), clients, held_out, gan_metrics())
+        return TrainingTask(make_gan(config, population), clients, held_out, gan_metrics())
     metrics = {"accuracy": accuracy(*fields), "loss": cross_entropy(*fields)}
     model = make_model(settings, population)
-    return Task(model, clients, held_out, metrics, classes=number_of_classes(settings, population))
+    return TrainingTask(model, clients, held_out, metrics, classes=number_of_classes(settings, population))
 
 
 def language_task(
@@ -67,17 +67,17 @@ def language_task(
     held_out: Population | None,
     vocabulary: Vocabulary,
     released: tuple[Event, ...] = (),
-) -> Task:
+) -> TrainingTask:
     """A language model of the clients' text; `released` is what the vocabulary has revealed about them."""
     text, kind = config.text, config.model.kind
     model = language_model(config.model, vocabulary)
     held_out = None if held_out is None else tokens_of(text, kind, held_out, vocabulary)
     clients = tokens_of(text, kind, clients, vocabulary)
-    return Task(model, clients, held_out, language_metrics(kind), vocabulary, released)
+    return TrainingTask(model, clients, held_out, language_metrics(kind), vocabulary, released)
 
 
 def split_clients(population: Population, share: float) -> tuple[Population, Population | None]:
-    """The clients that train, and about a `share` of all that is held out; None if nobody is.
+    """The clients that train, and the held-out ones, about this `share` of all; None if there are none.
 
     Which clients are held out is public, so one client must not affect another: each draws a lot from its own id.
     """
@@ -129,11 +129,9 @@ def make_model(settings: ModelSettings, population: Population) -> Any:
 
 def _check_fields(settings: ModelSettings, population: Population) -> None:
     """Refuse inputs and a label that a classifier cannot read."""
-    fields = population.fields
     for field in (*settings.inputs, settings.label):
-        if field not in fields:
-            raise InvalidInput(f"[model] names the field {field!r}, but {population.name} has {', '.join(fields)}")
-        dtype, shape = fields[field]
+        need_field(population, field)
+        dtype, shape = population.fields[field]
         if dtype.kind not in "biuf":
             hint = "list its classes in [model] classes" if field == settings.label else "these models read numbers"
             raise InvalidInput(f"[model] names {field!r}, which is text in {population.name}: {hint}")

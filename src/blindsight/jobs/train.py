@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from blindsight import checkpoints, keys, runs, trees
-from blindsight.accounting.ledger import Ledger, known_as
+from blindsight.accounting.ledger import Ledger, ledger_name
 from blindsight.algorithms import Algorithm
 from blindsight.backends import Backend, Simulation, use_cores
 from blindsight.backends.paired import Paired, bayesian_config
@@ -22,7 +22,7 @@ from blindsight.jobs.gan import save_samples
 from blindsight.jobs.language import check_text, kept_vocabulary, public_words, vocabulary_of
 from blindsight.jobs.pairs import PairLog
 from blindsight.jobs.run_data import name_in_ledger, read_run, with_listed_classes
-from blindsight.jobs.tasks import Task, classification_task, language_task, split_clients
+from blindsight.jobs.tasks import TrainingTask, classification_task, language_task, split_clients
 from blindsight.privacy import Privacy
 from blindsight.training import Checkpointing, Evaluation, Terms, Trained, train
 
@@ -52,7 +52,7 @@ def run_training(
         population = read_run(config)
         name = name_in_ledger(config, population)
     else:
-        name = known_as(population)
+        name = ledger_name(population)
     ledger.check_names(name)
     clients, held_out = split_clients(population, config.data.held_out)
     assumptions = assumed_classes(config, population)
@@ -88,7 +88,8 @@ def run_training(
             progress=progress,
         )
         if config.model.kind == "gan":
-            save_samples(config, trained, class_names(config.model, population))
+            names, noise = class_names(config.model, population), privacy.noise_multiplier or 0.0
+            save_samples(config, trained, names, noise_multiplier=noise)
         if log is None or config.bayesian is None:
             return trained
         return dataclasses.replace(trained, bayesian=log.report(config.bayesian.delta, trained.guarantee))
@@ -113,17 +114,14 @@ def _root(seed: int | None, settings: dict[str, Any], population: Population) ->
 
 
 def _backend(
-    config: Config, task: Task, privacy: Privacy, *, run: runs.Run, key: keys.Key, log: PairLog | None
+    config: Config, task: TrainingTask, privacy: Privacy, *, run: runs.Run, key: keys.Key, log: PairLog | None
 ) -> Backend:
     """The run's clients, joined by those that [audit] plants, or watched in the pairs that [bayesian] draws."""
     if config.bayesian is not None and log is not None:
         return Paired(Simulation(task.clients), pairs=config.bayesian.pairs, record=log.record)
     if config.audit is None:
         return Simulation(task.clients)
-    words, classes = task.vocabulary, task.classes
-    return planting.plant(
-        config, config.audit, task.clients, privacy, vocabulary=words, classes=classes, run=run, key=key
-    )
+    return planting.plant(config, task, privacy, run=run, key=key)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,7 +173,7 @@ def _check_clients(run: runs.Run, size: int) -> None:
         )
 
 
-def _ready(config: Config, task: Task) -> tuple[Task, Privacy, Algorithm]:
+def _ready(config: Config, task: TrainingTask) -> tuple[TrainingTask, Privacy, Algorithm]:
     released = task.model.critic if config.model.kind == "gan" else task.model
     privacy = make_privacy(config, task.clients.size, trees.size(released), before=task.released)
     return task, privacy, make_algorithm(config, task.model, privacy)

@@ -28,7 +28,7 @@ from blindsight.jobs.algorithm import make_algorithm, make_privacy
 from blindsight.jobs.language import check_any, check_text, public_vocabulary
 from blindsight.jobs.public import other_clients
 from blindsight.jobs.run_data import read_like_run, read_run, with_listed_classes
-from blindsight.jobs.tasks import Task, classification_task, language_task, split_clients
+from blindsight.jobs.tasks import TrainingTask, classification_task, language_task, split_clients
 from blindsight.participation import fixed_size
 from blindsight.privacy import Privacy
 
@@ -122,7 +122,7 @@ def _public(config: Config, name: str) -> Population:
     return read_like_run(config, name, options)
 
 
-def _task(config: Config, everyone: Population, clients: Population, held_out: Population | None) -> Task:
+def _task(config: Config, everyone: Population, clients: Population, held_out: Population | None) -> TrainingTask:
     if not config.model.is_language:
         return classification_task(config, everyone, clients, held_out)
     check_text(config.text, everyone)
@@ -136,7 +136,7 @@ def _task(config: Config, everyone: Population, clients: Population, held_out: P
     return task
 
 
-def _noise_of_the_run(config: Config, task: Task) -> float:
+def _noise_of_the_run(config: Config, task: TrainingTask) -> float:
     """The noise multiplier of the run itself: as given, or solved for its epsilon and number of clients."""
     privacy = config.privacy
     if privacy.none:
@@ -180,7 +180,7 @@ def _settings(config: Config) -> dict[str, float]:
     return dict(zip(NAMES, values, strict=True))
 
 
-def _trained(config: Config, task: Task, backend: Backend, noise: float) -> Any:
+def _trained(config: Config, task: TrainingTask, backend: Backend, noise: float) -> Any:
     """The model after [tune] rounds on public clients, with the run's own noise on the mean update."""
     count, rounds = task.clients.size, config.tune.rounds
     cohort = min(config.tune.cohort, count)

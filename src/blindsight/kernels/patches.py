@@ -1,8 +1,8 @@
-"""Convolutions as patches and one matrix product, each way as the processor at hand likes it best.
+"""Convolutions as patches and one matrix product, in the form that suits the processor.
 
-With a model for every client, XLA turns `lax.conv` into a slow grouped convolution; on CPUs its gradients are slower
-by an order of magnitude. Cutting an image into patches and adding patches up again are transposes of each other, and
-each is the other's gradient here, so that gradients of gradients (a critic's penalty) are as fast.
+With a model per client, XLA turns `lax.conv` into a slow grouped convolution; on CPUs its gradients are slower by an
+order of magnitude. Cutting an image into patches and summing patches are transposes of each other, and each is the
+other's gradient here, so that gradients of gradients (a critic's penalty) are as fast.
 """
 
 import functools
@@ -17,8 +17,8 @@ from blindsight.kernels.winograd import KERNELS, winograd
 
 __all__ = ["convolve", "patches"]
 
-_MANY = 8  # channels from which a CPU is faster by tiles than by patches
-_CACHED = 1 << 19  # numbers in patches; a CPU convolves image by image where there are more, to stay in its cache
+_MANY = 8  # from this many channels on, a CPU is faster with tiles than with patches
+_CACHED = 1 << 19  # size of the patches; above it, a CPU convolves image by image, to stay in its cache
 
 
 def convolve(x: jax.Array, weight: jax.Array, kernel: int, stride: int, padding: str) -> jax.Array:
@@ -46,7 +46,7 @@ def _padded(x: jax.Array, kernel: int, stride: int, padding: str) -> jax.Array:
 
 
 def _slices(x: jax.Array, kernel: int, stride: int) -> jax.Array:
-    """Patches by slices alone, which a CPU copies row by row."""
+    """Patches by slices, which a CPU copies row by row."""
     rows, columns = _places(x.shape, kernel, stride)
     parts = [
         x[:, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride]
@@ -58,24 +58,24 @@ def _slices(x: jax.Array, kernel: int, stride: int) -> jax.Array:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def _gathered(x: jax.Array, shape: tuple[int, ...], kernel: int, stride: int) -> jax.Array:
-    """Patches by one table of places, which an accelerator reads faster than it tells many slices apart."""
+    """Patches by one table of indices, which is faster than many slices on an accelerator."""
     batch, height, width, channels = shape
     rows, columns = _places(shape, kernel, stride)
     pixels = x.reshape(batch, height * width, channels)
-    pairs = x.dtype == jnp.bfloat16 and channels % 2 == 0  # two halves are moved as one word
+    pairs = x.dtype == jnp.bfloat16 and channels % 2 == 0  # two half-precision numbers move as one word
     words = jax.lax.bitcast_convert_type(pixels.reshape(*pixels.shape[:2], -1, 2), jnp.uint32) if pairs else pixels
-    found = jnp.take(words, _pixels(height, width, kernel, stride), axis=1, mode="clip")
-    found = jax.lax.bitcast_convert_type(found, x.dtype) if pairs else found
-    return found.reshape(batch, rows, columns, kernel**2 * channels)
+    gathered = jnp.take(words, _pixels(height, width, kernel, stride), axis=1, mode="clip")
+    gathered = jax.lax.bitcast_convert_type(gathered, x.dtype) if pairs else gathered
+    return gathered.reshape(batch, rows, columns, kernel**2 * channels)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def _added(parts: jax.Array, shape: tuple[int, ...], kernel: int, stride: int) -> jax.Array:
-    """The transpose of `_gathered`: to every pixel of images of that shape, the sum over the patches that it is in."""
+    """The transpose of `_gathered`: for every pixel of images of that shape, the sum over the patches with it."""
     batch, height, width, channels = shape
     pieces = parts.reshape(batch, -1, channels)
-    found = jnp.take(pieces, _pieces(height, width, kernel, stride), axis=1, mode="fill", fill_value=0)
-    return jnp.sum(found.astype(jnp.float32), axis=2).astype(parts.dtype).reshape(shape)
+    gathered = jnp.take(pieces, _pieces(height, width, kernel, stride), axis=1, mode="fill", fill_value=0)
+    return jnp.sum(gathered.astype(jnp.float32), axis=2).astype(parts.dtype).reshape(shape)
 
 
 _gathered.defvjp(lambda *given: (_gathered(*given), None), lambda *given: (_added(given[-1], *given[:3]),))
@@ -84,7 +84,7 @@ _added.defvjp(lambda *given: (_added(*given), None), lambda *given: (_gathered(g
 
 @functools.cache
 def _pixels(height: int, width: int, kernel: int, stride: int) -> np.ndarray:
-    """The pixel at every place of every patch: (patches, kernel * kernel)."""
+    """The pixel index of every element of every patch: (patches, kernel * kernel)."""
     rows, columns = _places((1, height, width), kernel, stride)
     corner = stride * (np.arange(rows)[:, None] * width + np.arange(columns)[None])
     place = np.arange(kernel)[:, None] * width + np.arange(kernel)[None]
@@ -93,7 +93,7 @@ def _pixels(height: int, width: int, kernel: int, stride: int) -> np.ndarray:
 
 @functools.cache
 def _pieces(height: int, width: int, kernel: int, stride: int) -> np.ndarray:
-    """For every pixel where it lies in the patches, counted through; a number beyond the last fills up."""
+    """For every pixel, its indices in the flattened patches; an index beyond the last is padding."""
     pixels = _pixels(height, width, kernel, stride).ravel()
     order = np.argsort(pixels, kind="stable")
     counts = np.bincount(pixels, minlength=height * width)
@@ -105,7 +105,7 @@ def _pieces(height: int, width: int, kernel: int, stride: int) -> np.ndarray:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
 def _image_by_image(x: jax.Array, weight: jax.Array, kernel: int, stride: int, padding: str) -> jax.Array:
-    """A convolution that holds the patches of one image at a time, in the gradient too, which makes them again."""
+    """A convolution that stores the patches of one image at a time; the gradient recomputes them."""
     return jax.lax.map(lambda image: (patches(image[None], kernel, stride, padding) @ weight)[0], x)
 
 
@@ -131,7 +131,7 @@ _image_by_image.defvjp(_image_by_image_forward, _image_by_image_backward)
 
 
 def _add_patches(parts: jax.Array, shape: Sequence[int], kernel: int, stride: int, padding: str) -> jax.Array:
-    """The transpose of `patches` for one image: every patch is added where it was taken from."""
+    """The transpose of `patches` for one image: every patch is added where it came from."""
     height, width, channels = shape
     pads = [_same(size, kernel, stride) if padding == "SAME" else (0, 0) for size in (height, width)]
     whole = jnp.zeros((height + sum(pads[0]), width + sum(pads[1]), channels), parts.dtype)
@@ -144,7 +144,7 @@ def _add_patches(parts: jax.Array, shape: Sequence[int], kernel: int, stride: in
 
 
 def _places(shape: Sequence[int], kernel: int, stride: int) -> tuple[int, int]:
-    """How many rows and columns of patches there are."""
+    """Number of rows and columns of patches."""
     return (shape[1] - kernel) // stride + 1, (shape[2] - kernel) // stride + 1
 
 

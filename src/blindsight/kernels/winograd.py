@@ -1,9 +1,9 @@
 """Convolutions with a third of the multiplications: Winograd 1980, Lavin and Gray 2016 (arXiv:1509.09308), on CPUs.
 
-An image is cut into tiles of 6 x 6 that overlap. A linear map of every tile (its values as a polynomial at six points)
-turns the convolution with a kernel of r x r into 36 products of matrices, channels with channels; another map gives the
-7 - r pixels squared that the tile answers for. A kernel of 3 takes 36 multiplications for 16 pixels where there were
-144, a kernel of 5 takes 36 for 4 where there were 100. In float32 it is as exact as other ways to five digits.
+An image is cut into overlapping tiles of 6 x 6. A linear map of every tile (a polynomial's values at six points) turns
+the convolution with an r x r kernel into 36 matrix products over channels; another map gives the tile's (7 - r)^2
+output pixels. A kernel of 3 takes 36 multiplications for 16 pixels instead of 144, a kernel of 5 takes 36 for 4 instead
+of 100. In float32 it agrees with other methods to five digits.
 """
 
 import functools
@@ -39,20 +39,20 @@ def winograd(x: jax.Array, weight: jax.Array, kernel: int) -> jax.Array:
 
 @functools.cache
 def _maps(kernel: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of tiles, of kernels and of products, both axes at once (Cook and Toom: polynomials are their values at points).
+    """The maps of tiles, kernels and products, for both axes at once (Cook and Toom: polynomials by their values).
 
-    A kernel and the pixels of a tile are polynomials of which the values at the points are multiplied; a correlation is
-    the transpose of that, so that what interpolates there is applied to the tile here.
+    A kernel and the pixels of a tile are polynomials, multiplied by their values at the points; a correlation is the
+    transpose of that, so the interpolation is applied to the tile.
     """
     step = _TILE + 1 - kernel
     points = np.asarray(_POINTS)
 
     def values(size: int) -> np.ndarray:
-        """The values at all points of a polynomial with so many coefficients; at infinity, its last coefficient."""
+        """Maps `size` coefficients of a polynomial to its values at all points; at infinity, its last coefficient."""
         return np.vstack([points[:, None] ** np.arange(size), np.eye(size)[-1:]])
 
     interpolate = np.zeros((_TILE, _TILE))
-    for place in range(len(points)):  # the polynomial that is 0 at all other points; the kernel's map scales it
+    for place in range(len(points)):  # the polynomial that vanishes at all other points; the kernel's map scales it
         interpolate[place, :-1] = np.poly(np.delete(points, place))[::-1]
     interpolate[-1] = np.poly(points)[::-1]
     scale = [np.prod(point - np.delete(points, place)) for place, point in enumerate(points)]
@@ -69,7 +69,7 @@ def _tiles(x: jax.Array, step: int) -> jax.Array:
 
 
 def _tiles_backward(step: int, kept: None, gradient: jax.Array) -> tuple[jax.Array]:
-    """Adds overlapping tiles up, along the width and then along the height: the slices would be added one by one."""
+    """Sums overlapping tiles along the width, then the height, which is faster than adding slices one by one."""
     del kept
     _, batch, rows, columns, channels = gradient.shape
     wide = _overlap(gradient.reshape(_TILE, _TILE * batch * rows, columns, channels), step)
@@ -77,7 +77,7 @@ def _tiles_backward(step: int, kept: None, gradient: jax.Array) -> tuple[jax.Arr
 
 
 def _overlap(parts: jax.Array, step: int) -> jax.Array:
-    """(6, outer, tiles, inner), of which neighbours overlap by 6 - step, to their sum of (outer, pixels, inner)."""
+    """(6, outer, tiles, inner), with neighbours that overlap by 6 - step, to their sum of (outer, pixels, inner)."""
     _, outer, tiles, inner = parts.shape
     pixels = step * tiles + _TILE - step
     total = jnp.zeros((outer, pixels, inner), parts.dtype)

@@ -1,6 +1,6 @@
 """Mechanisms: a bounded sum goes in, a noised value and its event come out of one call.
 
-Nothing is imported before it is used: the samplers of whole-number noise (`discrete`) are had without JAX.
+Modules are imported on first use: the samplers of integer noise (`discrete`) do not need JAX.
 """
 
 import lazy_loader

@@ -1,10 +1,10 @@
-"""Noisy arg-max: which class most parties vote for, on many questions at once, told only where it stands out.
+"""Noisy arg-max: the class most parties vote for, on many questions at once, released only if it is clearly ahead.
 
-After Papernot et al. 2018, *Scalable Private Learning with PATE* (arXiv:1802.08908), with accounting that does not look
-at the votes. A party's model may hang on every one of its examples, so one example can turn all of its party's votes:
-on `k` questions it moves the table of counts by at most sqrt(2 k), a vote less in one place and one more in another on
-each. One Gaussian release of the whole table pays for that. Which class is ahead, by how much, and whether that is
-enough to say so is read off the noisy table, and so costs nothing more.
+After Papernot et al. 2018, *Scalable Private Learning with PATE* (arXiv:1802.08908), with accounting that does not
+depend on the votes. A party's model may depend on every one of its examples, so one example can change all of its
+party's votes: on each of `k` questions one count falls and another rises by one, which moves the table of counts by at
+most sqrt(2 k). One Gaussian release of the whole table pays for that. Everything else (which class is ahead, by how
+much, and whether that is enough) is computed from the noisy table and costs nothing more.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from blindsight.trees import BoundedSum
 __all__ = ["UNDECIDED", "NoisyArgmax", "noisy_argmax", "winners"]
 
 UNDECIDED = -1
-"""Stands where no class is far enough ahead."""
+"""The winner of a question on which no class is far enough ahead."""
 
 
 def winners(counts: np.ndarray, *, margin: float, threshold: float = -math.inf) -> np.ndarray:
@@ -55,9 +55,9 @@ class NoisyArgmax:
             raise InvalidInput(f"threshold must be a number and margin >= 0, got {self.threshold} and {self.margin}")
 
     def count(self, votes: np.ndarray, *, n_expected: float) -> BoundedSum:
-        """The table of counts, (questions, classes), from (parties, questions) votes; anything else is no vote.
+        """The table of counts, (questions, classes), from votes (parties, questions); invalid votes are ignored.
 
-        **Guarantee**: whatever an example does to its own party's votes, the table moves by at most `l2_bound`.
+        **Guarantee**: however an example changes its own party's votes, the table moves by at most `l2_bound`.
         """
         votes = np.asarray(votes)
         if votes.ndim != 2 or votes.shape[1] < 1 or votes.dtype.kind not in "iu":
@@ -69,15 +69,15 @@ class NoisyArgmax:
         grid = self.mechanism.grid(bound)
         if grid is None:
             return BoundedSum(counts.astype(np.float32), l2_bound=bound, n_expected=n_expected)
-        vote = int(1 / grid * (1 - 2**-50))  # in steps, rounded down: a vote never weighs more than one
+        vote = int(1 / grid * (1 - 2**-50))  # in steps, rounded down: a vote never counts more than one
         return BoundedSum(counts.astype(np.int64) * vote, l2_bound=bound, n_expected=n_expected, grid=grid)
 
     def event_for(self, questions: int) -> Event:
-        """The event of that many questions for one example, whatever the votes are."""
+        """The event of this many questions for one example, whatever the votes are."""
         return self.mechanism.event_for(questions * self.classes)
 
     def event(self, total: BoundedSum) -> Event:
-        """What the table costs; one over other classes, or with another bound, is refused."""
+        """The event of releasing the table; refuses one with other classes or another bound."""
         shape = np.shape(total.value)
         if len(shape) != 2 or shape[1] != self.classes or total.l2_bound < math.sqrt(2 * shape[0]):
             raise InvalidInput(f"this is not a table of votes for {self.classes} classes: make it with count()")
@@ -88,8 +88,8 @@ class NoisyArgmax:
         self.event(total)
         shares = self.mechanism.release(total, key=key)
         counts = np.asarray(shares.value, np.float64) * total.n_expected
-        found = winners(counts, margin=self.margin, threshold=self.threshold)
-        return Release(found, shares.event, shares.noise_std * total.n_expected)
+        decided = winners(counts, margin=self.margin, threshold=self.threshold)
+        return Release(decided, shares.event, shares.noise_std * total.n_expected)
 
 
 def noisy_argmax(

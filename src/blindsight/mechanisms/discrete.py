@@ -1,8 +1,8 @@
 """Exact sampling of integer noise: discrete Laplace and discrete Gaussian, vectorised, from a cryptographic stream.
 
 After Canonne, Kamath and Steinke 2020 (arXiv:2004.00010, Algorithms 1-3), with scales that are powers of two. Then
-every probability that has to be tossed for is either a ratio of whole numbers below 2^63, tossed with exactly uniform
-integers, or exp(-k) for a whole k, tossed against 128 bits of its binary expansion. No floating-point number is used.
+every Bernoulli probability is either a ratio of integers below 2^63, drawn with exactly uniform integers, or exp(-k)
+for an integer k, drawn by comparison with 128 bits of its binary expansion. No floating-point number is used.
 """
 
 import functools
@@ -69,8 +69,8 @@ def _collect(count: int, acceptance: float, propose: Callable[[int], np.ndarray]
 def _exp_minus(numerator: np.ndarray, bits: int, stream: Stream) -> np.ndarray:
     """For each, True with probability exp(-numerator / 2^bits), exactly.
 
-    The whole part of the exponent is tossed for at once; the rest, g < 1, by von Neumann's series: toss with
-    probabilities g/1, g/2, g/3, ... until the first failure, and answer whether that came at an odd place.
+    The integer part of the exponent is drawn at once; the rest, g < 1, by von Neumann's series: toss coins with
+    probabilities g/1, g/2, g/3, ... until the first failure, and return whether its position is odd.
     """
     whole = numerator >> bits
     result = np.ones(numerator.shape, dtype=bool)
@@ -91,7 +91,7 @@ def _exp_minus(numerator: np.ndarray, bits: int, stream: Stream) -> np.ndarray:
 
 
 def _geometric(count: int, stream: Stream) -> np.ndarray:
-    """`count` draws v with P(v >= k) = exp(-k), up to 2^-126: how many thresholds a uniform number is below."""
+    """`count` draws v with P(v >= k) = exp(-k), up to 2^-126: the number of thresholds above a uniform number."""
     high, low = _thresholds()
     words, more = stream.words(count), None
     result = np.zeros(count, dtype=np.int64)
@@ -111,7 +111,7 @@ def _geometric(count: int, stream: Stream) -> np.ndarray:
 
 @functools.cache
 def _thresholds() -> tuple[np.ndarray, np.ndarray]:
-    """The first and second 64 bits of exp(-1), exp(-2), ..., as far as two words can tell."""
+    """The first and second 64 bits of exp(-1), exp(-2), ..., as long as they are not all zero."""
     with localcontext() as context:
         context.prec = 60
         expansions = [int(Decimal(-k).exp() * 2**128) for k in range(1, 89)]

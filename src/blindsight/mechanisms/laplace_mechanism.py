@@ -1,9 +1,9 @@
 """The Laplace mechanism on bounded sums: pure epsilon for contributions bounded in L1.
 
-`exact` adds discrete Laplace noise of scale 2^24 grid steps to whole numbers. For contributions whose integer L1 norm
-is at most 2^24 / z, any output becomes at most exp(1/z) times as likely: pure DP, and that alone is what the event
-claims. (Probabilities are tossed to 128 bits and noise ends at 89 scales; what that leaves out, less than 2^-120 per
-coordinate, is as far below any delta as the chance of guessing the key.) `float` is for simulation.
+`exact` adds discrete Laplace noise of scale 2^24 grid steps to integers. For contributions with an integer L1 norm of
+at most 2^24 / z, any output becomes at most exp(1/z) times as likely: pure DP, and the event claims nothing more.
+(Probabilities have 128 bits and noise ends at 89 scales; the remainder, less than 2^-120 per coordinate, is as far
+below any delta as the chance of guessing the key.) `float` is for simulation.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ class LaplaceMechanism(AdditiveNoise):
     """
 
     def event(self, total: BoundedSum) -> events.Laplace:
-        """What releasing `total` costs; a sum without an L1 bound is refused."""
+        """The event of releasing `total`; refuses a sum without an L1 bound."""
         self.check_grid(total, _l1_bound(total))
         return events.Laplace(self.noise_multiplier, discrete=self.sampler == "exact")
 
@@ -50,7 +50,7 @@ class LaplaceMechanism(AdditiveNoise):
                     np.float32
                 )
             words = stream.words(2 * values.size).reshape(2, *values.shape)
-            magnitude = -np.log((words[0] + 0.5) * 2.0**-64)  # exponential, from 64 bits: no cut tail
+            magnitude = -np.log((words[0] + 0.5) * 2.0**-64)  # exponential, from 64 bits: full tail
             noise = scale * np.where(words[1] & np.uint64(1), magnitude, -magnitude)
             return ((values + noise) / total.n_expected).astype(np.float32)
 

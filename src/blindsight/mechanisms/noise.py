@@ -1,4 +1,4 @@
-"""What all additive noise has in common: a multiplier, a sampler, and for `exact` the grid that sums must lie on."""
+"""The common part of additive noise: a multiplier, a sampler, and for `exact` the grid that sums must lie on."""
 
 import dataclasses
 import math
@@ -31,16 +31,16 @@ class AdditiveNoise:
 
     @property
     def bits(self) -> int:
-        """log2 of the noise's scale in grid steps: as fine as whole numbers up to 2^24 allow."""
+        """log2 of the noise's scale in grid steps: as fine as integers up to 2^24 allow."""
         _, exponent = math.frexp(self.noise_multiplier)  # floor(log2) is exponent - 1; log2 itself would round
         return min(LARGEST_BITS, LARGEST_BITS + exponent - 1)
 
     def step(self, bound: float) -> float:
-        """The grid on which clients whose contribution is bounded by `bound` must round it for `exact`."""
+        """The grid step to which clients round contributions bounded by `bound` for `exact`."""
         return self.noise_multiplier * bound / 2**self.bits
 
     def grid(self, bound: float) -> float | None:
-        """The grid that this sampler needs contributions to lie on, if it needs one."""
+        """The grid step of contributions if this sampler needs one, otherwise None."""
         return self.step(bound) if self.sampler == "exact" else None
 
     def check_grid(self, total: BoundedSum, bound: float) -> None:

@@ -3,7 +3,7 @@
 Each client marks the cell of its value in histograms of 2, 4, ..., 2^levels equal cells over a public range: `levels`
 ones, so its contribution has norm sqrt(levels) whatever the value. Any prefix of the finest histogram is a sum of at
 most `levels` cells of different histograms, so the noise of the distribution function grows with log(cells), not with
-their number. Everything after the one Gaussian release is post-processing.
+cells. Everything after the one Gaussian release is post-processing.
 """
 
 import dataclasses
@@ -54,10 +54,10 @@ class Quantile:
         return math.sqrt(self.levels)
 
     def parts(self, values: np.ndarray) -> np.ndarray:
-        """What clients with these values send, one row each; values outside the range count at its ends."""
+        """The contributions of clients with these values, one row each; values are clamped to the range."""
         position = (np.asarray(values, np.float64) - self.low) / (self.high - self.low)
         if np.isnan(position).any():
-            raise InvalidInput("NaN has no rank: leave the client out")
+            raise InvalidInput("NaN has no rank: drop the client")
         finest = np.clip(np.floor(np.clip(position, 0.0, 1.0) * 2**self.levels), 0, 2**self.levels - 1).astype(np.int64)
         parts = np.zeros((len(finest), 2 ** (self.levels + 1) - 2), dtype=np.float32)
         for level in range(1, self.levels + 1):
@@ -70,7 +70,7 @@ class Quantile:
         return sum_clients(parts, self.l2_bound, n_expected=n_expected, grid=grid)
 
     def event(self, total: BoundedSum) -> Event:
-        """What the quantile costs; a sum over other cells is refused."""
+        """The event of releasing the quantile; refuses a sum over other cells."""
         if np.shape(total.value) != (_offset(self.levels + 1),):
             raise InvalidInput(f"this is not a sum over the {_offset(self.levels + 1)} cells of {self.levels} levels")
         return self.mechanism.event(total)
@@ -84,18 +84,17 @@ class Quantile:
         return Release(self.estimate(cells, noise_std), noised.event, noise_std)
 
     def estimate(self, cells: np.ndarray, noise_std: float) -> QuantileEstimate:
-        """The quantile that noisy counts of all cells say, `noise_std` being the deviation of each.
+        """The quantile estimated from noisy counts of all cells, each with standard deviation `noise_std`.
 
-        The quantile is left of an edge if and only if, without noise, the edge's excess is not negative.
-
-        So an end of the interval misses it only if the noise at one edge, next to it, is beyond 1.96 deviations,
-        however many other edges cross zero by chance. The estimate is the cell with as many edges to its left as have
-        a negative excess: where the curve is flat and noisy, the middle of its crossings and not the first of them.
+        The quantile is left of an edge if and only if, without noise, the edge's excess is not negative. So an end of
+        the interval misses it only if the noise at the one edge next to it exceeds 1.96 deviations, however many other
+        edges cross zero by chance. The estimate is the cell with as many edges to its left as have a negative excess:
+        where the curve is flat and noisy, the middle of its crossings, not the first.
         """
         below, terms = self._prefixes(cells)  # clients below each of the 2^levels + 1 edges
-        excess = below - self.probability * (cells[0] + cells[1])  # the coarsest histogram counts everyone
+        excess = below - self.probability * (cells[0] + cells[1])  # the coarsest histogram counts all clients
         excess[0], excess[-1] = -math.inf, math.inf  # no value is below the range, all are below its end
-        # the noise of an edge: its own cells, and p times the two cells that count everyone
+        # the noise of an edge: its own cells, and p times the two cells that count all clients
         error = 1.96 * noise_std * np.sqrt(terms + 2 * self.probability**2)
         edges = np.linspace(self.low, self.high, len(below))
         cell = np.count_nonzero(excess < 0)
@@ -105,12 +104,12 @@ class Quantile:
         )
 
     def _prefixes(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For every edge, the noisy number of values below it and how many cells were added for that."""
+        """For every edge, the noisy number of values below it and the number of cells in that sum."""
         edges = np.arange(2**self.levels + 1)
         below, terms = np.zeros(len(edges)), np.zeros(len(edges))
         for level in range(1, self.levels + 1):
             index = edges >> (self.levels - level)
-            used = index % 2 == 1  # an odd index means that the cell left of it completes the prefix
+            used = index % 2 == 1  # at an odd index the cell to the left completes the prefix
             below[used] += cells[_offset(level) + index[used] - 1]
             terms += used
         below[-1], terms[-1] = cells[0] + cells[1], 2

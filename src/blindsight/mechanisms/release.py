@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any, Generic, Protocol, TypeVar
 
 from blindsight.accounting.composition import Split
-from blindsight.accounting.events import Event, Gaussian, Laplace, Relation, Unit, from_json
+from blindsight.accounting.events import Event, Gaussian, Laplace, Relation, Thresholded, Unit, from_json
 from blindsight.accounting.ledger import Ledger, Payers
 from blindsight.keys import Key, digest_of
 from blindsight.trees import BoundedSum
@@ -24,7 +24,7 @@ class Release(Generic[T_co]):
 
 
 class Mechanism(Protocol[T_co]):
-    """Turns a bounded sum into a release whose cost is known in advance."""
+    """Turns a bounded sum into a release at a cost that is fixed in advance."""
 
     def event(self, total: BoundedSum) -> Event:
         """The event of releasing `total`."""
@@ -44,16 +44,18 @@ class _Participation(Protocol):
 
 def marked(event: Event, key: Key) -> Event:
     """The event as recorded in the ledger, marked if its noise comes from a reproducible key."""
+    if isinstance(event, Thresholded):
+        return dataclasses.replace(event, event=marked(event.event, key))
     if key.is_reproducible and isinstance(event, Gaussian | Laplace):
         return dataclasses.replace(event, reproducible=True)
     return event
 
 
 def noise_on(key: Key, sums: Any) -> str:
-    """What the ledger tells reproducible noise by: the key, and the sums that it is added to and how; "" if secret.
+    """The ledger's identification of reproducible noise, "KEY of SUMS": what it is added to and how; "" if secret.
 
-    Both are digests under the key itself. Who could check a guess of the sums against them knows the key, and with it
-    the noise.
+    Both are digests under the key itself: only someone who knows the key, and with it the noise, could check a guess of
+    the sums.
     """
     if not key.is_reproducible:
         return ""
@@ -79,8 +81,8 @@ def publish(
 
     A crash in between leaves a cost without a value, never a value without its cost. A release that exceeds the
     population's budget is refused before any noise is drawn. A reproducible key is recorded as such, and every later
-    guarantee for the population says so; reused on a second sum it protects nothing, and the event recorded and
-    returned says that.
+    guarantee for the population says so; reused on a second sum it protects nothing, and the event that is recorded and
+    returned is `NonPrivate`.
 
     Args:
         mechanism: Mechanism that adds the noise.
@@ -88,11 +90,11 @@ def publish(
         key: Key of the noise, used for nothing else.
         ledger: Ledger that records the cost.
         population: Name of the clients in the ledger.
-        participation: How the clients in `total` were sampled; without it there is no amplification.
+        participation: How the clients in `total` were sampled; None for no amplification.
         unit: What the guarantee protects, a client or an example.
-        run: Run that the ledger entry names.
-        note: Words for people in the ledger entry.
-        split: Split of the clients, of which `arm` is a part.
+        run: Name of the run in the ledger entry.
+        note: Free text in the ledger entry.
+        split: Split of the clients that contains `arm`.
         arm: The only clients that contribute anything but zeros; arms of a split are paid for in parallel.
     """
     event = marked(mechanism.event(total), key)

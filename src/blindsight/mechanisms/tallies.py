@@ -48,7 +48,7 @@ class Votes:
             raise InvalidInput(f"labels must be distinct, and at least one, got {self.labels}")
 
     def part(self, label: str | None) -> np.ndarray:
-        """What one client sends: its vote, or nothing."""
+        """One client's contribution: its vote, or zeros."""
         part = np.zeros(len(self.labels), dtype=np.float32)
         if label is not None:
             if label not in self.labels:
@@ -62,7 +62,7 @@ class Votes:
         return sum_clients(np.asarray(parts, np.float32), 1.0, n_expected=n_expected, order=1, grid=grid)
 
     def event(self, total: BoundedSum) -> Event:
-        """What the poll costs; a sum over other labels is refused."""
+        """The event of releasing the poll; refuses a sum over other labels."""
         if np.shape(total.value) != (len(self.labels),):
             raise InvalidInput(f"this is not a sum of votes for the {len(self.labels)} labels {self.labels}")
         return self.mechanism.event(total)

@@ -1,4 +1,4 @@
-"""Releases without noise, for comparison. They protect nobody, so they have to be requested explicitly."""
+"""Releases without noise, for comparison. They protect nobody, so they must be requested explicitly."""
 
 import dataclasses
 from typing import Any
@@ -19,7 +19,7 @@ class WithoutNoise:
     """Divides a bounded sum by n_expected and adds nothing: the event's epsilon is infinite."""
 
     def grid(self, bound: float) -> None:
-        """No grid: there is no noise to lie on it."""
+        """No grid, since there is no noise."""
         del bound
 
     def event(self, total: BoundedSum) -> Gaussian:

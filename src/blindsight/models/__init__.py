@@ -5,10 +5,11 @@
     classifiers          logistic regression, perceptrons and convolutional networks
     cifg_lstm            language models of words and of bytes; `generation` samples from them, `ngram` is the baseline
     gan, selu_gan, vae   generators trained by rounds over clients
-    generators           generators fitted to moments that were released once
+    generators           generators fitted to moments released once
     glm                  generalised linear models in NumPy, for clients and servers without JAX
-    primary              the model that an inspection asks about: a function, a classifier, a run or an ONNX file
-    layers, recurrent    what the models are made of
+    primary              the model under inspection: a function, a classifier, a run or an ONNX file
+    scaling              standardised rows for a classifier
+    layers, recurrent    building blocks
 
 Nothing is imported before it is used: a client or a server of linear models runs without JAX.
 """

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from blindsight.models.layers import Conv, Dense, softmax_cross_entropy
 
-__all__ = ["CNN", "MLP", "Logistic", "accuracy", "cross_entropy"]
+__all__ = ["CNN", "MLP", "Logistic", "Loss", "accuracy", "cross_entropy"]
 
 Loss = Callable[[Any, Any, jax.Array], jax.Array]
 """(model, batch, key) to the mean loss over the batch's real examples."""
@@ -102,7 +102,7 @@ class CNN(eqx.Module):
 
 
 def cross_entropy(inputs: str | Sequence[str] = "image", label: str = "label") -> Loss:
-    """The softmax cross-entropy of a classifier; several `inputs` (numbers each) are put side by side."""
+    """The softmax cross-entropy of a classifier; several scalar `inputs` are concatenated."""
 
     def loss(model: Any, batch: Any, key: jax.Array) -> jax.Array:
         del key
@@ -113,7 +113,7 @@ def cross_entropy(inputs: str | Sequence[str] = "image", label: str = "label") -
 
 
 def accuracy(inputs: str | Sequence[str] = "image", label: str = "label") -> Loss:
-    """The share of examples whose most likely class is the true one."""
+    """The fraction of examples classified correctly."""
 
     def share(model: Any, batch: Any, key: jax.Array) -> jax.Array:
         del key
@@ -130,7 +130,7 @@ def _gather(batch: Any, inputs: str | Sequence[str]) -> jax.Array:
 
 
 def _numbers(x: jax.Array) -> jax.Array:
-    """Bytes become numbers in [0, 1]; other numbers stay as they are."""
+    """Bytes scaled to [0, 1]; other numbers unchanged."""
     return x.astype(jnp.float32) * jnp.float32(1 / 255) if x.dtype == jnp.uint8 else x.astype(jnp.float32)
 
 

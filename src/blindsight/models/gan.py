@@ -1,15 +1,15 @@
-"""Generative adversarial networks: a critic that tells examples from made ones, and a generator that it teaches.
+"""Generative adversarial networks: a critic that tells real examples from generated ones, and a generator.
 
-Two pairs (a third is in `selu_gan`). `paper_gan` is that of Augenstein et al. 2020 (arXiv:1911.06679, Appendix C.2),
-who name a tutorial for MNIST and three numbers: 128 latents, a gradient penalty of 10, and rates of plain SGD. Where
-they are silent it does what the code of their experiments does: ReLU in the generator, leaky ReLU of slope 0.01 in the
-critic, batch norms without a scale, Glorot weights; its weight decay of 2.5e-5 is left out. Batch norms always look at
-the batch in hand: running averages would be one more thing to leave the clients. It has 6,556,865 parameters in the
-critic and 13,285,217 in the generator.
+There are two pairs (a third is in `selu_gan`). `paper_gan` is that of Augenstein et al. 2020 (arXiv:1911.06679,
+Appendix C.2), who cite a tutorial for MNIST and give three numbers: 128 latents, a gradient penalty of 10, and rates of
+plain SGD. The rest follows the code of their experiments: ReLU in the generator, leaky ReLU of slope 0.01 in the
+critic, batch norms without a scale, Glorot weights; its weight decay of 2.5e-5 is left out. Batch norms always use the
+current batch: running averages would have to leave the clients too. The critic has 6,556,865 parameters and the
+generator 13,285,217.
 
-`compact_gan` is for clients that are protected: noise grows with the square root of the critic's size, so that is
-small, and nothing in it looks at more than one example. The generator pays nothing for its size, as it never meets
-clients' data. Both may know the class of an example; examples are images or rows of mixed columns (`coding`).
+`compact_gan` is for training with privacy: noise grows with the square root of the critic's size, so the critic is
+small, and no part of it reads more than one example. The generator's size costs nothing, as it never sees clients'
+data. Both can be conditioned on the class. Examples are images or rows of mixed columns (`coding`).
 """
 
 import itertools
@@ -32,10 +32,10 @@ _STEEPER = 0.2
 
 
 class GAN(eqx.Module):
-    """A generator and the critic that judges it; `classes` is 0 if both know nothing of classes."""
+    """A generator and its critic; `classes` is 0 if both are unconditional."""
 
-    generator: Any  # (latents, labels) to examples as the coding writes them
-    critic: Any  # (examples, labels, weights) to a score for each; weights matter only to batch norms
+    generator: Any  # (latents, labels) to encoded examples
+    critic: Any  # (examples, labels, weights) to a score each; only batch norms use the weights
     coding: Coding = eqx.field(static=True)
     latents: int = eqx.field(static=True)
     classes: int = eqx.field(static=True)
@@ -43,7 +43,7 @@ class GAN(eqx.Module):
 
     @eqx.filter_jit
     def sample(self, count: int, *, key: jax.Array, labels: jax.Array | None = None) -> jax.Array:
-        """`count` made examples; the same key gives the same latents whatever the generator. Classes take turns."""
+        """`count` generated examples, cycling through the classes; the latents depend only on the key."""
         if labels is None:
             labels = jnp.arange(count, dtype=jnp.int32) % max(self.classes, 1)
         return self.generator(jax.random.normal(key, (count, self.latents)), labels)
@@ -58,23 +58,23 @@ class GAN(eqx.Module):
 def critic_loss(gan: GAN, critic: Any, batch: Any, key: jax.Array, penalty: float = 10.0) -> jax.Array:
     """The improved Wasserstein loss of `critic` (Gulrajani et al. 2017, arXiv:1704.00028) on a client's batch.
 
-    Every real example is met by a made one of its own class; between the two, the slope of the critic should be 1.
+    Every real example is paired with a generated one of the same class; between them, the critic's slope should be 1.
     """
     latent_key, between_key = jax.random.split(key)
     real, labels, weight = gan.coding.encode(batch), gan.labels(batch), batch.weight
     latents = jax.random.normal(latent_key, (real.shape[0], gan.latents))
     fake = jax.lax.stop_gradient(gan.generator(latents, labels))
     too_steep = _steepness(critic, real, fake, labels, weight, between_key)
-    # side by side, so that its weights are read once for both; each is a batch of its own to its norms
+    # stacked, so that the weights are read once for both; each is a separate batch for batch norms
     scores = jax.vmap(lambda x: critic(x, labels, weight))(jnp.stack([fake, real]))
     return batch.mean(scores[0] - scores[1] + penalty * too_steep)
 
 
 def real_loss(gan: GAN, critic: Any, batch: Any, key: jax.Array, penalty: float = 0.0) -> jax.Array:
-    """All of the critic's loss that meets real examples: minus their scores and, of WGAN-GP, the gradient penalty.
+    """The part of the critic's loss that depends on real examples: minus their scores and WGAN-GP's gradient penalty.
 
-    The penalty is taken between a real example and a made one, so it belongs here. Without one (WGAN, Arjovsky et al.
-    2017, arXiv:1701.07875) nothing that the generator makes has a part in it.
+    The penalty is taken between a real example and a generated one, so it belongs here. Without it (WGAN, Arjovsky et
+    al. 2017, arXiv:1701.07875) this part does not depend on generated examples.
     """
     real, labels, weight = gan.coding.encode(batch), gan.labels(batch), batch.weight
     loss = -critic(real, labels, weight)
@@ -87,15 +87,15 @@ def real_loss(gan: GAN, critic: Any, batch: Any, key: jax.Array, penalty: float 
 
 
 def fake_loss(gan: GAN, critic: Any, key: jax.Array, count: int) -> jax.Array:
-    """The rest: the mean score of `count` made examples of random classes. No data of anyone's is in it."""
-    made, labels = _made(gan, gan.generator, key, count)
-    return jnp.mean(critic(jax.lax.stop_gradient(made), labels, jnp.ones(count)))
+    """The other part: the mean score of `count` generated examples of random classes. It uses no client data."""
+    fake, labels = _generated(gan, gan.generator, key, count)
+    return jnp.mean(critic(jax.lax.stop_gradient(fake), labels, jnp.ones(count)))
 
 
 def _steepness(
     critic: Any, real: jax.Array, fake: jax.Array, labels: jax.Array, weight: jax.Array, key: jax.Array
 ) -> jax.Array:
-    """(slope - 1)^2 of the critic at a random place between each real example and a made one."""
+    """(slope - 1)^2 of the critic at a random point between each real example and a generated one."""
     share = jax.random.uniform(key, (real.shape[0],) + (1,) * (real.ndim - 1))
     between = real + jnp.broadcast_to(share, real.shape) * (fake - real)
     slopes = jax.grad(lambda x: jnp.sum(critic(x, labels, weight) * weight))(between)
@@ -104,24 +104,24 @@ def _steepness(
 
 
 def generator_loss(gan: GAN, generator: Any, key: jax.Array, count: int) -> jax.Array:
-    """Minus the mean score of `count` made examples of random classes: no data of anyone's is in it."""
-    made, labels = _made(gan, generator, key, count)
-    return -jnp.mean(gan.critic(made, labels, jnp.ones(count)))
+    """Minus the mean score of `count` generated examples of random classes. It uses no client data."""
+    fake, labels = _generated(gan, generator, key, count)
+    return -jnp.mean(gan.critic(fake, labels, jnp.ones(count)))
 
 
-def _made(gan: GAN, generator: Any, key: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+def _generated(gan: GAN, generator: Any, key: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
     latent_key, label_key = jax.random.split(key)
     labels = jax.random.randint(label_key, (count,), 0, max(gan.classes, 1))
     return generator(jax.random.normal(latent_key, (count, gan.latents)), labels), labels
 
 
 def paper_gan(coding: Images | None = None, *, latents: int = 128, key: jax.Array) -> GAN:
-    """The pair of the paper, for images whose sides are multiples of 4; it knows nothing of classes."""
+    """The paper's pair, for images with sides that are multiples of 4; unconditional."""
     coding = coding or Images(28, 28)
     if coding.height % 4 or coding.width % 4:
         raise InvalidInput(
-            f"the paper's networks make images whose sides are multiples of 4, not {coding.height} x {coding.width}: "
-            f"use compact_gan"
+            f"the paper's networks need images with sides that are multiples of 4, not {coding.height} x "
+            f"{coding.width}: use compact_gan"
         )
     generator_key, critic_key = jax.random.split(key)
     critic = _PaperCritic(coding, key=critic_key)
@@ -142,24 +142,24 @@ def compact_gan(
     """A critic of few parameters, convolutions for images or dense layers for rows, and a generator.
 
     Args:
-        coding: How examples become numbers.
+        coding: Encoding of the examples.
         classes: Number of classes to condition on; 0 for none.
         label: Field holding the class.
-        latents: Latent numbers of a sample.
+        latents: Dimension of the latents.
         channels: Channels of the critic's convolutions, for images.
         hidden: Hidden layers of the critic, for rows.
-        width: Channels of the generator where its image is coarsest, or a quarter of its hidden units.
+        width: Channels of the generator at its coarsest scale, or a quarter of its hidden units.
         key: Key of the initial weights.
     """
     if not width >= 16 or width % 4:
         raise InvalidInput(f"the generator's width must be a multiple of 4, at least 16, got {width}")
     generator_key, critic_key = jax.random.split(key)
     if isinstance(coding, Images):
-        critic: Any = _ImageCritic(coding, classes, channels, key=critic_key)
-        generator: Any = _ImageGenerator(coding, classes, latents, width, key=generator_key)
+        critic: Any = _CompactImageCritic(coding, classes, channels, key=critic_key)
+        generator: Any = _CompactImageGenerator(coding, classes, latents, width, key=generator_key)
     else:
-        critic = _RowCritic(coding, classes, hidden, key=critic_key)
-        generator = _RowGenerator(coding, classes, latents, 4 * width, key=generator_key)
+        critic = _CompactRowCritic(coding, classes, hidden, key=critic_key)
+        generator = _CompactRowGenerator(coding, classes, latents, 4 * width, key=generator_key)
     return GAN(generator, critic, coding, latents, classes, label)
 
 
@@ -207,8 +207,8 @@ class _PaperCritic(eqx.Module):
         return self.output(jax.nn.leaky_relu(x, _SLOPE))[:, 0]
 
 
-class _ImageGenerator(eqx.Module):
-    """Latents and class to a coarse image of many channels, which grows twofold twice; a rest at the edge is cut."""
+class _CompactImageGenerator(eqx.Module):
+    """Latents and class to a coarse image of many channels, upsampled twice by 2 and cropped to size."""
 
     dense: list[Dense]
     norms: list[LayerNorm]
@@ -239,8 +239,8 @@ class _ImageGenerator(eqx.Module):
         return self.coding.activate(self.output(x)[:, : self.coding.height, : self.coding.width])
 
 
-class _ImageCritic(eqx.Module):
-    """Convolutions that halve the image, then what is left weighed: for all alike, and for each class on its own."""
+class _CompactImageCritic(eqx.Module):
+    """Convolutions that halve the image, then a linear score, with one shared term and one per class."""
 
     convolutions: list[Conv]
     output: Dense
@@ -261,10 +261,10 @@ class _ImageCritic(eqx.Module):
     def __call__(self, x: jax.Array, labels: jax.Array, weight: jax.Array) -> jax.Array:
         for convolution in self.convolutions:
             x = jax.nn.leaky_relu(convolution(x), _STEEPER)
-        return judged(self, x.reshape(x.shape[0], -1), labels)
+        return class_score(self, x.reshape(x.shape[0], -1), labels)
 
 
-class _RowGenerator(eqx.Module):
+class _CompactRowGenerator(eqx.Module):
     dense: list[Dense]
     norms: list[LayerNorm]
     coding: Coding = eqx.field(static=True)
@@ -284,7 +284,7 @@ class _RowGenerator(eqx.Module):
         return self.coding.activate(self.dense[-1](x))
 
 
-class _RowCritic(eqx.Module):
+class _CompactRowCritic(eqx.Module):
     dense: list[Dense]
     output: Dense
     by_class: jax.Array  # (classes, features)
@@ -299,28 +299,28 @@ class _RowCritic(eqx.Module):
     def __call__(self, x: jax.Array, labels: jax.Array, weight: jax.Array) -> jax.Array:
         for layer in self.dense:
             x = jax.nn.leaky_relu(layer(x), _STEEPER)
-        return judged(self, x, labels)
+        return class_score(self, x, labels)
 
 
-def judged(critic: Any, features: jax.Array, labels: jax.Array) -> jax.Array:
-    """The score of each example's features; the class adds a score of its own (a projection discriminator's)."""
+def class_score(critic: Any, features: jax.Array, labels: jax.Array) -> jax.Array:
+    """The score of each example's features; the class adds a term (projection discriminator)."""
     score = critic.output(features)[:, 0]
     classes = critic.by_class.shape[0]
     if not classes:
         return score
-    by_class = features @ critic.by_class.T  # all classes and a choice: gathering rows is slow to differentiate
+    by_class = features @ critic.by_class.T  # compute all classes, then select: gathering rows is slow to differentiate
     return score + jnp.sum(by_class * jax.nn.one_hot(labels, classes), axis=1)
 
 
 def with_class(latents: jax.Array, labels: jax.Array, classes: int) -> jax.Array:
-    """The latents and, where there are classes, a place for each of them."""
+    """The latents, with the class one-hot if there are classes."""
     return jnp.concatenate([latents, jax.nn.one_hot(labels, classes)], axis=1) if classes else latents
 
 
 def _batch_normed(layer: Any, x: jax.Array, weight: jax.Array) -> jax.Array:
-    """The layer with mean 0 and variance 1 over the batch's real examples; before that its bias cancels, so it follows.
+    """The layer normalised to mean 0 and variance 1 over the batch's real examples, then its bias.
 
-    An example of weight 0 fills the batch up and has no part in its statistics.
+    An example of weight 0 is padding and does not affect the statistics.
     """
     x = layer(x)
     axes = tuple(range(x.ndim - 1))

@@ -1,6 +1,6 @@
-"""What a language model says: exact probabilities, samples, and the most likely continuations by beam search.
+"""Language model outputs: exact probabilities, samples, and the most likely continuations by beam search.
 
-All of it reads the model alone, which was trained under a guarantee: it costs no further privacy.
+They depend only on the model, which was trained under a guarantee, so they cost no further privacy.
 """
 
 import functools
@@ -23,8 +23,8 @@ _AT_ONCE = 1 << 25  # logits in memory: 128 MB
 def log_probability(model: LanguageModel, tokens: Any, *, given: int = 1) -> jax.Array:
     """The exact log-probability of rows (n, time + 1), after their first `given` tokens and up to their ends.
 
-    Equation 1 of Augenstein et al. 2020: the sum of the log-probabilities of each token after those before it. A row
-    without an end is the beginning of a longer one, and its probability that of all those together.
+    Equation 1 of Augenstein et al. 2020: the sum of the log-probabilities of each token given those before it. A row
+    without an end is a prefix, and its probability is that of all rows that begin with it.
     """
     rows = _rows(model, tokens)
     if not 1 <= given < rows.shape[1]:
@@ -62,7 +62,7 @@ def sample(
         count: Number of rows.
         key: Key of the draws.
         length: Tokens per row.
-        temperature: Below 1 it favours what is likely.
+        temperature: Values below 1 favour likely tokens.
         top_k: Draw only from this many most likely tokens; from all by default.
         prefix: Tokens that every row begins with, the start included.
     """
@@ -110,10 +110,10 @@ def _sample(
 
 
 def beam_search(model: LanguageModel, prefix: Any, *, width: int, length: int) -> tuple[jax.Array, jax.Array]:
-    """The `width` most likely continuations by `length` tokens that a beam search finds, the likeliest first.
+    """The `width` most likely continuations of `length` tokens by beam search, the likeliest first.
 
-    `prefix` is (p,) and begins with the model's start, or (n, p) for n searches at once. Returned are the sequences
-    (..., width, p + length), filled up after an end, and their log-probabilities given the prefix, (..., width).
+    `prefix` is (p,) and begins with the model's start, or (n, p) for n searches at once. Returns the sequences
+    (..., width, p + length), padded after an end, and their log-probabilities given the prefix, (..., width).
     """
     begin = _prefix(model, prefix, ndim=np.ndim(prefix))
     if length < 1:
@@ -139,7 +139,7 @@ def _beam_search(model: LanguageModel, prefix: jax.Array, width: int, length: in
         return (state, likely, scores, ended[parent] | (token == model.end), rows), None
 
     state, likely = _read(model, prefix, width)
-    scores = jnp.where(jnp.arange(width) == 0, 0.0, -jnp.inf)  # one beam to begin with: the others are its copies
+    scores = jnp.where(jnp.arange(width) == 0, 0.0, -jnp.inf)  # start with one beam: the others are its copies
     rows = jnp.zeros((width, length), jnp.int32)
     carry = state, likely, scores, jnp.zeros(width, bool), rows
     (*_, scores, _, rows), _ = jax.lax.scan(extend, carry, jnp.arange(length))
@@ -147,7 +147,7 @@ def _beam_search(model: LanguageModel, prefix: jax.Array, width: int, length: in
 
 
 def _read(model: LanguageModel, prefix: jax.Array, rows: int) -> tuple[Any, jax.Array]:
-    """The state after the prefix and the log-probabilities of what follows, read once and copied for every row."""
+    """The state after the prefix and the log-probabilities of the next token, computed once and copied for each row."""
 
     def step(state: Any, token: jax.Array) -> Any:
         return model.advance(state, token[None])

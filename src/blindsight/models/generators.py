@@ -1,8 +1,8 @@
-"""Generators that are fitted to moments: all classes and arms at once, from the same latents for everyone.
+"""Generators fitted to moments: all classes and arms at once, from shared latents.
 
-Each (arm, class) is a simple distribution that its moments give at once (`start`), bent by one small network that all
-of them share. So there is something to look at before any training, and arms differ where their moments do: latents
-with the same number stand for the same hand, whichever arm or class they are drawn in.
+Each (arm, class) is a simple distribution given by its moments (`start`), deformed by one small shared network. So
+samples exist before any training, and arms differ where their moments do: sample i has the same latent, and so the same
+style, in every arm and class.
 """
 
 import math
@@ -21,33 +21,33 @@ from blindsight.models.layers import Dense
 
 __all__ = ["Generator", "ImageGenerator", "RowGenerator", "draw", "generator_for"]
 
-_EDGE = 12.0  # how sharply pixels are kept between black and white
+_EDGE = 12.0  # sharpness of the soft clipping of pixels between black and white
 
 
 class Generator(Protocol):
-    """Makes examples of every arm and class out of latents."""
+    """Generates examples of every arm and class from latents."""
 
     @property
     def latent(self) -> int:
-        """How many numbers a latent has."""
+        """Dimension of the latents."""
         ...
 
     @property
     def groups(self) -> tuple[int, int]:
-        """How many arms and classes."""
+        """Number of arms and classes."""
         ...
 
     def encoded(self, latents: jax.Array) -> jax.Array:
-        """(n, latent) to (arms, classes, n, size): what features' encoding would make of the examples, on average."""
+        """(n, latent) to (arms, classes, n, size): the expected encoding of the examples."""
         ...
 
     def examples(self, latents: np.ndarray, uniforms: np.ndarray) -> dict[str, np.ndarray]:
-        """Columns of shape (arms, classes, n, ...); `uniforms` (n, columns) decide what latents leave open."""
+        """Columns of shape (arms, classes, n, ...); `uniforms` (n, columns) are the randomness beyond the latents."""
         ...
 
 
 class _Bend(eqx.Module):
-    """The shared network: latents, and which (arm, class), to corrections that are zero to begin with."""
+    """The shared network: latents and (arm, class) to corrections that are initially zero."""
 
     first: Dense
     group: jax.Array  # (arms, classes, width)
@@ -66,27 +66,25 @@ class _Bend(eqx.Module):
 
 
 class ImageGenerator(eqx.Module):
-    """Images whose low frequencies are normally distributed, bent, with every pixel kept between black and white."""
+    """Images with normally distributed low frequencies, deformed, and pixels clipped between black and white."""
 
     mean: jax.Array  # (arms, classes, size)
-    factor: jax.Array  # (arms, classes, size, size): times its transpose, the covariance
+    factor: jax.Array  # (arms, classes, size, size): a square root of the covariance
     bend: _Bend
     spectrum: Spectrum
 
     @classmethod
-    def start(
-        cls, spectrum: Spectrum, mean: np.ndarray, covariance: np.ndarray, *, width: int = 256, key: jax.Array
-    ) -> "ImageGenerator":
-        """The generator with these means and covariances of the encoding, which must be positive."""
+    def start(cls, spectrum: Spectrum, mean: np.ndarray, covariance: np.ndarray, *, key: jax.Array) -> "ImageGenerator":
+        """The generator with these means and positive semi-definite covariances of the encoding."""
         arms, classes, size = mean.shape
         values, vectors = np.linalg.eigh(covariance)
         factor = np.einsum("acik,ack,acjk->acij", vectors, np.sqrt(np.maximum(values, 0)), vectors)
-        bend = _Bend(arms, classes, size, width, size, key=key)
+        bend = _Bend(arms, classes, size, 256, size, key=key)
         return cls(jnp.asarray(mean, jnp.float32), jnp.asarray(factor, jnp.float32), bend, spectrum)
 
     @property
     def latent(self) -> int:
-        """One number for every frequency."""
+        """One number per frequency."""
         return self.mean.shape[-1]
 
     @property
@@ -102,39 +100,37 @@ class ImageGenerator(eqx.Module):
         return (jax.nn.softplus(_EDGE * x) - jax.nn.softplus(_EDGE * (x - 1.0))) / _EDGE
 
     def encoded(self, latents: jax.Array) -> jax.Array:
-        """What the spectrum makes of the images."""
+        """The spectrum of the images."""
         return jax.lax.stop_gradient(self.spectrum).of(self(latents))
 
     def examples(self, latents: np.ndarray, uniforms: np.ndarray) -> dict[str, np.ndarray]:
         """The images as bytes."""
-        del uniforms  # a latent is a whole image
-        made = np.asarray(_called(self, jnp.asarray(latents, jnp.float32)))
-        return {self.spectrum.field: np.round(255 * np.clip(made, 0, 1)).astype(np.uint8)}
+        del uniforms  # a latent determines the whole image
+        images = np.asarray(_called(self, jnp.asarray(latents, jnp.float32)))
+        return {self.spectrum.field: np.round(255 * np.clip(images, 0, 1)).astype(np.uint8)}
 
 
 class RowGenerator(eqx.Module):
-    """Mixed rows: for every latent a distribution in each column, drawn from independently."""
+    """Mixed rows: each latent gives a distribution for each column, sampled independently."""
 
     logits: jax.Array  # (arms, classes, size)
     bend: _Bend
     marginals: Marginals
 
     @classmethod
-    def start(
-        cls, marginals: Marginals, mean: np.ndarray, *, latent: int = 24, width: int = 128, key: jax.Array
-    ) -> "RowGenerator":
-        """The generator whose columns are independent, with these means of the encoding as shares."""
+    def start(cls, marginals: Marginals, mean: np.ndarray, *, key: jax.Array) -> "RowGenerator":
+        """The generator with independent columns, with these means of the encoding as probabilities."""
         arms, classes, size = mean.shape
         parts: list[np.ndarray] = []
         for block in np.split(mean, np.cumsum(marginals.widths)[:-1], axis=-1):
             share = np.maximum(block, 0.0) + 1e-3 / math.sqrt(len(marginals.columns))
             parts.append(np.log(share / share.sum(axis=-1, keepdims=True)))
-        bend = _Bend(arms, classes, latent, width, size, key=key)
+        bend = _Bend(arms, classes, 24, 128, size, key=key)
         return cls(jnp.asarray(np.concatenate(parts, axis=-1), jnp.float32), bend, marginals)
 
     @property
     def latent(self) -> int:
-        """The inputs of the network."""
+        """Inputs of the network."""
         return self.bend.first.weight.shape[0]
 
     @property
@@ -143,17 +139,17 @@ class RowGenerator(eqx.Module):
         return self.logits.shape[0], self.logits.shape[1]
 
     def __call__(self, latents: jax.Array) -> list[jax.Array]:
-        """(n, latent) to the shares of every column's places, (arms, classes, n, width) each."""
+        """(n, latent) to the probabilities of every column's bins, (arms, classes, n, width) each."""
         logits = self.logits[:, :, None] + self.bend(latents)
         edges = np.cumsum(self.marginals.widths)[:-1].tolist()
         return [jax.nn.softmax(block, axis=-1) for block in jnp.split(logits, edges, axis=-1)]
 
     def encoded(self, latents: jax.Array) -> jax.Array:
-        """Shares stand for the rows drawn from them: products of two columns have the same mean."""
+        """Probabilities in place of the rows drawn from them: products of two columns have the same mean."""
         return jnp.concatenate(self(latents), axis=-1) / math.sqrt(len(self.marginals.columns))
 
     def examples(self, latents: np.ndarray, uniforms: np.ndarray) -> dict[str, np.ndarray]:
-        """Codes of categories, and numbers spread evenly over their bin; missing ones are NaN."""
+        """Codes of categories, and numbers uniform within their bin; missing ones are NaN."""
         if uniforms.shape[1] < 2 * len(self.marginals.columns):
             raise InvalidInput(f"rows need {2 * len(self.marginals.columns)} uniform numbers, got {uniforms.shape[1]}")
         columns: dict[str, np.ndarray] = {}
@@ -166,7 +162,7 @@ class RowGenerator(eqx.Module):
                 columns[column.field] = place.astype(np.int32)
                 continue
             bins = self.marginals.bins
-            if column.whole:  # evenly among the whole numbers that fall into the bin
+            if column.whole:  # uniform over the integers in the bin
                 span = int(column.high - column.low) + 1
                 first, beyond = -(-place * span // bins), -(-(place + 1) * span // bins)
                 value = column.low + first + np.floor(inside * np.maximum(beyond - first, 1))
@@ -179,7 +175,7 @@ class RowGenerator(eqx.Module):
 def generator_for(
     features: Features, mean: np.ndarray, covariance: np.ndarray | None, *, key: jax.Array
 ) -> ImageGenerator | RowGenerator:
-    """The generator of what these features describe, started at these moments."""
+    """The generator for these features, initialised at these moments."""
     encoding = features.encoding
     if isinstance(encoding, Spectrum) and covariance is not None:
         return ImageGenerator.start(encoding, mean, covariance, key=key)
@@ -191,10 +187,10 @@ def generator_for(
 def draw(
     generator: Any, per_class: int, *, key: Any, spread: float = 1.0
 ) -> tuple[tuple[dict[str, np.ndarray], ...], np.ndarray]:
-    """`per_class` examples of every class for each arm, from the same latents, and their labels; class after class.
+    """`per_class` examples of every class for each arm, from the same latents, and their labels; class by class.
 
-    `key` is a `Key`; what is drawn is public, whatever key it is. A `spread` below 1 draws more typical examples than
-    there are, which is easier on the eye and hides what is rare.
+    `key` is a `Key`; the examples are public whichever key is used. A `spread` below 1 draws more typical examples than
+    the distribution has, which look cleaner and hide rare ones.
     """
     if per_class < 1:
         raise InvalidInput(f"draw at least one example per class, got {per_class}")
@@ -202,8 +198,8 @@ def draw(
     arms, classes = generator.groups
     latents = (spread * random.normal(size=(per_class, generator.latent))).astype(np.float32)
     columns = len(generator.marginals.columns) if isinstance(generator, RowGenerator) else 0
-    found = generator.examples(latents, random.random((per_class, 2 * columns)))
-    flat = {field: values.reshape(arms, classes * per_class, *values.shape[3:]) for field, values in found.items()}
+    drawn = generator.examples(latents, random.random((per_class, 2 * columns)))
+    flat = {field: values.reshape(arms, classes * per_class, *values.shape[3:]) for field, values in drawn.items()}
     labels = np.repeat(np.arange(classes, dtype=np.int32), per_class)
     return tuple({field: values[arm] for field, values in flat.items()} for arm in range(arms)), labels
 

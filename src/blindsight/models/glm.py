@@ -1,4 +1,4 @@
-"""Generalised linear models in NumPy: what a client needs to predict, to measure a loss and to take a step.
+"""Generalised linear models in NumPy: predictions, losses and gradients, all that a client needs.
 
 Five families, each convex in its weights. With features x in [0, 1] and linear predictor x @ w:
 
@@ -8,13 +8,13 @@ family        response y              prediction                                
 linear        number                  x @ w                                        (prediction - y) x
 logistic      0 or 1                  sigmoid(x @ w)                               (prediction - y) x
 poisson       count                   exp(x @ w)                                   (prediction - y) x
-multinomial   class 0..C-1            softmax(x @ w_c), weights of classes slow    (prediction_c - [y = c]) x
-ordinal       class 0..C-1, ordered   sigmoid(b_j + x @ w): chance that y > j      mean over the C-1 thresholds
+multinomial   class 0..C-1            softmax(x @ w_c), weights class by class     (prediction_c - [y = c]) x
+ordinal       class 0..C-1, ordered   sigmoid(b_j + x @ w): P(y > j)               mean over the C-1 thresholds
 ============  ======================  ===========================================  =========================
 
-An ordinal model is C-1 logistic models "is it more than j?" that share the weights of the features; its weights are
-b_0..b_{C-2}, then w. Unlike the proportional-odds likelihood it is defined for thresholds in any order, as noise may
-leave them (Rennie and Srebro 2005, the all-threshold loss).
+An ordinal model is C-1 logistic models of "y > j" that share the weights of the features; its weights are b_0..b_{C-2},
+then w. Unlike the proportional-odds likelihood it is defined for thresholds in any order, which noise may cause (Rennie
+and Srebro 2005, the all-threshold loss).
 """
 
 from typing import Literal, get_args
@@ -29,11 +29,11 @@ Family = Literal["linear", "logistic", "multinomial", "poisson", "ordinal"]
 
 FAMILIES: tuple[str, ...] = get_args(Family)
 
-_LARGEST_EXPONENT = 700.0  # exp of more is not a number
+_LARGEST_EXPONENT = 700.0  # exp of more overflows
 
 
 def weights_needed(family: str, features: int, classes: int = 2) -> int:
-    """How many weights a model of `features` coordinates has."""
+    """Number of weights of a model with `features` coordinates."""
     _check(family)
     if family == "multinomial":
         return classes * features
@@ -51,14 +51,14 @@ def predict(family: str, weights: np.ndarray, x: np.ndarray) -> np.ndarray:
     if family == "multinomial":
         return _softmax(x @ weights.reshape(-1, x.shape[1]).T)
     if family == "ordinal":
-        more = -np.sort(-_more_than(weights, x), axis=1)  # noise may have put thresholds out of order
+        more = -np.sort(-_more_than(weights, x), axis=1)  # noise may have reordered the thresholds
         edges = np.hstack([np.ones((len(x), 1)), more, np.zeros((len(x), 1))])
         return edges[:, :-1] - edges[:, 1:]
     return _mean(family, x @ weights)
 
 
 def loss(family: str, weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
-    """The mean negative log-likelihood of the examples, without terms that do not depend on the weights."""
+    """The mean negative log-likelihood of the examples, without terms independent of the weights."""
     _check(family)
     weights, x, y = np.asarray(weights, np.float64), np.asarray(x, np.float64), np.asarray(y)
     if not len(x):

@@ -1,8 +1,8 @@
-"""Layers that stay fast when every client has weights of its own. Batches come first, channels last.
+"""Layers that stay fast when every client has its own weights. The batch axis comes first, channels last.
 
-Norms look at one example only: statistics over a batch would make one client's update depend on how its examples
-happen to be batched, and running averages of them would leave the client without noise. (Convolutions are explained in
-`patches`, recurrent layers are in `recurrent`.)
+Norms use one example only: batch statistics would make a client's update depend on how its examples are batched, and
+their running averages would leave the client without noise. (`patches` explains convolutions; recurrent layers are in
+`recurrent`.)
 """
 
 import functools
@@ -59,9 +59,9 @@ class Conv(eqx.Module):
 class ConvTranspose(eqx.Module):
     """The transpose of `Conv` with SAME padding and this stride: height and width grow by `stride`.
 
-    It maps as the gradient of that convolution does, and as `lax.conv_transpose(..., "SAME", transpose_kernel=True)`:
-    of the kernel - stride rows that overlap too many, half are cut at the top and left, rounded down, the rest at the
-    bottom and right. A kernel smaller than its stride leaves gaps.
+    It equals the gradient of that convolution, and `lax.conv_transpose(..., "SAME", transpose_kernel=True)`: of the
+    kernel - stride excess rows, half (rounded down) are cut at the top and left, the rest at the bottom and right. A
+    kernel smaller than its stride leaves gaps.
     """
 
     weight: jax.Array  # (inputs, kernel * kernel * outputs)
@@ -82,7 +82,7 @@ class ConvTranspose(eqx.Module):
         return add_bias(whole, self.bias)
 
     def _overlap(self, pieces: jax.Array, *, axis: int) -> jax.Array:
-        """Adds up the pieces along one axis of the image; those of the kernel's first remaining axis overlap."""
+        """Sum the pieces along one axis of the image; those along the kernel's first remaining axis overlap."""
         size, shifts = pieces.shape[axis] * self.stride, pieces.shape[3]
         cut, gap = max(0, shifts - self.stride) // 2, max(0, self.stride - shifts)
         total = jnp.zeros(())
@@ -116,7 +116,7 @@ class Embedding(eqx.Module):
         self.table = jax.random.normal(key, (vocabulary, size)) / math.sqrt(size)
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        """The tokens' vectors, in float32 so that the gradients of a frequent token add up without loss."""
+        """The tokens' vectors, in float32 so that the gradients of a frequent token sum without loss."""
         return jnp.take(self.table.astype(jnp.float32), tokens, axis=0)
 
     def logits(self, x: jax.Array) -> jax.Array:
@@ -125,7 +125,7 @@ class Embedding(eqx.Module):
 
 
 def max_pool(x: jax.Array, size: int = 2) -> jax.Array:
-    """The largest of every `size` x `size` block; a rest at the edge is left out. Of equals the first counts."""
+    """The maximum of every `size` x `size` block; a remainder at the edge is dropped. Ties go to the first."""
     batch, height, width, channels = x.shape
     rows, columns = height // size, width // size
     whole = x[:, : rows * size, : columns * size]
@@ -136,7 +136,7 @@ def max_pool(x: jax.Array, size: int = 2) -> jax.Array:
 def _largest(blocks: jax.Array, size: int) -> jax.Array:
     """(batch, rows, size, columns, size, channels) to (batch, rows, columns, channels).
 
-    What the gradient needs is which one was the largest, a byte for each block, and not the image again.
+    The gradient needs only the index of the maximum, a byte per block, not the image.
     """
     return _largest_and_which(blocks, size)[0]
 
@@ -152,8 +152,8 @@ def _largest_and_which(blocks: jax.Array, size: int) -> tuple[jax.Array, jax.Arr
 
 def _largest_gradient(size: int, which: jax.Array, gradient: jax.Array) -> tuple[jax.Array]:
     place = jnp.arange(size**2, dtype=jnp.uint8).reshape(1, 1, size, 1, size, 1)
-    stood_here = which[:, :, None, :, None] == place
-    return (jnp.where(stood_here, gradient[:, :, None, :, None], jnp.zeros((), gradient.dtype)),)
+    was_largest = which[:, :, None, :, None] == place
+    return (jnp.where(was_largest, gradient[:, :, None, :, None], jnp.zeros((), gradient.dtype)),)
 
 
 _largest.defvjp(_largest_and_which, _largest_gradient)
@@ -161,10 +161,10 @@ _largest.defvjp(_largest_and_which, _largest_gradient)
 
 @jax.custom_vjp
 def softmax_cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """-log softmax(logits)[label], in float32 whatever the logits are.
+    """-log softmax(logits)[label], in float32 for logits of any dtype.
 
-    A vocabulary's logits are the largest thing in a language model: they are read and written in their own dtype, and
-    what the gradient needs is one number for each example beside them, not a second array of probabilities.
+    The logits of a vocabulary are the largest array in a language model: they are read and written in their own dtype,
+    and the gradient needs one further number per example, not a second array of probabilities.
     """
     return _cross_entropy(logits, labels)[0]
 
@@ -194,7 +194,7 @@ def _standardised(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
 
 
 def product(x: jax.Array, weight: jax.Array) -> jax.Array:
-    """x @ weight in the weight's dtype: a model in half precision reads its inputs in half precision too."""
+    """x @ weight in the weight's dtype: a model in half precision also reads its inputs in half precision."""
     return x.astype(weight.dtype) @ weight
 
 
@@ -204,6 +204,6 @@ def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
 
 
 def glorot(key: jax.Array, shape: tuple[int, ...], fan_in: float, fan_out: float) -> jax.Array:
-    """First weights after Glorot and Bengio 2010."""
+    """Initial weights after Glorot and Bengio 2010."""
     limit = math.sqrt(6 / (fan_in + fan_out))
     return jax.random.uniform(key, shape, minval=-limit, maxval=limit)

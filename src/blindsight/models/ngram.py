@@ -1,9 +1,9 @@
-"""An interpolated Kneser-Ney model of words: the n-gram baseline that a keyboard would have.
+"""An interpolated Kneser-Ney model of words: the n-gram baseline of a keyboard.
 
-Kneser and Ney 1995, as Chen and Goodman 1999 interpolate it: each order's counts, less a discount, and what was taken
-off goes to the order below, whose counts are of the different words that came before. It reads the rows of
-`data.text.Vocabulary.encode`. **No guarantee**: it counts, without noise. Fit it on public data; fitted on clients it
-is `simulation_only`.
+Kneser and Ney 1995, interpolated as in Chen and Goodman 1999: each order subtracts a discount from its counts and gives
+the discounted mass to the order below, which counts the distinct words that came before. It reads the rows of
+`data.text.Vocabulary.encode`. **No guarantee**: it counts without noise. Fit it on public data; a fit on clients is
+`simulation_only`.
 """
 
 import dataclasses
@@ -21,11 +21,11 @@ _MOST_ORDERS = 3
 
 @dataclasses.dataclass(frozen=True)
 class _Level:
-    """One order: what each known gram adds, and how much of the order below each known context leaves."""
+    """One order: the probability that each seen gram adds, and each seen context's weight for the order below."""
 
-    grams: np.ndarray  # context * vocabulary + word, in order
+    grams: np.ndarray  # context * vocabulary + word, sorted
     gains: np.ndarray
-    contexts: np.ndarray  # in order
+    contexts: np.ndarray  # sorted
     leaves: np.ndarray
 
 
@@ -38,11 +38,11 @@ class NGram:
 
     @property
     def order(self) -> int:
-        """How many tokens a gram has."""
+        """Number of tokens in a gram."""
         return len(self.levels)
 
     def probability(self, contexts: np.ndarray, words: np.ndarray) -> np.ndarray:
-        """Of each word (m,) after its context, the tokens before it (m, order - 1); marks that never follow have 0."""
+        """The probability of each word (m,) after the tokens before it (m, order - 1); 0 for PAD and START."""
         chance = np.where(np.isin(words, (PAD, START)), 0.0, 1 / (self.vocabulary - 2))
         for length, level in enumerate(self.levels):
             code = _code(contexts, length, self.vocabulary)
@@ -57,10 +57,10 @@ class NGram:
         return np.bincount(rows, np.log(self.probability(contexts, words)), minlength=len(tokens))
 
     def top(self, contexts: np.ndarray, count: int) -> np.ndarray:
-        """The `count` most likely words after each context (m, order - 1): no marks, of equally likely ones the first.
+        """The `count` most likely words after each context (m, order - 1): no special tokens; ties go to the first.
 
-        A word that was never seen after a context stands there as in the order below, so the likeliest are among those
-        seen and the likeliest below: few have to be compared.
+        Words never seen after a context are ranked as in the order below, so the likeliest are among those seen and the
+        likeliest below: few have to be compared.
         """
         if not 1 <= count <= self.vocabulary - FIRST_WORD:
             raise InvalidInput(f"between 1 and {self.vocabulary - FIRST_WORD} words can be proposed, got {count}")
@@ -78,15 +78,15 @@ class NGram:
         return best[np.searchsorted(parent_codes, _code(contexts, self.order - 1, self.vocabulary))]
 
     def recall(self, tokens: np.ndarray, *, top: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """How many words of each row are among the `top` most likely, and how many it has: as `cifg_lstm.recall`."""
+        """Number of words of each row among the `top` predictions, and its number of words: as `cifg_lstm.recall`."""
         contexts, words, rows = _targets(tokens, self.order)
         is_word = words != END
         contexts, words, rows = contexts[is_word], words[is_word], rows[is_word]
-        found = np.any(self.top(contexts, top) == words[:, None], axis=1)
-        return np.bincount(rows, found, minlength=len(tokens)), np.bincount(rows, minlength=len(tokens)).astype(float)
+        hit = np.any(self.top(contexts, top) == words[:, None], axis=1)
+        return np.bincount(rows, hit, minlength=len(tokens)), np.bincount(rows, minlength=len(tokens)).astype(float)
 
     def _best(self, codes: np.ndarray, contexts: np.ndarray, likely: np.ndarray) -> np.ndarray:
-        """The best words after each context, of those seen there in the highest order and those likely below."""
+        """The best words after each context, out of those seen there in the highest order and those likely below."""
         count, grams = likely.shape[1], self.levels[-1].grams
         starts, ends = (np.searchsorted(grams, edge * self.vocabulary) for edge in (codes, codes + 1))
         here = np.repeat(np.arange(len(codes)), ends - starts)
@@ -97,7 +97,7 @@ class NGram:
         where, words = pairs // self.vocabulary, pairs % self.vocabulary
         where, words = where[words >= FIRST_WORD], words[words >= FIRST_WORD]
         order = np.lexsort((words, -self.probability(contexts[where], words), where))
-        begins = np.searchsorted(where, np.arange(len(codes)))  # every context has `count` at least
+        begins = np.searchsorted(where, np.arange(len(codes)))  # every context has at least `count`
         return words[order][begins[:, None] + np.arange(count)]
 
 
@@ -115,7 +115,7 @@ def fit_ngram(tokens: Any, vocabulary: int, *, order: int = 3) -> NGram:
     levels = list[_Level]()
     for length in range(order - 1, -1, -1):
         levels.append(_level(grams, counts, vocabulary))
-        if length:  # below, a word counts once for each different token that came before
+        if length:  # below, a word counts once for each distinct token before it
             grams, counts = np.unique(grams % vocabulary**length, return_counts=True)
     return NGram(vocabulary, tuple(reversed(levels)))
 
@@ -131,7 +131,7 @@ def _level(grams: np.ndarray, counts: np.ndarray, vocabulary: int) -> _Level:
 
 
 def _targets(tokens: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Every token that counts, the `order` - 1 before it (padding before the start), and its row."""
+    """Every token that counts, the `order` - 1 tokens before it (padding before the start), and its row."""
     rows = np.asarray(tokens, np.int64)
     counted = (rows[:, :-1] != END) & (rows[:, :-1] != PAD)
     where, place = np.nonzero(counted)
@@ -148,7 +148,7 @@ def _code(contexts: np.ndarray, length: int, vocabulary: int) -> np.ndarray:
     return code
 
 
-def _find(keys: np.ndarray, values: np.ndarray, asked: np.ndarray, otherwise: float) -> np.ndarray:
-    """The values of the keys asked for; `keys` are in order."""
-    place = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
-    return np.where(keys[place] == asked, values[place], otherwise)
+def _find(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray, otherwise: float) -> np.ndarray:
+    """The values of the wanted keys; `keys` are sorted."""
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[place] == wanted, values[place], otherwise)

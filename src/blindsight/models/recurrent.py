@@ -1,8 +1,8 @@
-"""Recurrent layers that stay fast when every client has weights of its own: CIFG and LSTM, their outputs projected."""
+"""Recurrent layers that stay fast when every client has its own weights: CIFG and LSTM with projected outputs."""
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -10,46 +10,62 @@ import jax.numpy as jnp
 
 from blindsight.models.layers import add_bias, glorot
 
-__all__ = ["CIFG", "LSTM", "State"]
+__all__ = ["CIFG", "LSTM", "CellState"]
 
-State = tuple[jax.Array, jax.Array]
+CellState = tuple[jax.Array, jax.Array]
 """The cell, (batch, cells) in float32, and the last output, (batch, outputs)."""
 
 Mix = Callable[..., tuple[jax.Array, jax.Array]]
-"""(cell, *gates), gates between -1 and 1, to the next cell and what it shows, before the projection."""
+"""(cell, *gates), gates between -1 and 1, to the next cell and its output before the projection."""
 
 _SIGMOID, _TANH = 0.5, 1.0  # s tanh(s x) + 1 - s is the logistic function for s = 1/2 and tanh for s = 1
-_CIFG_SCALES, _LSTM_SCALES = (_SIGMOID, _SIGMOID, _TANH), (_SIGMOID, _SIGMOID, _TANH, _SIGMOID)
-_NEIGHBOURS = 8  # processors read this many numbers at once, if rows begin at a multiple of it
+_NEIGHBOURS = 8  # processors read this many numbers at once, if rows start at a multiple of it
 
 
-class CIFG(eqx.Module):
-    """An LSTM whose input gate is one minus its forget gate (Greff et al. 2017), with a projected output.
+class _Recurrent(eqx.Module):
+    """A recurrent layer with a projected output; `scales` and `mix` say what its gates are and do."""
 
-    A quarter fewer weights than an LSTM: the recurrent layer of Hard et al. 2018 and Ramaswamy et al. 2020.
-    """
-
-    weight: jax.Array  # (inputs + outputs, 3 * cells): forget, output, candidate
-    bias: jax.Array  # (3 * cells,)
+    weight: jax.Array  # (inputs + outputs, gates * cells)
+    bias: jax.Array  # (gates * cells,)
     projection: jax.Array  # (cells, outputs)
+
+    scales: ClassVar[tuple[float, ...]]
+    mix: ClassVar[Mix]
 
     def __init__(self, inputs: int, cells: int, outputs: int, *, key: jax.Array) -> None:
         first, second = jax.random.split(key)
-        self.weight = glorot(first, (inputs + outputs, 3 * cells), inputs + outputs, cells)
-        self.bias = jnp.concatenate([jnp.ones(cells), jnp.zeros(2 * cells)])  # remember, to begin with
+        gates = len(self.scales)
+        self.weight = glorot(first, (inputs + outputs, gates * cells), inputs + outputs, cells)
+        self.bias = jnp.zeros(gates * cells)
         self.projection = glorot(second, (cells, outputs), cells, outputs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """(batch, time, inputs) to (batch, time, outputs), from a state of zeros."""
-        return _recur(self, x, self.mix, _CIFG_SCALES)
+        return _recur(self, x, self.mix, self.scales)
 
-    def begin(self, batch: int) -> State:
+    def begin(self, batch: int) -> CellState:
         """The state of zeros before the first step."""
         return _begin(self.projection, batch)
 
-    def advance(self, state: State, x: jax.Array) -> tuple[State, jax.Array]:
+    def advance(self, state: CellState, x: jax.Array) -> tuple[CellState, jax.Array]:
         """One step: (batch, inputs) to the next state and (batch, outputs)."""
-        return _advance(self, state, x, self.mix, _CIFG_SCALES)
+        now = x.astype(self.weight.dtype)
+        state, _ = _step(self.mix, self.scales, state, now, self.weight, self.bias, self.projection)
+        return state, state[1]
+
+
+class CIFG(_Recurrent):
+    """An LSTM with an input gate of one minus the forget gate (Greff et al. 2017) and a projected output.
+
+    A quarter fewer weights than an LSTM: the recurrent layer of Hard et al. 2018 and Ramaswamy et al. 2020. Gates are
+    in the order forget, output, candidate.
+    """
+
+    scales = (_SIGMOID, _SIGMOID, _TANH)
+
+    def __init__(self, inputs: int, cells: int, outputs: int, *, key: jax.Array) -> None:
+        super().__init__(inputs, cells, outputs, key=key)
+        self.bias = self.bias.at[:cells].set(1.0)  # initially, remember
 
     @staticmethod
     def mix(cell: jax.Array, forget: jax.Array, output: jax.Array, candidate: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -58,30 +74,13 @@ class CIFG(eqx.Module):
         return cell, output * jnp.tanh(cell)
 
 
-class LSTM(eqx.Module):
+class LSTM(_Recurrent):
     """A long short-term memory with a projected output, gates in the order input, forget, candidate, output."""
 
-    weight: jax.Array  # (inputs + outputs, 4 * cells)
-    bias: jax.Array  # (4 * cells,)
-    projection: jax.Array  # (cells, outputs)
+    scales = (_SIGMOID, _SIGMOID, _TANH, _SIGMOID)
 
     def __init__(self, inputs: int, cells: int, outputs: int, *, key: jax.Array) -> None:
-        first, second = jax.random.split(key)
-        self.weight = glorot(first, (inputs + outputs, 4 * cells), inputs + outputs, cells)
-        self.bias = jnp.zeros(4 * cells)
-        self.projection = glorot(second, (cells, outputs), cells, outputs)
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """(batch, time, inputs) to (batch, time, outputs), from a state of zeros."""
-        return _recur(self, x, self.mix, _LSTM_SCALES)
-
-    def begin(self, batch: int) -> State:
-        """The state of zeros before the first step."""
-        return _begin(self.projection, batch)
-
-    def advance(self, state: State, x: jax.Array) -> tuple[State, jax.Array]:
-        """One step: (batch, inputs) to the next state and (batch, outputs)."""
-        return _advance(self, state, x, self.mix, _LSTM_SCALES)
+        super().__init__(inputs, cells, outputs, key=key)
 
     @staticmethod
     def mix(
@@ -92,10 +91,10 @@ class LSTM(eqx.Module):
         return cell, output * jnp.tanh(cell)
 
 
-def _recur(layer: CIFG | LSTM, x: jax.Array, mix: Mix, scales: tuple[float, ...]) -> jax.Array:
+def _recur(layer: _Recurrent, x: jax.Array, mix: Mix, scales: tuple[float, ...]) -> jax.Array:
     """Runs a recurrent layer over time.
 
-    Cells are filled up to a multiple of eight with cells whose weights are zero: they stay zero for all times.
+    Cells are padded to a multiple of eight with cells of zero weights, which stay zero.
     """
     cells, dtype = layer.projection.shape[0], layer.weight.dtype
     more = -cells % _NEIGHBOURS
@@ -117,10 +116,10 @@ def _recurrence(
 ) -> jax.Array:
     """(time, batch, inputs) to (time, batch, outputs), from a state of zeros.
 
-    Products are in the weights' dtype; the cell, which adds up over time, is float32. The gradient is written out:
-    going backwards through a scan adds to the gradients of both weight matrices at every time, which with weights for
-    every client is most of the work. Here they are one product each, over all times at once; and the gates' slopes are
-    read off the gates, so that no exponential is taken twice.
+    Products are in the weights' dtype; the cell, which accumulates over time, is float32. The gradient is explicit:
+    backpropagation through a scan would add to the gradients of both weight matrices at every step, which is most of
+    the work with weights per client. Here each is one product over all steps, and the gates' derivatives are computed
+    from the gates, without another exponential.
     """
     return _recurrence_forward(mix, scales, x, weight, bias, projection)[0]
 
@@ -128,7 +127,7 @@ def _recurrence(
 def _recurrence_forward(
     mix: Mix, scales: tuple[float, ...], x: jax.Array, weight: jax.Array, bias: jax.Array, projection: jax.Array
 ) -> Any:
-    def advance(state: State, now: jax.Array) -> Any:
+    def advance(state: CellState, now: jax.Array) -> Any:
         (cell, output), gates = _step(mix, scales, state, now, weight, bias, projection)
         return (cell, output), (output, gates.astype(x.dtype), cell)
 
@@ -139,13 +138,13 @@ def _recurrence_forward(
 def _step(
     mix: Mix,
     scales: tuple[float, ...],
-    state: State,
+    state: CellState,
     now: jax.Array,
     weight: jax.Array,
     bias: jax.Array,
     projection: jax.Array,
-) -> tuple[State, jax.Array]:
-    """The state after one moment, and the gates that made it."""
+) -> tuple[CellState, jax.Array]:
+    """The state after one step, and the gates that produced it."""
     cell, output = state
     scale = _column(scales)
     entering = add_bias(jnp.concatenate([now, output], axis=-1) @ weight, bias)
@@ -154,17 +153,9 @@ def _step(
     return (cell, shown.astype(now.dtype) @ projection), gates
 
 
-def _begin(projection: jax.Array, batch: int) -> State:
+def _begin(projection: jax.Array, batch: int) -> CellState:
     cells, outputs = projection.shape
     return jnp.zeros((batch, cells), jnp.float32), jnp.zeros((batch, outputs), projection.dtype)
-
-
-def _advance(
-    layer: CIFG | LSTM, state: State, x: jax.Array, mix: Mix, scales: tuple[float, ...]
-) -> tuple[State, jax.Array]:
-    now = x.astype(layer.weight.dtype)
-    state, _ = _step(mix, scales, state, now, layer.weight, layer.bias, layer.projection)
-    return state, state[1]
 
 
 def _recurrence_backward(mix: Mix, scales: tuple[float, ...], kept: Any, gradient: jax.Array) -> tuple[jax.Array, ...]:
@@ -206,5 +197,5 @@ def _apart(gates: jax.Array) -> list[jax.Array]:
 
 
 def _one_later(states: jax.Array) -> jax.Array:
-    """What the states were before each time: zeros, then all but the last."""
+    """The states before each step: zeros, then all but the last."""
     return jnp.concatenate([jnp.zeros_like(states[:1]), states[:-1]])

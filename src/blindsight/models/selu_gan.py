@@ -1,10 +1,10 @@
 """The adversarial pair of Triastcyn and Faltings 2022, *Generating Higher-Fidelity Synthetic Datasets with Privacy
 Guarantees* (Algorithms 15:232, Section 2.5).
 
-The critic has three convolutions, a dense layer and a linear one, with SELU in between; the generator a dense layer to
-4,096 features, three deconvolutions, max pooling and tanh. The paper prints no sizes but the 4,096, so ours are small
-ones that fit: 8 x 8 places of 64 channels, which three deconvolutions of stride 2 make 64 x 64 and pooling 32 x 32,
-whose middle is the image. Noise grows with the critic's size and not with the generator's. Both may know the class.
+The critic has three convolutions, a dense layer and a linear one, with SELU in between; the generator has a dense layer
+to 4,096 features, three deconvolutions, max pooling and tanh. The paper gives no other sizes, so these are small ones
+that fit: 8 x 8 with 64 channels, which three deconvolutions of stride 2 turn into 64 x 64 and pooling into 32 x 32; the
+image is its centre. Noise grows with the critic's size, not with the generator's. Both can be conditioned on the class.
 """
 
 import itertools
@@ -15,12 +15,12 @@ import jax.numpy as jnp
 
 from blindsight.codings.images_and_rows import Images
 from blindsight.errors import InvalidInput
-from blindsight.models.gan import GAN, judged, with_class
+from blindsight.models.gan import GAN, class_score, with_class
 from blindsight.models.layers import Conv, ConvTranspose, Dense, max_pool
 
 __all__ = ["selu_gan"]
 
-_LARGEST_IMAGE = 32  # what pooling leaves
+_LARGEST_IMAGE = 32  # after pooling
 
 
 def selu_gan(
@@ -36,10 +36,10 @@ def selu_gan(
     """The pair of Triastcyn and Faltings, for images of at most 32 x 32.
 
     Args:
-        coding: How images become numbers; 28 x 28 grey by default.
+        coding: Encoding of the images; 28 x 28 grey by default.
         classes: Number of classes to condition on; 0 for none.
         label: Field holding the class.
-        latents: Latent numbers of a sample.
+        latents: Dimension of the latents.
         channels: Channels of the critic's three convolutions.
         hidden: Hidden units of the critic.
         key: Key of the initial weights.
@@ -47,7 +47,7 @@ def selu_gan(
     coding = coding or Images(28, 28)
     if max(coding.height, coding.width) > _LARGEST_IMAGE or len(channels) != 3:
         raise InvalidInput(
-            f"these networks have three convolutions and make images of at most 32 x 32, not {len(channels)} and "
+            f"selu_gan has three convolutions and generates images of at most 32 x 32, not {len(channels)} and "
             f"{coding.height} x {coding.width}: use compact_gan"
         )
     generator_key, critic_key = jax.random.split(key)
@@ -56,9 +56,9 @@ def selu_gan(
 
 
 class _SeluGenerator(eqx.Module):
-    """Latents and class to 8 x 8 x 64, to 64 x 64, the brightest of every four pixels, and the middle of what is left.
+    """Latents and class to 8 x 8 x 64, to 64 x 64, pooled to 32 x 32 and cropped to its centre.
 
-    The third deconvolution goes to pooling and tanh as it is: a SELU in between would keep black from being black.
+    The third deconvolution has no SELU before pooling and tanh: it would prevent pure black.
     """
 
     dense: Dense
@@ -101,4 +101,4 @@ class _SeluCritic(eqx.Module):
     def __call__(self, x: jax.Array, labels: jax.Array, weight: jax.Array) -> jax.Array:
         for convolution in self.convolutions:
             x = jax.nn.selu(convolution(x))
-        return judged(self, jax.nn.selu(self.dense(x.reshape(x.shape[0], -1))), labels)
+        return class_score(self, jax.nn.selu(self.dense(x.reshape(x.shape[0], -1))), labels)

@@ -1,9 +1,9 @@
-"""A variational autoencoder, Kingma and Welling 2014 (arXiv:1312.6114), which trains by DP-FedAvg like a classifier.
+"""A variational autoencoder, Kingma and Welling 2014 (arXiv:1312.6114), trained by DP-FedAvg like a classifier.
 
     algorithm = dp_fedavg(vae(coding_of(people), key=key), elbo(), privacy, ...)
 
-All of it is trained on clients and gets noise, the decoder too: a GAN's generator does not, moments need one round.
-It is here to be compared with those, and for populations large enough to afford it.
+All of it, including the decoder, is trained on clients and gets noise, unlike a GAN's generator; moments need only one
+round. It serves as a comparison, and for populations large enough to afford it.
 """
 
 import itertools
@@ -24,7 +24,7 @@ _SLOPE = 0.2  # of a leaky ReLU below zero
 
 
 class VAE(eqx.Module):
-    """An encoder to the mean and log variance of latents, and a decoder; `classes` is 0 if they know of none."""
+    """An encoder to the mean and log variance of latents, and a decoder; `classes` is 0 if they are unconditional."""
 
     encoder: Any  # (examples, labels) to (examples, 2 * latents)
     decoder: Any  # (latents, labels) to raw examples
@@ -35,14 +35,14 @@ class VAE(eqx.Module):
 
     @eqx.filter_jit
     def sample(self, count: int, *, key: jax.Array, labels: jax.Array | None = None) -> jax.Array:
-        """`count` made examples; the same key gives the same latents whatever the decoder. Classes take turns."""
+        """`count` generated examples, cycling through the classes; the latents depend only on the key."""
         if labels is None:
             labels = jnp.arange(count, dtype=jnp.int32) % max(self.classes, 1)
         return self.coding.activate(self.decoder(jax.random.normal(key, (count, self.latents)), labels))
 
 
 def elbo(beta: float = 1.0) -> Callable[[VAE, Any, jax.Array], jax.Array]:
-    """The loss: minus the evidence lower bound, its divergence from the prior weighed by `beta`."""
+    """The loss: minus the evidence lower bound, with the divergence from the prior weighted by `beta`."""
 
     def loss(model: VAE, batch: Any, key: jax.Array) -> jax.Array:
         x = model.coding.encode(batch)
@@ -68,10 +68,10 @@ def vae(
     """A small autoencoder: convolutions for images, dense layers for rows.
 
     Args:
-        coding: How examples become numbers.
+        coding: Encoding of the examples.
         classes: Number of classes to condition on; 0 for none.
         label: Field holding the class.
-        latents: Latent numbers of a sample.
+        latents: Dimension of the latents.
         channels: Channels of the convolutions, for images.
         hidden: Hidden layers, for rows.
         key: Key of the initial weights.
@@ -81,13 +81,13 @@ def vae(
         encoder: Any = _ImageEncoder(coding, classes, latents, channels, key=first)
         decoder: Any = _ImageDecoder(coding, classes, latents, channels, key=second)
     else:
-        encoder = _Layers([*coding.shape, *hidden, 2 * latents], classes, key=first)
-        decoder = _Layers([latents, *reversed(hidden), *coding.shape], classes, key=second)
+        encoder = _DenseLayers([*coding.shape, *hidden, 2 * latents], classes, key=first)
+        decoder = _DenseLayers([latents, *reversed(hidden), *coding.shape], classes, key=second)
     return VAE(encoder, decoder, coding, latents, classes, label)
 
 
-class _Layers(eqx.Module):
-    """Dense layers that are told the class with their input."""
+class _DenseLayers(eqx.Module):
+    """Dense layers conditioned on the class."""
 
     dense: list[Dense]
     classes: int = eqx.field(static=True)
@@ -107,7 +107,7 @@ class _Layers(eqx.Module):
 
 class _ImageEncoder(eqx.Module):
     convolutions: list[Conv]
-    output: _Layers
+    output: _DenseLayers
 
     def __init__(self, coding: Images, classes: int, latents: int, channels: Sequence[int], *, key: jax.Array) -> None:
         keys = jax.random.split(key, len(channels) + 1)
@@ -115,7 +115,7 @@ class _ImageEncoder(eqx.Module):
         self.convolutions = [
             Conv(a, b, 4, stride=2, key=k) for (a, b), k in zip(itertools.pairwise(sizes), keys[1:], strict=True)
         ]
-        self.output = _Layers([math.prod(_coarse(coding, channels)), 2 * latents], classes, key=keys[0])
+        self.output = _DenseLayers([math.prod(_coarse(coding, channels)), 2 * latents], classes, key=keys[0])
 
     def __call__(self, x: jax.Array, labels: jax.Array) -> jax.Array:
         for convolution in self.convolutions:
@@ -124,9 +124,9 @@ class _ImageEncoder(eqx.Module):
 
 
 class _ImageDecoder(eqx.Module):
-    """The encoder backwards; what the doubling makes too many at the edge is cut."""
+    """The encoder in reverse; excess pixels at the edge are cropped."""
 
-    dense: _Layers
+    dense: _DenseLayers
     grow: list[ConvTranspose]
     coding: Images = eqx.field(static=True)
     coarse: tuple[int, int, int] = eqx.field(static=True)
@@ -134,7 +134,7 @@ class _ImageDecoder(eqx.Module):
     def __init__(self, coding: Images, classes: int, latents: int, channels: Sequence[int], *, key: jax.Array) -> None:
         keys = jax.random.split(key, len(channels) + 1)
         self.coding, self.coarse = coding, _coarse(coding, channels)
-        self.dense = _Layers([latents, math.prod(self.coarse)], classes, key=keys[0])
+        self.dense = _DenseLayers([latents, math.prod(self.coarse)], classes, key=keys[0])
         sizes = itertools.pairwise([*reversed(channels), coding.channels])
         self.grow = [ConvTranspose(a, b, 4, key=k) for (a, b), k in zip(sizes, keys[1:], strict=True)]
 
@@ -146,6 +146,6 @@ class _ImageDecoder(eqx.Module):
 
 
 def _coarse(coding: Images, channels: Sequence[int]) -> tuple[int, int, int]:
-    """The shape of an image after so many halvings."""
+    """The shape of an image after all halvings."""
     halved = 2 ** len(channels)
     return -(-coding.height // halved), -(-coding.width // halved), channels[-1]

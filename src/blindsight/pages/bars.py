@@ -47,6 +47,6 @@ class BarTable:
 def share_bar(
     value: float, place: int | None, low: float | None = None, high: float | None = None, *, told: bool = True
 ) -> Bar:
-    """A share of the arm at `place`, in grey where there is none; `told` writes the interval beside it."""
+    """A share of the arm at `place`, in grey if it belongs to no arm; `told` writes the interval beside it."""
     note = span(low, high) if told and low is not None and high is not None else ""
     return Bar(value, "other" if place is None else arm(place), percent(value), low, high, note)

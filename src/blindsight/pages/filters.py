@@ -28,7 +28,7 @@ def p_value(value: float) -> str:
 
 
 def unbroken(text: str) -> Markup:
-    """A sentence whose numbers stay on one line with their per cent signs."""
+    """A sentence in which numbers stay on one line with their per cent signs."""
     return Markup(str(escape(text)).replace(" %", "&nbsp;%"))
 
 

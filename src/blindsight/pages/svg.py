@@ -9,9 +9,9 @@ from markupsafe import Markup
 from blindsight.pages.filters import arm
 from blindsight.wording import percent, signed, span
 
-__all__ = ["bar", "bounds", "dot_columns", "grouped_bars", "interval", "line_chart"]
+__all__ = ["bands", "bar", "bounds", "dot_columns", "grouped_bars", "interval", "line_chart"]
 
-Interval = tuple[float, float, float]
+Estimated = tuple[float, float, float]
 """A value with the ends of its interval."""
 
 
@@ -78,11 +78,11 @@ def line_chart(arms: Sequence[tuple[str, int, np.ndarray]], *, label: str, ends:
 
 
 def grouped_bars(
-    shares: Mapping[str, Sequence[Interval]], names: Sequence[str], *, label: str, dots: Mapping[str, Sequence[float]]
+    shares: Mapping[str, Sequence[Estimated]], names: Sequence[str], *, label: str, dots: Mapping[str, Sequence[float]]
 ) -> Markup:
     """Upright bars of several arms side by side at each name, with whiskers, on an axis in per cent from zero.
 
-    `dots` are drawn over the bars of the arm of that name, as many as there are.
+    `dots` are drawn over the bars of the arm of that name; they may be fewer than the bars.
     """
     width, height, left = 760, 220, 44
     highs = [high for rates in shares.values() for _, _, high in rates]
@@ -106,14 +106,37 @@ def grouped_bars(
         for number, (who, rates) in enumerate(shares.items()):
             value, low, high = rates[place]
             x, middle = round(begin + number * wide, 1), round(begin + (number + 0.5) * wide, 1)
-            told = _element("title", f"{who}, {name}: {percent(value)} ({span(low, high)})")
+            words = _element("title", f"{who}, {name}: {percent(value)} ({span(low, high)})")
             size = {"width": round(wide - 2, 1), "height": round(height - at(value), 1)}
-            drawn.append(_element("rect", told, class_=arm(number), x=x, y=at(value), **size))
+            drawn.append(_element("rect", words, class_=arm(number), x=x, y=at(value), **size))
             drawn.append(_line("whisker", middle, at(low), middle, at(high)))
             if place < len(dots.get(who, ())):
                 drawn.append(_element("circle", class_=arm(number), cx=middle, cy=at(dots[who][place]), r=4))
     box = (0, -8, width, height + 32)
     return _svg(drawn, kind="chart bars", box=box, label=f"{label}: {' and '.join(shares)}")
+
+
+def bands(curves: Sequence[tuple[str, int, Sequence[Estimated]]], *, label: str, ends: Sequence[str]) -> Markup:
+    """Rising curves (name, place, points) from 0 to 1 as lines in the bands of their intervals."""
+    width, height = 420, 150
+    drawn = list[Markup]()
+    for share in (0.0, 0.5, 1.0):
+        y = round(height * (1 - share), 1)
+        drawn += [
+            _line("axis" if share == 0 else "grid", 44, y, width, y),
+            _text(percent(share), 40, y + 4, anchor="end"),
+        ]
+    for _, place, points in curves:
+        across = np.linspace(44, width, len(points)).round(1).tolist()
+        value, low, high = (
+            [f"{x},{height * (1 - end):.1f}" for x, end in zip(across, side, strict=True)]
+            for side in zip(*points, strict=True)
+        )
+        drawn.append(_element("polygon", class_=f"area band {arm(place)}", points=" ".join([*low, *high[::-1]])))
+        drawn.append(_element("polyline", class_=f"curve {arm(place)}", points=" ".join(value)))
+    drawn += [_text(ends[0], 44, height + 15, anchor="start"), _text(ends[1], width, height + 15, anchor="end")]
+    names = " and ".join(name for name, _, _ in curves)
+    return _svg(drawn, kind="chart", box=(0, -8, width, height + 26), label=f"{label}: {names}")
 
 
 def dot_columns(columns: Sequence[tuple[str, str, Sequence[int]]], *, most: int, label: str) -> Markup:
@@ -156,7 +179,7 @@ def bounds(rows: Sequence[tuple[str, float, str, float]], *, claim: float | None
         return round(left + width * min(value, most) / most, 1)
 
     drawn = list[Markup]()
-    for number, (name, value, told, attainable) in enumerate(rows):
+    for number, (name, value, words, attainable) in enumerate(rows):
         y = top + row * number
         colour = "bad" if claim is not None and value > claim else "fine"
         size = {"height": 20, "rx": 3}
@@ -164,7 +187,7 @@ def bounds(rows: Sequence[tuple[str, float, str, float]], *, claim: float | None
             _text(name, left - 10, y + 18, anchor="end"),
             _element("rect", class_="track", x=left, y=y + 4, width=round(at(attainable) - left, 1), **size),
             _element("rect", class_=colour, x=left, y=y + 4, width=round(max(at(value) - left, 1.0), 1), **size),
-            _text(told, at(value) + 6, y + 19, anchor="start"),
+            _text(words, at(value) + 6, y + 19, anchor="start"),
         ]
     if claim is not None:
         drawn.append(_line("claim", at(claim), top - 4, at(claim), bottom + 2))

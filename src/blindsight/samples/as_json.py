@@ -32,7 +32,7 @@ def plain(value: Any) -> Any:
 
 
 def array_to(array: np.ndarray | None) -> dict[str, Any] | None:
-    """An array of numbers, truth values or text."""
+    """An array of numbers, booleans or text."""
     if array is None:
         return None
     dtype = "text" if array.dtype.kind in "UT" else str(array.dtype)

@@ -70,7 +70,7 @@ def save_set(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, folder / "samples.parquet")
-        card = _card(table, [arm.name for arm in arms], title, guarantee, question, when)
+        card = _card(table, arms, title, guarantee, question, when)
         (folder / "README.md").write_text(card, encoding="utf-8")
     except OSError as error:
         raise BlindsightError(f"cannot write to {folder} ({error.strerror}): choose another folder") from error
@@ -119,7 +119,9 @@ def _features(arms: Sequence[ArmView], table: "pa.Table", classes: Sequence[str]
     return features
 
 
-def _card(table: "pa.Table", arms: Sequence[str], title: str, promise: Guarantee, question: str, created: str) -> str:
+def _card(
+    table: "pa.Table", arms: Sequence[ArmView], title: str, promise: Guarantee, question: str, created: str
+) -> str:
     """The dataset card: what the set is, and its guarantee."""
     line = " ".join(title.split())
     front = [
@@ -138,10 +140,11 @@ def _card(table: "pa.Table", arms: Sequence[str], title: str, promise: Guarantee
         "releases": f"{promise.releases:,}",
         "accountant": promise.accountant,
         "participation": promise.participation,
-        "arms": ", ".join(arms),
+        "arms": ", ".join(arm.name for arm in arms),
         "created": created,
     }
     assumptions = [f"- {_escaped(assumption)}" for assumption in promise.assumptions]
+    warnings = [f"**{_escaped(f'{arm.name}: {arm.warning}')}**" for arm in arms if arm.warning]
     return "\n".join(
         [
             *front,
@@ -149,6 +152,7 @@ def _card(table: "pa.Table", arms: Sequence[str], title: str, promise: Guarantee
             "",
             f"{table.num_rows:,} **synthetic** samples, drawn from a generator fitted to sums over clients.{kept}",
             "",
+            *(part for words in warnings for part in (words, "")),
             "| | |",
             "|---|---|",
             *(f"| {name} | {_escaped(value)} |" for name, value in facts.items()),

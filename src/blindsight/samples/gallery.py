@@ -125,7 +125,7 @@ def _margin(image: np.ndarray) -> list[tuple[int, int]]:
 
 
 def class_means(samples: np.ndarray, labels: np.ndarray | None) -> dict[int, np.ndarray]:
-    """The mean image of every class in [0, 1]; of all samples under class 0 where there are no labels."""
+    """The mean image of every class, in [0, 1]; without labels, that of all samples, as class 0."""
     if labels is None:
         return {0: samples.mean(axis=0) / 255}
     return {int(label): samples[labels == label].mean(axis=0) / 255 for label in np.unique(labels)}
@@ -137,7 +137,7 @@ def class_mean(samples: np.ndarray, labels: np.ndarray | None) -> np.ndarray:
 
 
 def contrast(stacks: Sequence[np.ndarray]) -> np.ndarray:
-    """How far the arms are apart in each sample: the largest mean absolute difference from the first arm."""
+    """The distance between arms in each sample: the largest mean absolute difference from the first arm."""
     first, *others = [luminance(stack) for stack in stacks]
     if not others:
         return np.zeros(len(first))
@@ -158,7 +158,7 @@ def histogram(samples: np.ndarray, *, bins: int = 32) -> np.ndarray:
 
 
 def side_by_side(images: Sequence[np.ndarray], *, gap: int = 2) -> np.ndarray:
-    """Pictures of one height in a row, as (height, width, 3) in [0, 1], with a black gap between them."""
+    """Images of one height in a row, as (height, width, 3) in [0, 1], with a black gap between them."""
     coloured: list[np.ndarray] = []
     for image in images:
         values = image / np.float64(255) if image.dtype == np.uint8 else image

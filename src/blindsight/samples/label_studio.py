@@ -91,7 +91,7 @@ def _proposals(dataset: SyntheticSet, sample: Sample) -> list[dict[str, Any]]:
 
 
 def _hotkeys(classes: Sequence[str]) -> list[str]:
-    """A key for each class: its name if all names are single characters, else keys in order, then none."""
+    """A key for each class: its name if all names are single characters, otherwise keys in order, then none."""
     if all(len(name) == 1 and name.isascii() and name.isalnum() for name in classes) and len(
         {name.lower() for name in classes}
     ) == len(classes):

@@ -1,4 +1,4 @@
-"""What an inspection looks at: criteria that each client evaluates on its own data, and arms built from them.
+"""Which examples an inspection reads: criteria that each client evaluates on its own data, and arms built from them.
 
 An example belongs to the first arm whose criterion it meets, so no example is in two arms. A client that is not
 eligible (too few mistakes, accuracy outside the range) has a mask of zeros and contributes nothing.

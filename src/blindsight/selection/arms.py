@@ -20,10 +20,10 @@ FORMINGS: dict[Forming, str] = {
     "zero_fill": "clients in no arm add zeros, so that arm sizes stay private",
     "eligible": "only clients in an arm take part",
 }
-"""How an arm's clients come together, in the words of a guarantee."""
+"""How an arm's clients are formed, as stated in a guarantee."""
 
 ASSUMED = ELIGIBLE
-"""What `eligible` assumes: the guarantee says so."""
+"""The assumption of `eligible`, which the guarantee lists."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Arms(Mapping[str, Criterion]):
                 if isinstance(taken, Everything) or taken == criterion:
                     raise InvalidInput(
                         f"no client can be in the arm {name!r}, because {earlier!r} before it takes {taken.words}: "
-                        "change their order, or leave one out"
+                        "change their order, or remove one"
                     )
 
     def __getitem__(self, name: str) -> Criterion:
@@ -60,7 +60,7 @@ class Arms(Mapping[str, Criterion]):
 
     @property
     def disjoint_by_client(self) -> bool:
-        """Whether a client can be in one arm only."""
+        """Whether a client can be in only one arm."""
         return len(self) == 1 or all(criterion.by_client for criterion in self.values())
 
     @property
@@ -84,11 +84,11 @@ class Arms(Mapping[str, Criterion]):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """What the criteria read."""
+        """The fields that the criteria read."""
         return tuple(dict.fromkeys(field for criterion in self.values() for field in criterion.fields))
 
     def alone(self, name: str) -> Criterion:
-        """The criterion for being in that arm and in none before it."""
+        """The criterion for being in this arm and in none before it."""
         criterion = self[name]
         for earlier, taken in self.criteria:
             if earlier == name:
@@ -97,7 +97,7 @@ class Arms(Mapping[str, Criterion]):
         return criterion
 
     def fit(self, population: Population) -> "Arms":
-        """The arms with class names resolved to numbers; refuses what `population` cannot answer."""
+        """The arms with class names resolved to numbers; refuses criteria that `population` cannot evaluate."""
         return Arms([(name, criterion.fit(population)) for name, criterion in self.criteria])
 
     def masks(self, batch: Of) -> jax.Array:
@@ -109,7 +109,7 @@ class Arms(Mapping[str, Criterion]):
         return jnp.stack(rows)
 
     def members(self, population: Population) -> np.ndarray:
-        """Whether each client is in each arm, shape (arms, clients): the truth, `simulation_only`."""
+        """Whether each client is in each arm, shape (arms, clients): ground truth, `simulation_only`."""
         fitted, sizes = self.fit(population), population.sizes
         longest = max(int(sizes.max()), 1)
         places = np.minimum(np.arange(longest), np.maximum(sizes[:, None] - 1, 0)) + population.offsets[:-1, None]
@@ -133,7 +133,7 @@ class Arms(Mapping[str, Criterion]):
 
 @dataclasses.dataclass(frozen=True)
 class _Columns:
-    """The least that a criterion reads."""
+    """The minimal input of a criterion."""
 
     fields: Mapping[str, Any]
     weight: jax.Array

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from blindsight.data.population import TEXT, Population
 from blindsight.errors import InvalidInput
 
-__all__ = ["Accuracy", "Criterion", "Everything", "Of", "correct", "everything", "mistakes", "where"]
+__all__ = ["Accuracy", "Classified", "Criterion", "Everything", "Of", "correct", "everything", "mistakes", "where"]
 
 
 class Of(Protocol):
@@ -30,11 +30,11 @@ class Criterion(abc.ABC):
     @property
     @abc.abstractmethod
     def words(self) -> str:
-        """What it selects."""
+        """What it selects, in words."""
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """What it reads."""
+        """The fields it reads."""
         return ("is_correct",)
 
     @property
@@ -50,7 +50,7 @@ class Criterion(abc.ABC):
         """Whether each of one client's examples is selected; padding is ignored."""
 
     def mask(self, batch: Of) -> jax.Array:
-        """1 for every example of one client that is selected, else 0; all 0 if the client is not eligible."""
+        """1 for every selected example of one client, 0 otherwise; all 0 if the client is not eligible."""
         return self.meets(batch).astype(jnp.float32) * batch.weight
 
     def fit(self, population: Population) -> "Criterion":
@@ -60,7 +60,7 @@ class Criterion(abc.ABC):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; of a criterion that is somebody's own code there is only its description."""
+        """Plain values for JSON; only the description of a criterion that is custom code."""
         kinds = {kind: name for name, kind in _KINDS.items()}
         if type(self) not in kinds:
             return {"kind": "custom", "description": repr(self)}
@@ -106,7 +106,7 @@ class Everything(Criterion):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Classified(Criterion):
+class Classified(Criterion):
     """Examples that the primary model got wrong (or right), of clients with `minimum` of them or more."""
 
     correctly: bool
@@ -146,14 +146,14 @@ class Accuracy(Criterion):
     def meets(self, batch: Of) -> jax.Array:
         examples = jnp.sum(batch.weight)
         right = jnp.sum(batch["is_correct"].astype(jnp.float32) * batch.weight)
-        # in products, not in ratios: 7 of 10 is an accuracy of 0.7 whatever a division makes of it
+        # products, not ratios: 7 of 10 is exactly an accuracy of 0.7, however a division rounds
         is_in = (right >= self.least * examples - 1e-4) & (right < self.below * examples - 1e-4)
         return jnp.broadcast_to(is_in & (examples > 0), batch.weight.shape)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Where(Criterion):
-    """Examples (or clients all of whose examples) with that value in a field."""
+    """Examples with this value in a field (or clients that have it in all examples)."""
 
     field: str
     value: str | float
@@ -176,8 +176,8 @@ class _Where(Criterion):
         names = population.classes.get(self.field, ())
         if isinstance(self.value, str):
             if self.value not in names:
-                known = ", ".join(names) or "no named classes: give the value as a number"
-                raise InvalidInput(f"no client can match {self.words}: {self.field} has {known}")
+                listed = ", ".join(names) or "no named classes: give the value as a number"
+                raise InvalidInput(f"no client can match {self.words}: {self.field} has {listed}")
             return _Where(self.field, names.index(self.value), self.whole_clients)
         if names and self.value not in range(len(names)):
             raise InvalidInput(f"no client can match {self.words}: {self.field} goes from 0 to {len(names) - 1}")
@@ -239,7 +239,7 @@ class _Not(Criterion):
 
 _KINDS: dict[str, type[Criterion]] = {
     "everything": Everything,
-    "classified": _Classified,
+    "classified": Classified,
     "accuracy": Accuracy,
     "where": _Where,
     "both": _Both,
@@ -254,16 +254,16 @@ def everything() -> Criterion:
 
 def mistakes(minimum: int = 5) -> Criterion:
     """Misclassified examples of clients with at least `minimum` of them (T2)."""
-    return _Classified(False, minimum)
+    return Classified(False, minimum)
 
 
 def correct(minimum: int = 5) -> Criterion:
     """Correctly classified examples of clients with at least `minimum` of them (T2)."""
-    return _Classified(True, minimum)
+    return Classified(True, minimum)
 
 
 def where(field: str, value: str | float, *, by_client: bool = False) -> Criterion:
-    """Examples with a value (or named class) in a field; with `by_client`, clients all of whose examples have it."""
+    """Examples with a value (or named class) in a field; with `by_client`, clients that have it in all examples."""
     return _Where(field, value, by_client)
 
 

@@ -8,7 +8,7 @@ from blindsight.data.population import TEXT, Population
 from blindsight.errors import InvalidInput
 from blindsight.models.primary import Primary, gather
 
-__all__ = ["accuracies", "coded", "observe"]
+__all__ = ["accuracies", "coded", "observe", "with_other"]
 
 _OTHER = "other"
 
@@ -51,20 +51,33 @@ def accuracies(population: Population) -> np.ndarray:
 def coded(population: Population, field: str, names: Sequence[str]) -> Population:
     """The population with the texts in `field` as numbered classes, so that `where` can select by them.
 
-    `names` must be public, such as a list of versions or countries; a list read off the data would be a release. All
-    other text gets the class "other".
+    `names` must be public, such as a list of versions or countries; a list taken from the data would be a release. All
+    other text gets the class "other", or `(other)` if that is one of the names. A field that has these classes already
+    stays as it is.
     """
+    if names and len(set(names)) == len(names) and {*names} <= {*population.classes.get(field, ())}:
+        return population
     if field not in population.fields or population.fields[field][0] != TEXT:
-        known = [name for name, (dtype, _) in population.fields.items() if dtype == TEXT]
-        raise InvalidInput(f"{field!r} of {population.name} is not text: {', '.join(known) or 'nothing in it is'}")
-    if not names or len({*names, _OTHER}) <= len(names):
-        raise InvalidInput(
-            f"give at least one value of {field!r}, all different and none {_OTHER!r}, got {list(names)}"
-        )
+        texts = [name for name, (dtype, _) in population.fields.items() if dtype == TEXT]
+        raise InvalidInput(f"{field!r} of {population.name} is not text: {', '.join(texts) or 'nothing in it is'}")
+    if not names or len(set(names)) < len(names):
+        raise InvalidInput(f"give at least one value of {field!r}, all different, got {list(names)}")
     column = population.columns[field]
     codes = np.full(len(column), len(names), np.int32)
     for number, name in enumerate(names):
         codes[column == name] = number
-    found = population.replace({**population.columns, field: codes})
-    found.classes[field] = (*names, _OTHER)
-    return found
+    numbered = population.replace({**population.columns, field: codes})
+    numbered.classes[field] = with_other(names)
+    return numbered
+
+
+def with_other(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, and one more for everything else.
+
+    >>> with_other(["old", "new"]), with_other(["south", "other"])
+    (('old', 'new', 'other'), ('south', 'other', '(other)'))
+    """
+    other = _OTHER
+    while other in names:
+        other = f"({other})"
+    return (*names, other)

@@ -1,16 +1,16 @@
-"""The Draw-and-Discard service: clients that trust nobody train a model together, over HTTP.
+"""The Draw-and-Discard service: clients train a model together over HTTP without trusting the server.
 
 ::
 
     app          the ASGI application; draw and update bypass the framework
     registry     all models, their tokens, and admin calls
     pool         one model: draw, update, average
-    spam         whether an update lies where honest updates can be
+    spam         checks whether an update is within the range of honest ones
     store        the interface of stores: `memory` with snapshots on disk, `redis_store`
     tickets      each draw allows one update
     client       the Python client
 
-Nothing is imported before it is used, and nothing here imports JAX.
+Modules are imported on first use, and none imports JAX.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""The demo's question: is a web address phishing? What a client looks at, the task, and addresses to learn from."""
+"""The demo's question: is a web address phishing? Features, task and training addresses."""
 
 import dataclasses
 import re
@@ -32,7 +32,7 @@ _NUMERIC = re.compile(r"^[0-9.]+(:[0-9]+)?$")
 
 
 def make_task() -> Task:
-    """The model of the demo: everything that a client sends at once costs epsilon 2, and it may send five times."""
+    """The demo's task: one update costs epsilon 2 for the whole client, and a client may send five."""
     fields = (
         *(NumberField(name, 0, high) for name, high in _HIGHEST.items()),
         *(BooleanField(name) for name in ("https", "at", "numeric", "query", "www")),
@@ -56,7 +56,7 @@ def make_task() -> Task:
 
 
 def describe(address: str) -> dict[str, Any]:
-    """What a client looks at; page/addresses.js does the same in a browser.
+    """The features of an address; page/addresses.js computes the same in a browser.
 
     >>> [(name, value) for name, value in describe("http://login.example.com/pay?id=7").items() if value][:5]
     [('length', 33), ('host', 17), ('path', 9), ('dots', 2), ('path digits', 1)]
@@ -85,7 +85,7 @@ def describe(address: str) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Addresses:
-    """Encoded addresses that clients hold, and public ones: encoded to measure the loss on, as text to ask people."""
+    """Encoded addresses held by clients, and public ones: encoded for evaluation, as text for visitors to label."""
 
     origin: str
     x: np.ndarray
@@ -96,15 +96,15 @@ class Addresses:
 
 
 def collect(task: Task, *, count: int = 20_000, public: int = 4_000, seed: int = 0) -> Addresses:
-    """Real addresses if this machine has them, else made-up ones."""
+    """Real addresses if this machine has them, otherwise synthetic ones."""
     random = np.random.default_rng(seed)
     if find(MODEL) is not None:
         columns = dataset(MODEL, matched=True).columns
         chosen = random.permutation(len(columns["url"]))[: count + public]
-        found = [(str(columns["url"][row]), bool(columns["label"][row])) for row in chosen]
+        labelled = [(str(columns["url"][row]), bool(columns["label"][row])) for row in chosen]
         origin = "real addresses, legitimate and phishing, of 2021"
     else:
-        found = [make_up(random) for _ in range(count + public)]
+        labelled = [make_up(random) for _ in range(count + public)]
         origin = "made-up addresses (for real ones: blindsight data get phishing)"
-    x, y = task.encode([describe(text) | {"phishing": phishing} for text, phishing in found])
-    return Addresses(origin, x[public:], y[public:], x[:public], y[:public], found[:public])
+    x, y = task.encode([describe(text) | {"phishing": phishing} for text, phishing in labelled])
+    return Addresses(origin, x[public:], y[public:], x[:public], y[:public], labelled[:public])

@@ -22,9 +22,9 @@ from blindsight.service.registry import Registry
 
 __all__ = ["make_routes"]
 
-_MOST = 1 << 26  # bytes of a body: 2^22 weights as decimal numbers fit
+_MOST = 1 << 26  # bytes per body: enough for 2^22 weights as decimal numbers
 _BODY_S = 60.0
-_LARGEST = 1e15  # of a weight to begin with: squares of larger ones overflow, and then nothing would be spam
+_LARGEST = 1e15  # initial weight: squares of larger ones overflow, and then nothing would be spam
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -47,7 +47,7 @@ def make_routes(service: Served) -> list[BaseRoute]:
     return [
         Route("/healthz", calls.healthy),
         Route("/readyz", calls.ready),
-        # names of models, and whether an update was taken: not for senders
+        # reveals model names and whether an update was accepted: not for senders
         Route("/metrics", calls.admin(calls.metrics)),
         Route("/openapi.json", calls.openapi),
         Route("/v1/admin/models", calls.admin(calls.models), methods=["GET", "POST"]),
@@ -63,7 +63,7 @@ def make_routes(service: Served) -> list[BaseRoute]:
 
 
 class _Calls:
-    """What each route does, for one service."""
+    """The handlers of one service's routes."""
 
     def __init__(self, service: Served) -> None:
         self.service, self.registry = service, service.registry
@@ -82,7 +82,7 @@ class _Calls:
         return self.registry.pool(request.path_params["model"])
 
     async def list_models(self, _: Request) -> Response:
-        return JSONResponse({"models": [_about(found) for found in self.registry.pools.values()]})
+        return JSONResponse({"models": [_summary(pool) for pool in self.registry.pools.values()]})
 
     async def create(self, request: Request) -> Response:
         values = await _json(request, {"task", "replace", "start"})
@@ -91,11 +91,11 @@ class _Calls:
         if not isinstance(values.get("replace", False), bool):
             raise Refusal(422, "replace must be true or false")
         token = await self.registry.create(task, replace=values.get("replace", False), start=start)
-        about = _about(self.registry.pool(task.model)) | ({"token": token} if token else {})
-        return JSONResponse(about, status_code=201 if token else 200)
+        summary = _summary(self.registry.pool(task.model)) | ({"token": token} if token else {})
+        return JSONResponse(summary, status_code=201 if token else 200)
 
     async def show(self, request: Request) -> Response:
-        return JSONResponse(_about(self.pool(request)) | {"task": self.pool(request).record.task.to_dict()})
+        return JSONResponse(_summary(self.pool(request)) | {"task": self.pool(request).record.task.to_dict()})
 
     async def delete(self, request: Request) -> Response:
         await self.registry.delete(request.path_params["model"])
@@ -103,15 +103,15 @@ class _Calls:
 
     async def freeze(self, request: Request) -> Response:
         await self.registry.freeze(request.path_params["model"], True)
-        return JSONResponse(_about(self.pool(request)))
+        return JSONResponse(_summary(self.pool(request)))
 
     async def thaw(self, request: Request) -> Response:
         await self.registry.freeze(request.path_params["model"], False)
-        return JSONResponse(_about(self.pool(request)))
+        return JSONResponse(_summary(self.pool(request)))
 
     async def reset(self, request: Request) -> Response:
         await self.registry.restart(request.path_params["model"])
-        return JSONResponse(_about(self.pool(request)))
+        return JSONResponse(_summary(self.pool(request)))
 
     async def warm_start(self, request: Request) -> Response:
         task = self.pool(request).record.task
@@ -121,7 +121,7 @@ class _Calls:
         else:
             weights = _weights((await _json(request, {"weights"})).get("weights"), task)
         await self.registry.restart(request.path_params["model"], weights)
-        return JSONResponse(_about(self.pool(request)))
+        return JSONResponse(_summary(self.pool(request)))
 
     async def add_token(self, request: Request) -> Response:
         return JSONResponse({"token": await self.registry.add_token(request.path_params["model"])}, status_code=201)
@@ -130,19 +130,19 @@ class _Calls:
         name = request.query_params.get("format", "json")
         if name not in FORMATS:
             raise Refusal(422, f"format must be one of {', '.join(FORMATS)}")
-        found = self.pool(request)
-        return Response(export(found.record.task, await found.average(), name), media_type=FORMATS[name])
+        pool = self.pool(request)
+        return Response(export(pool.record.task, await pool.average(), name), media_type=FORMATS[name])
 
     async def statistics(self, request: Request) -> Response:
-        found = self.pool(request)
-        spread, count = await found.spread()
-        expected = float(np.sqrt(found.record.task.instances / 2 * found.record.task.variance))
+        pool = self.pool(request)
+        spread, count = await pool.spread()
+        expected = float(np.sqrt(pool.record.task.instances / 2 * pool.record.task.variance))
         return JSONResponse(
             {
-                "draws": found.draws,
-                "taken": found.taken,
-                "spam": found.spam,
-                "replayed": found.replays,
+                "draws": pool.draws,
+                "taken": pool.taken,
+                "spam": pool.spam,
+                "replayed": pool.replays,
                 "updates": count,
                 "spread": spread,
                 "expected_spread": expected,
@@ -174,7 +174,7 @@ class _Calls:
         return await (self.delete if request.method == "DELETE" else self.show)(request)
 
 
-def _about(pool: Pool) -> dict[str, Any]:
+def _summary(pool: Pool) -> dict[str, Any]:
     task = pool.record.task
     return {
         "model": task.model,
@@ -187,7 +187,7 @@ def _about(pool: Pool) -> dict[str, Any]:
 
 
 async def _body(request: Request) -> bytes:
-    """The body, if it is not too long and arrives in time; the sum is checked since a length may not be stated."""
+    """The body, unless it is too long or late; the received length is checked because it may not be declared."""
     parts, size = [], 0
     try:
         async with asyncio.timeout(_BODY_S):
@@ -201,13 +201,13 @@ async def _body(request: Request) -> bytes:
     return b"".join(parts)
 
 
-async def _json(request: Request, known: set[str]) -> dict[str, Any]:
+async def _json(request: Request, allowed: set[str]) -> dict[str, Any]:
     try:
         values = json.loads(await _body(request), parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise Refusal(422, "the body is not JSON") from None
-    if not isinstance(values, dict) or set(values) - known:
-        raise Refusal(422, f"the body must be a JSON object with keys from {', '.join(sorted(known))}")
+    if not isinstance(values, dict) or set(values) - allowed:
+        raise Refusal(422, f"the body must be a JSON object with keys from {', '.join(sorted(allowed))}")
     return values
 
 

@@ -36,14 +36,14 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 Headers = dict[bytes, bytes]
-Pairs = list[tuple[bytes, bytes]]
+HeaderList = list[tuple[bytes, bytes]]
 
 _log = logging.getLogger(__name__)
 _MODELS = "/v1/models/"
 _METHODS = {"draw": "GET", "update": "POST", "task": "GET"}
-_TURNS = 8  # of the clock for bodies, in the time that one may take
+_TURNS = 8  # checks for late bodies within the time that one may take
 _LATE = -1
-_MOST_READ = 1 << 24  # bytes: of 2^22 weights, the most that a task may have
+_MOST_READ = 1 << 24  # bytes of 2^22 weights, the maximum of a task
 _OCTETS, _TICKET, _VERSION = OCTETS.encode(), TICKET.lower().encode(), VERSION.lower().encode()
 _NOTED: Message = {
     "type": "http.response.start",
@@ -59,7 +59,7 @@ _PREFLIGHT = [
 ]
 _EXPOSED = (b"access-control-expose-headers", f"{TICKET}, {VERSION}, etag, x-request-id".encode())
 
-_SAME_ORIGIN: Pairs = []  # what to say to pages of other origins where none are allowed
+_SAME_ORIGIN: HeaderList = []  # CORS headers if no other origin is allowed
 
 
 class Service:
@@ -68,10 +68,10 @@ class Service:
     def __init__(self, registry: Registry, routes: Sequence[BaseRoute] = ()) -> None:
         self.registry = registry
         self.totals = Totals()
-        self.failure: Exception | None = None  # to start
+        self.failure: Exception | None = None  # at startup
         self._origins = frozenset(origin.encode() for origin in registry.settings.origins)
         self._body_s = registry.settings.body_s
-        self._reading: dict[asyncio.Task[Any] | None, int] = {}  # who waits for a body, and since which turn
+        self._reading: dict[asyncio.Task[Any] | None, int] = {}  # requests that wait for a body, and since which turn
         self._turn = 0
         self._rest = Router([*make_routes(self), *routes], redirect_slashes=False)
 
@@ -85,11 +85,11 @@ class Service:
         headers: Headers = dict(scope["headers"])
         cors = self._cors(headers) if self._origins else _SAME_ORIGIN
         try:
-            # in line, since another coroutine for each request would cost as much as finding its model
+            # inline, since another coroutine per request would cost as much as looking up its model
             if method == "GET" and (pool := self.registry.draws.get(path)) is not None:
                 self._admit_draw(pool, headers)
                 instance = pool.draw_now() or await pool.draw()
-                ticket = _TICKET, self.registry.tickets.issue(pool.about)
+                ticket = _TICKET, self.registry.tickets.issue(pool.scope)
                 await send({"type": "http.response.start", "status": 200, "headers": [*pool.headers, ticket, *cors]})
                 await send({"type": "http.response.body", "body": instance})
                 self.totals.draw_s.add(perf_counter() - began)
@@ -104,7 +104,7 @@ class Service:
             elif path.startswith(_MODELS):
                 await self._other(path, method, headers, cors, send)
             else:
-                scope["app"] = self  # so that Starlette raises what it refuses, and it is answered below
+                scope["app"] = self  # so that Starlette raises its refusals, which are answered below
                 await self._rest(scope, receive, send)
         except Refusal as refusal:
             await self.refuse(send, refusal, headers, cors)
@@ -112,7 +112,7 @@ class Service:
             await self.refuse(
                 send, Refusal(error.status_code, error.detail, headers=dict(error.headers or {})), headers, cors
             )
-        except StoreUnreachable:  # the registry looks every second, and logs that
+        except StoreUnreachable:  # the registry checks every second, and logs it
             away = Refusal(503, "the store is unreachable: try again", headers={"Retry-After": "1"})
             await self.refuse(send, away, headers, cors)
         except _Gone:
@@ -141,7 +141,7 @@ class Service:
             raise Refusal(423, "the model is frozen: there is nothing to train")
 
     def _admit_update(self, pool: Pool, headers: Headers) -> tuple[bytes, int]:
-        """The random number of its ticket and the ticket's end."""
+        """The ticket's random number and its expiry, after all checks."""
         self.access(headers, pool.model)
         if headers.get(b"content-type") != _OCTETS:
             raise Refusal(415, f"an update must be sent as {OCTETS}")
@@ -149,14 +149,14 @@ class Service:
             raise Refusal(409, "the task has changed: fetch it and draw again")
         if headers.get(b"content-length") != pool.length_stated or b"transfer-encoding" in headers:
             raise _refused_length(headers, pool.length)
-        ticket = self.registry.tickets.check(headers.get(_TICKET, b""), pool.about)
+        ticket = self.registry.tickets.check(headers.get(_TICKET, b""), pool.scope)
         if ticket is None:
             raise Refusal(410, "the ticket has expired, or was not issued for this model: draw again")
         if pool.record.frozen:
             raise Refusal(423, "the model is frozen: there is nothing to train")
         return ticket
 
-    async def _other(self, path: str, method: str, headers: Headers, cors: Pairs, send: Send) -> None:
+    async def _other(self, path: str, method: str, headers: Headers, cors: HeaderList, send: Send) -> None:
         """The task of a model; everything else under /v1/models/ is refused."""
         model, _, action = path[len(_MODELS) :].partition("/")
         if action not in _METHODS:
@@ -170,12 +170,12 @@ class Service:
         self.access(headers, model)
         pool = self.registry.pool(model)
         tag = b'"' + pool.version + b'"'
-        found = [(b"etag", tag), (b"cache-control", b"no-cache"), *cors]
+        common = [(b"etag", tag), (b"cache-control", b"no-cache"), *cors]
         if headers.get(b"if-none-match") == tag:
-            await _answer(send, 304, found, b"")
+            await _answer(send, 304, common, b"")
         else:
             length = (b"content-length", b"%d" % len(pool.task_body))
-            await _answer(send, 200, [(b"content-type", b"application/json"), length, *found], pool.task_body)
+            await _answer(send, 200, [(b"content-type", b"application/json"), length, *common], pool.task_body)
 
     def access(self, headers: Headers, model: str | None = None) -> Access:
         """The rights of the request's token; refuses with 401, with 429 above its rate, or with 404 for another model.
@@ -183,16 +183,16 @@ class Service:
         A token therefore learns nothing about other models.
         """
         given = headers.get(b"authorization", b"")
-        found = self.registry.seen.get(given) or self.registry.admit(given)
-        if found is None:
+        rights = self.registry.seen.get(given) or self.registry.admit(given)
+        if rights is None:
             raise Refusal(401, "a valid token is required", headers={"WWW-Authenticate": "Bearer"})
-        if found.limited and not found.takes():
+        if rights.limited and not rights.takes():
             raise Refusal(429, "too many requests with this token: slow down", headers={"Retry-After": "1"})
-        if model is not None and model not in found.models:
+        if model is not None and model not in rights.models:
             raise Refusal(404, "there is no such model")
-        return found
+        return rights
 
-    def _cors(self, headers: Headers) -> Pairs:
+    def _cors(self, headers: Headers) -> HeaderList:
         origin = headers.get(b"origin")
         if origin is None or not (b"*" in self._origins or origin in self._origins):
             return [(b"vary", b"origin")]
@@ -221,11 +221,11 @@ class Service:
         if len(body) != length:
             if message["type"] == "http.disconnect":
                 raise _Gone
-            raise Refusal(422, f"an update of this model has {length} bytes")  # HTTP servers see to this, mostly
+            raise Refusal(422, f"an update of this model has {length} bytes")  # most HTTP servers already check this
         return body
 
     async def _hurry(self) -> None:
-        """Cancel requests whose body is late. One timer for all: a timer per request costs as much as a draw."""
+        """Cancel requests with a late body. One timer for all: a timer per request costs as much as a draw."""
         while True:
             await asyncio.sleep(self._body_s / _TURNS)
             self._turn += 1
@@ -238,7 +238,7 @@ class Service:
         self,
         send: Send,
         refusal: Refusal,
-        asked: Headers,
+        request_headers: Headers,
         more: Sequence[tuple[bytes, bytes]] = (),
         fault: str | None = None,
     ) -> None:
@@ -253,7 +253,7 @@ class Service:
             (b"content-length", b"%d" % len(body)),
             (b"x-request-id", name.encode()),
             *((key.lower().encode(), value.encode()) for key, value in refusal.headers.items()),
-            *([] if _worth_reading(asked) else [(b"connection", b"close")]),
+            *([] if _worth_reading(request_headers) else [(b"connection", b"close")]),
             *more,
         ]
         await _answer(send, refusal.status, headers, body)
@@ -278,6 +278,6 @@ def _whole(digits: bytes) -> int:
     return int(digits) if digits.isdigit() and len(digits) < 16 else 1 << 60
 
 
-async def _answer(send: Send, status: int, headers: Pairs, body: bytes) -> None:
+async def _answer(send: Send, status: int, headers: HeaderList, body: bytes) -> None:
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

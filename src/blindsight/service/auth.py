@@ -72,14 +72,14 @@ def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) 
         [models]
         phishing = ["..."]                  BLINDSIGHT_MODEL_TOKENS="phishing=... other=..."
     """
-    found: dict[str, set[str]] = {}
+    rights: dict[str, set[str]] = {}
 
     def add(token: Any, opens: str) -> None:
         if not isinstance(token, str) or len(token) < _SHORTEST or not token.isascii():
             raise InvalidInput(
                 f"a token for {opens} must have at least {_SHORTEST} printable ASCII characters: use a longer one"
             )
-        found.setdefault(digest(token), set()).add(opens)
+        rights.setdefault(digest(token), set()).add(opens)
 
     table = _table(path) if path else {}
     for token in _list(table.get("admin", [])):
@@ -94,7 +94,7 @@ def read_tokens(path: Path | None, environment: Mapping[str, str] = os.environ) 
         if not is_pair:
             raise InvalidInput(f"{MODELS_VARIABLE} must hold pairs model=token separated by spaces")
         add(token, model)
-    return found
+    return rights
 
 
 def own_tokens(folder: Path) -> Path:

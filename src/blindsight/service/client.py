@@ -2,7 +2,7 @@
 
 The protocol is written once, as a generator of requests; `Client` and `AsyncClient` only send them. Which requests are
 made, and whether an update is sent, never depends on the values in a client's rows: rows that cannot be encoded count
-as absent, and no rows at all make an update like any other.
+as absent, and an update from zero rows looks like any other.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ _LATER = (408, 425, 429, 500, 502, 503, 504)
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 10.0
 
 Update = Callable[[Task, np.ndarray], np.ndarray]
-"""From a task and the weights that were drawn to those that are sent: it clips and adds noise."""
+"""(task, weights drawn) to the weights to send: clips and adds noise."""
 
 _Prepared = Callable[[Task], Callable[[np.ndarray], np.ndarray]]
-"""What can be done before anything is drawn or paid for, and then from the weights drawn to those that are sent."""
+"""The work before anything is drawn or paid for; returns a function from the weights drawn to those to send."""
 
 
 class ServiceError(BlindsightError):
@@ -60,7 +60,7 @@ _Talk = Generator[_Request | _Wait, httpx.Response | Exception | None, Any]
 
 
 class _Conversation:
-    """What a client says and makes of the answers; retries included, sockets not."""
+    """The client's side of the protocol, including retries, without sockets."""
 
     def __init__(self, model: str, budget: Budget | None, retries: int, unprotected: bool) -> None:
         if budget is None and not unprotected:
@@ -69,9 +69,9 @@ class _Conversation:
         self._task: Task | None = None
 
     def task(self) -> _Talk:
-        """The current task; an old one is used again if the service says that it still holds."""
-        known = {"If-None-Match": f'"{self._task.version}"'} if self._task is not None else {}
-        answer = yield from self._ask(_Request("GET", "task", known), (200, 304))
+        """The current task; a cached one is reused if the service confirms it."""
+        cached = {"If-None-Match": f'"{self._task.version}"'} if self._task is not None else {}
+        answer = yield from self._ask(_Request("GET", "task", cached), (200, 304))
         if answer.status_code == 200:
             try:
                 self._task = Task.from_dict(json.loads(answer.content))
@@ -82,7 +82,7 @@ class _Conversation:
         return self._task
 
     def contribute(self, prepare: _Prepared) -> _Talk:
-        """One update, paid for before it is made. Gives the weights that left this client."""
+        """One update, paid for before it is computed; returns the weights that left this client."""
         task = self._task or (yield from self.task())
         make = self._prepared(task, prepare)
         answer = yield from self._ask(_Request("GET", "draw"), (200,))
@@ -97,11 +97,11 @@ class _Conversation:
             raise ServiceError("the service sent weights that are not finite: nothing was sent back")
         if self.budget is not None:
             self.budget.spend(task)
-        found = np.asarray(make(weights), np.float32)
+        update = np.asarray(make(weights), np.float32)
         headers = {"Content-Type": OCTETS, TICKET: answer.headers.get(TICKET, ""), VERSION: task.version}
-        # the same bytes and ticket every time: whatever gets lost on the way, they are taken at most once
-        yield from self._ask(_Request("POST", "update", headers, encode(found)), (202,), done_if_repeated=410)
-        return found
+        # the same bytes and ticket in every attempt: they are accepted at most once
+        yield from self._ask(_Request("POST", "update", headers, encode(update)), (202,), done_if_repeated=410)
+        return update
 
     def _prepared(self, task: Task, prepare: _Prepared) -> Callable[[np.ndarray], np.ndarray]:
         if task.noise == "none" and not self.unprotected:
@@ -158,21 +158,21 @@ class Client:
         self._http = httpx.Client(**_options(address, model, token, timeout_s), **(http or {}))
 
     def task(self) -> Task:
-        """What the service asks for."""
+        """The service's current task."""
         return self._run(self._talk.task())
 
     def train(self, rows: ClientRows) -> np.ndarray:
-        """Train the model one step on `rows`; gives the noisy weights that were sent.
+        """Train the model one step on `rows`; returns the noisy weights that were sent.
 
-        A row that cannot be encoded counts as absent: were there silence instead, it would tell what the row holds. To
-        see what is wrong with rows, `client.task().encode(rows)` refuses the first that is, and sends nothing.
+        A row that cannot be encoded counts as absent: staying silent would reveal its contents. To see what is wrong
+        with rows, call `client.task().encode(rows)`, which refuses the first invalid one and sends nothing.
         """
         return self._run(self._talk.contribute(_training_on(rows)))
 
     def contribute(self, update: Update) -> np.ndarray:
-        """The same with any `update(task, weights)`, which has to clip and to add noise itself.
+        """The same with any `update(task, weights)`, which must clip and add noise itself.
 
-        It must not fail for anything that a client's data hold: what it has cost is paid by then, and silence tells.
+        It must not fail, whatever the client's data: its cost is already paid by then, and silence would leak.
         """
         return self._run(self._talk.contribute(lambda task: functools.partial(update, task)))
 
@@ -193,7 +193,7 @@ class Client:
                 answer = error
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         self._http.close()
 
     def __enter__(self) -> "Client":
@@ -204,7 +204,7 @@ class Client:
 
 
 class AsyncClient:
-    """`Client` for programs that wait for many things at once: the same methods, awaited."""
+    """`Client` for asynchronous programs: the same methods, awaited."""
 
     def __init__(
         self,
@@ -222,15 +222,15 @@ class AsyncClient:
         self._http = httpx.AsyncClient(**_options(address, model, token, timeout_s), **(http or {}))
 
     async def task(self) -> Task:
-        """What the service asks for."""
+        """The service's current task."""
         return await self._run(self._talk.task())
 
     async def train(self, rows: ClientRows) -> np.ndarray:
-        """Train the model one step on `rows`; gives the noisy weights that were sent."""
+        """Train the model one step on `rows`; returns the noisy weights that were sent."""
         return await self._run(self._talk.contribute(_training_on(rows)))
 
     async def contribute(self, update: Update) -> np.ndarray:
-        """The same with any `update(task, weights)`, which has to clip and to add noise itself."""
+        """The same with any `update(task, weights)`, which must clip and add noise itself."""
         return await self._run(self._talk.contribute(lambda task: functools.partial(update, task)))
 
     async def _run(self, talk: _Talk) -> Any:
@@ -250,7 +250,7 @@ class AsyncClient:
                 answer = error
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def __aenter__(self) -> "AsyncClient":

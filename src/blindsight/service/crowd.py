@@ -1,4 +1,4 @@
-"""Simulated clients for the demo: each holds fifty addresses, takes part once, and goes; a few are spammers."""
+"""Simulated clients for the demo: each holds fifty addresses and takes part once; a few are spammers."""
 
 import asyncio
 import dataclasses
@@ -14,7 +14,7 @@ from blindsight.service.client import AsyncClient, ServiceError
 __all__ = ["Crowd"]
 
 _HELD = 50  # addresses on each client
-_LINES = 8  # requests under way at once
+_LINES = 8  # concurrent requests
 
 
 @dataclasses.dataclass
@@ -36,18 +36,18 @@ class Crowd:
     async def _come(self, address: str, token: str, line: int) -> None:
         random, clock = np.random.default_rng(), asyncio.get_running_loop().time
         due = clock() + line / self.per_s
-        # many clients, one after the other, over one connection; each is new, so nobody's budget is counted here
+        # many clients in sequence over one connection; each is new, so no budget is counted here
         async with AsyncClient(address, self.task.model, token, unprotected=True, http={"trust_env": False}) as client:
             while True:
                 await asyncio.sleep(max(0.0, due - clock()))
-                due = max(due, clock() - 1.0) + _LINES / self.per_s  # a busy machine is not caught up with for long
+                due = max(due, clock() - 1.0) + _LINES / self.per_s  # after a busy spell, catch up by at most a second
                 try:
                     if random.random() < self.spam_share:
                         await client.contribute(_spam(random))
                         self.spam += 1
                     else:
                         await client.contribute(self._honest(random.integers(len(self.addresses.x), size=_HELD)))
-                except ServiceError:  # frozen, say: an administrator may play, too
+                except ServiceError:  # for example frozen by an administrator
                     await asyncio.sleep(1.0)
 
     def _honest(self, held: np.ndarray) -> Callable[[Task, np.ndarray], np.ndarray]:
@@ -56,9 +56,9 @@ class Crowd:
 
 
 def _spam(random: np.random.Generator) -> Callable[[Task, np.ndarray], np.ndarray]:
-    """One of three: random weights, the model with its signs turned, a step that is far too long."""
+    """One of three: random weights, the model with flipped signs, a step that is far too long."""
 
-    def made(task: Task, weights: np.ndarray) -> np.ndarray:
+    def spam(task: Task, weights: np.ndarray) -> np.ndarray:
         kind = random.integers(3)
         if kind == 0:
             return random.normal(0.0, 5.0, task.weights)
@@ -66,4 +66,4 @@ def _spam(random: np.random.Generator) -> Callable[[Task, np.ndarray], np.ndarra
             return -2.0 * weights
         return weights + random.choice([-1.0, 1.0], task.weights) * 1000 * task.learning_rate * task.clip
 
-    return made
+    return spam

@@ -1,6 +1,6 @@
-"""`blindsight serve --demo`: a phishing model, a crowd that trains it, and two pages that show what happens.
+"""`blindsight serve --demo`: a phishing model, simulated clients that train it, and two pages.
 
-``/`` shows the model learning; ``/train`` lets a person train it and shows every byte that leaves the browser.
+``/`` shows the model training; ``/train`` lets a person train it and shows every byte that leaves the browser.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import re
 import signal
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ from starlette.routing import BaseRoute, Route
 
 from blindsight.errors import InvalidInput
 from blindsight.service.addresses import Addresses, collect, make_task
+from blindsight.service.admin import Endpoint
 from blindsight.service.auth import new_token
 from blindsight.service.run import running
 from blindsight.service.settings import Settings
@@ -32,18 +33,16 @@ from blindsight.service.watch import Watch
 __all__ = ["demo", "run_demo"]
 
 _PAGES = Path(__file__).parent / "page"
-_CHECKOUT = Path(__file__).parents[3] / "clients" / "js" / "src"  # a wheel has a copy beside the pages
+_CHECKOUT = Path(__file__).parents[3] / "clients" / "js" / "src"  # a wheel has a copy next to the pages
 _CLIENT = _CHECKOUT if _CHECKOUT.is_dir() else _PAGES / "client"
 _SCRIPT = re.compile(r"<script[^>]*>(.*?)</script>", re.DOTALL)
 _UNKEPT = {"Cache-Control": "no-store"}
-_ASKED = 40  # addresses that a visitor is asked about
-
-Endpoint = Callable[[Request], Awaitable[Response]]
+_ASKED = 40  # questions per visitor
 
 
 def run_demo(settings: Settings) -> None:
     """Run the demo until Ctrl-C or SIGTERM."""
-    logging.getLogger().setLevel(logging.WARNING)  # a line for every request of the crowd would hide these
+    logging.getLogger().setLevel(logging.WARNING)  # a line for every simulated request would hide warnings
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
@@ -51,7 +50,7 @@ def run_demo(settings: Settings) -> None:
     with demo(settings) as address:
         print(f"Watch it learn:     {address}/\nTrain it yourself:  {address}/train\nPress Ctrl-C to stop.", flush=True)
         stopped.wait()
-    print("Stopped; nothing was kept.")
+    print("Stopped; nothing was stored.")
 
 
 @contextlib.contextmanager
@@ -68,14 +67,14 @@ def demo(settings: Settings, *, per_s: float = 150.0, addresses: Addresses | Non
         lines = [f'admin = "{admin}"', "[models]", f'{task.model} = ["{crowd}", "{visitors}"]']
         tokens.write_text("\n".join(lines), encoding="utf-8")
         changed = dataclasses.replace(settings, data=None, tasks=(tasks,), tokens=tokens)
-        with contextlib.ExitStack() as stack:  # what began last ends first: the crowd, then the service
+        with contextlib.ExitStack() as stack:  # closed in reverse order: the crowd, then the service
             service = stack.enter_context(running(changed, routes=make_routes(watch, visitors)))
             stack.enter_context(_in_background(watch, service.address, admin, crowd))
             yield service.address
 
 
 def make_routes(watch: Watch, token: str) -> list[BaseRoute]:
-    """The pages and what they ask for; `token` lets visitors train."""
+    """The pages and their requests; `token` lets visitors train."""
     task, questions = watch.task, _balanced(watch.addresses.questions)
 
     async def state(_: Request) -> Response:
@@ -83,9 +82,9 @@ def make_routes(watch: Watch, token: str) -> list[BaseRoute]:
 
     async def visit(_: Request) -> Response:
         chosen = np.random.default_rng().permutation(len(questions))[:_ASKED]
-        asked = [{"address": questions[row][0], "phishing": questions[row][1]} for row in chosen]
+        drawn = [{"address": questions[row][0], "phishing": questions[row][1]} for row in chosen]
         budget = {"epsilon": task.participations * task.epsilon, "delta": task.participations * task.delta}
-        return JSONResponse({"model": task.model, "token": token, **budget, "questions": asked}, headers=_UNKEPT)
+        return JSONResponse({"model": task.model, "token": token, **budget, "questions": drawn}, headers=_UNKEPT)
 
     scripts = [*_CLIENT.glob("*.js"), _PAGES / "addresses.js"]
     return [
@@ -98,7 +97,7 @@ def make_routes(watch: Watch, token: str) -> list[BaseRoute]:
 
 
 def _page(name: str) -> Endpoint:
-    """A page that may run its own scripts, and talk to its own service alone."""
+    """A page that may run only its own scripts and contact only its own service."""
     text = (_PAGES / name).read_text(encoding="utf-8")
     digests = [hashlib.sha256(script.encode()).digest() for script in _SCRIPT.findall(text)]
     scripts = " ".join(["'self'", *(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)])
@@ -122,7 +121,7 @@ def _file(path: Path) -> Endpoint:
 
 @contextlib.contextmanager
 def _in_background(watch: Watch, address: str, admin: str, token: str) -> Generator[None]:
-    """Crowd and measurements in a thread with a loop of their own, so that the service's is not slowed by theirs."""
+    """Crowd and measurements in a separate thread and event loop, so that they do not slow the service's."""
     loop = asyncio.new_event_loop()
     work = loop.create_task(watch.run(address, admin, token))
 
@@ -141,7 +140,7 @@ def _in_background(watch: Watch, address: str, admin: str, token: str) -> Genera
 
 
 def _balanced(questions: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
-    """As many of either kind, none too long to read, none with a person's address."""
+    """Equally many of both classes, none too long to read, none with an email address."""
     readable = [(text, phishing) for text, phishing in questions if 15 <= len(text) <= 75 and "@" not in text]
     bad, good = [one for one in readable if one[1]], [one for one in readable if not one[1]]
     few = min(len(bad), len(good), 200)

@@ -1,8 +1,8 @@
 """The average of the instances as a file: JSON, safetensors, or ONNX for any runtime.
 
 An ONNX model reads encoded features (`codings.specs.FeatureSpec.encode`, intercept column included) and has the task
-in its metadata. The format is protobuf, of which only a dozen fields are needed, so they are
-written directly instead of with a library of forty megabytes.
+in its metadata. The format is protobuf; only a dozen fields are needed, so they are written directly instead of with a
+library of forty megabytes.
 """
 
 import json
@@ -19,15 +19,15 @@ __all__ = ["FORMATS", "export", "onnx_model"]
 
 FORMATS = {"json": "application/json", "safetensors": OCTETS, "onnx": OCTETS}
 
-_FLOAT, _INT64 = 1, 7  # ONNX's names for types of tensors
-_IR_VERSION, _OPSET = 8, 15  # of 2021: every runtime in use reads them
+_FLOAT, _INT64 = 1, 7  # ONNX's codes for tensor types
+_IR_VERSION, _OPSET = 8, 15  # from 2021: every runtime in use reads them
 
 
 def export(task: Task, average: np.ndarray, form: str) -> bytes:
     """The averaged model in one of `FORMATS`."""
-    about = json.dumps(task.to_dict(), allow_nan=False)
+    described = json.dumps(task.to_dict(), allow_nan=False)
     if form == "safetensors":
-        return save({"weights": average}, {"task": about})
+        return save({"weights": average}, {"task": described})
     if form == "onnx":
         return onnx_model(task, average)
     weights = [float(weight) for weight in average]
@@ -51,7 +51,7 @@ def onnx_model(task: Task, average: np.ndarray) -> bytes:
             _node("MatMul", ["features", "weights"], ["scores"]),
             _node("Softmax", ["scores"], ["prediction"], [_whole("axis", 1)]),
         ]
-    elif task.family == "ordinal":  # chances that it is more than each threshold, in order; then their differences
+    elif task.family == "ordinal":  # probabilities of exceeding each threshold, in order; then their differences
         steps = classes - 1
         tensors = [
             _tensor("weights", average[steps:].reshape(width, 1)),
@@ -101,11 +101,11 @@ def onnx_model(task: Task, average: np.ndarray) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*encoded, value])
 
 
 def _number(field: int, value: int) -> bytes:

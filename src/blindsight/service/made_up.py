@@ -1,4 +1,4 @@
-"""Web addresses that nobody owns, for demos on machines without the real ones."""
+"""Synthetic web addresses, for demos on machines without the real ones."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ _FREE = ("freepages", "quickweb", "sitehost", "webhop")
 
 
 def make_up(random: np.random.Generator) -> tuple[str, bool]:
-    """An address, and whether it was made up as phishing; a few look like the other kind."""
+    """An address and whether it is phishing; a few look like the other class."""
     phishing = bool(random.random() < 0.3)
     disguised = bool(random.random() < 0.04)
     return (_lure(random) if phishing != disguised else _page(random)), phishing

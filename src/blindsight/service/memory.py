@@ -35,14 +35,14 @@ class MemoryStore:
         self._instances: dict[str, list[bytes]] = {}  # by life
         self._counts: dict[str, int] = {}
         self._written: dict[str, tuple[Record, int]] = {}
-        self.spend_now = Spent().spend  # use a ticket up: whether it was unused
-        self._secret = secrets.token_bytes(32)  # a restart makes every ticket invalid, used or not
+        self.spend_now = Spent().spend  # marks a ticket as used; returns whether it was unused
+        self._secret = secrets.token_bytes(32)  # a restart invalidates every ticket, used or not
         self._lock: int | None = None
         self._writer: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
 
     async def open(self) -> bytes:
-        """Read the snapshots, and be the only process that writes them."""
+        """Read the snapshots and lock them against other processes."""
         if self._folder is not None:
             self._lock = _only_process(self._folder)
             snapshots.sweep(self._folder)
@@ -54,7 +54,7 @@ class MemoryStore:
         return self._secret
 
     async def close(self) -> None:
-        """Write what has changed since the last snapshot."""
+        """Write everything that has changed since the last snapshot."""
         if self._writer is not None:
             self._writer.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -92,20 +92,20 @@ class MemoryStore:
                 snapshots.forget(self._folder, model)
 
     def draw_now(self, record: Record) -> bytes | None:
-        """One of the instances, at random; what has `now` in its name waits for nothing."""
+        """A random instance; methods with `now` in their names never wait."""
         instances = self._instances.get(record.life)
         return instances[random_index(len(instances))] if instances else None
 
     def instances_now(self, record: Record) -> Sequence[bytes]:
-        """All instances, to be read before anything else is done."""
+        """All instances; read them before anything else changes them."""
         return self._instances.get(record.life, ())
 
     def count_now(self, record: Record) -> int:
-        """How many updates have been taken."""
+        """The number of accepted updates."""
         return self._counts.get(record.life, 0)
 
     def replace_now(self, record: Record, update: bytes) -> bool:
-        """The body becomes one of the instances; what was there is gone."""
+        """Overwrite a random instance with the update."""
         instances = self._instances.get(record.life)
         if not instances:
             return False
@@ -114,7 +114,7 @@ class MemoryStore:
         return True
 
     def decline_now(self, record: Record) -> None:
-        """The steps of `replace_now`, after which everything is as it was."""
+        """The steps of `replace_now`, without effect."""
         instances = self._instances.get(record.life)
         if instances:
             place = random_index(len(instances))
@@ -122,23 +122,23 @@ class MemoryStore:
             self._counts[record.life] += 0
 
     async def draw(self, record: Record) -> bytes | None:
-        """One of the instances, at random."""
+        """A random instance."""
         return self.draw_now(record)
 
     async def instances(self, record: Record) -> tuple[list[bytes], int]:
-        """All instances, and how many updates have been taken."""
+        """All instances, and the number of accepted updates."""
         return list(self.instances_now(record)), self.count_now(record)
 
     async def spend(self, record: Record, nonce: bytes, ends: int) -> tuple[bool, int]:
-        """Use a ticket up."""
+        """Mark a ticket as used."""
         return self.spend_now(nonce, ends), self.count_now(record)
 
     async def replace(self, record: Record, update: bytes) -> bool:
-        """The body becomes one of the instances; what was there is gone."""
+        """Overwrite a random instance with the update."""
         return self.replace_now(record, update)
 
     async def decline(self, record: Record, update: bytes) -> None:
-        """Nothing is done, in the time that `replace` takes."""
+        """Take as long as `replace`, without effect."""
         self.decline_now(record)
 
     async def snapshot(self) -> None:
@@ -147,7 +147,7 @@ class MemoryStore:
             return
         async with self._writing:
             for model in list(self._records):
-                record = self._records.get(model)  # it may have been deleted while another was being written
+                record = self._records.get(model)  # may have been deleted while another was written
                 if record and self._written.get(model) != (state := (record, self._counts[record.life])):
                     instances = list(self._instances[record.life])
                     await asyncio.to_thread(snapshots.write, self._folder, record, instances)

@@ -1,4 +1,4 @@
-"""The OpenAPI document, written by hand since the hot path has no framework that could write it."""
+"""The OpenAPI document, written by hand since the hot path has no framework to generate it."""
 
 import functools
 from typing import Any

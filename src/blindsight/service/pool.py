@@ -1,9 +1,9 @@
-"""One model in service: Algorithm 2 of Draw and Discard over a store, with the check for spam before each update.
+"""One model in service: Algorithm 2 of Draw and Discard over a store, with a spam check before each update.
 
-`draw` and `offer` work over any store. Where the store is in this process nothing has to be waited for, and
-`draw_now` and `offer_now` do the same in fewer steps; where they cannot, they leave it to the former. A sender does not
-learn what becomes of its update, so it need not wait for that either: updates that came in one turn of the event loop
-are looked at together when it ends (`settle`), which takes half as long as one at a time between other work.
+`draw` and `offer` work over any store. If the store is in this process there is nothing to wait for, and `draw_now` and
+`offer_now` do the same in fewer steps; where they cannot, they leave it to the former. A sender does not learn whether
+its update is accepted, so it need not wait for that either: updates that arrive in one turn of the event loop are
+processed together at its end (`settle`), which takes half as long as one at a time between other work.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Pool:
         self.model = record.model
         self.length = 4 * record.task.weights
         self.length_stated = b"%d" % self.length
-        self.about = f"{record.model} {record.task.version} {record.life}".encode()
+        self.scope = f"{record.model} {record.task.version} {record.life}".encode()
         self.version = record.task.version.encode()
         self.headers = (
             (b"content-type", OCTETS.encode()),
@@ -51,22 +51,24 @@ class Pool:
         self.draws = self.taken = self.spam = self.replays = 0
         self._store = store
         self._here = store if isinstance(store, MemoryStore) and not store.shared else None
-        self._too_old = 20 * REFRESH_EVERY if store.shared else REFRESH_EVERY  # to take one more update first
+        self._too_old = (
+            20 * REFRESH_EVERY if store.shared else REFRESH_EVERY
+        )  # age at which a window must be renewed first
         self._window: Window | None = None
         self._waiting: list[bytes] = []
-        self._seen = 0  # updates that were looked at, taken or not
+        self._seen = 0  # updates processed, accepted or not
         self._refreshing = asyncio.Lock()
         self._background: asyncio.Task[None] | None = None
 
     def draw_now(self) -> bytes | None:
-        """One of the instances; None where that takes waiting, or where there is none."""
+        """A random instance; None if that requires waiting or there is none."""
         instance = self._here.draw_now(self.record) if self._here is not None else None
         if instance is not None:
             self.draws += 1
         return instance
 
     def offer_now(self, update: bytes, nonce: bytes, ends: int) -> bool:
-        """`offer`, but that `settle` looks at the update later; False, with nothing done, where that takes waiting."""
+        """`offer`, but `settle` processes the update later; False, without effect, if it requires waiting."""
         here = self._here
         if here is None:
             return False
@@ -78,19 +80,19 @@ class Pool:
         return True
 
     def settle(self) -> None:
-        """Apply the pending updates in order, except spam; a deleted model takes none."""
+        """Apply the pending updates in order, except spam; a deleted model accepts none."""
         waiting, self._waiting = self._waiting, []
         for update in waiting:
             try:
                 self._take(update)
-            except Exception as error:  # nobody waits for the answer, and the next may be fine
+            except Exception as error:  # nobody waits for the result, and the next update may succeed
                 _log.error("an update: %s", fault_of(error))
 
     def _take(self, update: bytes) -> None:
         here, window, seen = self._here, self._window, self._seen
         if here is None or not (instances := here.instances_now(self.record)):
             return
-        # counted by what came and not by what was taken: a look at all instances takes long enough for a sender to see
+        # counts all updates, not only accepted ones: reading all instances takes long enough for a sender to notice
         self._seen += 1
         if window is None or seen >= window.due:
             window = self._look(instances, seen)
@@ -101,7 +103,7 @@ class Pool:
             self.taken += 1
 
     async def draw(self) -> bytes:
-        """One of the instances."""
+        """A random instance."""
         instance = await self._store.draw(self.record)
         if instance is None:
             raise Refusal(503, "the model is being replaced: draw again", headers={"Retry-After": "1"})
@@ -113,7 +115,7 @@ class Pool:
         unused, count = await self._store.spend(self.record, nonce, ends)
         if not unused:
             raise self._replayed()
-        window, seen = self._window, count + self.spam  # what came here counts, taken or not: a look takes long
+        window, seen = self._window, count + self.spam  # all updates count, accepted or not: reading takes long
         if window is None or seen >= window.due:
             window = await self._renewed(window, seen)
         if not window.admits(update, seen):
@@ -153,15 +155,15 @@ class Pool:
         return Refusal(410, "the ticket was already used: draw again")
 
     async def _renewed(self, window: Window | None, count: int) -> Window:
-        """A window for an update that comes when the one at hand is due for another look at the instances."""
+        """A window for an update that arrives when the current one is due for renewal."""
         if window is None or window.age(count) >= self._too_old:
             return await self._refresh()
         if self._background is None or self._background.done():
             self._background = asyncio.create_task(self._refresh_later())
-        return window  # it is wider, and right
+        return window  # wider, but still correct
 
     async def _refresh_later(self) -> None:
-        with contextlib.suppress(Exception):  # the store went away: the next update finds out
+        with contextlib.suppress(Exception):  # the store is unreachable: the next update reports it
             await self._refresh()
 
     async def _refresh(self) -> Window:

@@ -1,4 +1,4 @@
-"""Randomness of the operating system, asked for by the page: a system call for each draw costs more than the draw."""
+"""Randomness from the operating system, read in pages: a system call per draw costs more than the draw."""
 
 import os
 import struct
@@ -7,12 +7,12 @@ __all__ = ["NONCE_BYTES", "random_index", "random_nonce"]
 
 NONCE_BYTES = 12
 _PAGE = struct.Struct("<512Q")
-_numbers: list[int] = []  # of 64 bits; what is given leaves the list, so that nothing is given twice
+_numbers: list[int] = []  # of 64 bits, each removed when used, so that none is used twice
 _nonces: list[bytes] = []
 
 
 def random_index(count: int) -> int:
-    """A number below `count`, off uniform by less than 2^-50."""
+    """A number below `count`, uniform up to a bias below 2^-50."""
     try:
         return _numbers.pop() % count
     except IndexError:
@@ -21,7 +21,7 @@ def random_index(count: int) -> int:
 
 
 def random_nonce() -> bytes:
-    """Twelve bytes that nobody else is given."""
+    """Twelve random bytes, never used twice."""
     try:
         return _nonces.pop()
     except IndexError:
@@ -35,4 +35,4 @@ def _forget() -> None:
     _nonces.clear()
 
 
-os.register_at_fork(after_in_child=_forget)  # else parent and child would go on with the same page
+os.register_at_fork(after_in_child=_forget)  # otherwise parent and child would use the same page

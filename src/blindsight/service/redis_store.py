@@ -4,15 +4,15 @@
 
     blindsight:models          a hash of records
     blindsight:LIFE:NUMBER     an instance, float32; no {tag}, so that the instances of a model spread over slots
-    blindsight:LIFE:count      updates taken, and one: where it is missing, this life is over
-    blindsight:spent:NONCE     a ticket that was used, until it would have expired
-    blindsight:secret          what tickets are signed with; where it is missing, Redis has forgotten everything
+    blindsight:LIFE:count      number of accepted updates plus one; if it is missing, this life is over
+    blindsight:spent:NONCE     a used ticket, until it would have expired
+    blindsight:secret          signs tickets; if it is missing, Redis has lost its data
 
-Nothing heavy runs inside Redis: a replacement is one write, and the window for spam is refreshed by the processes. An
-instance is only ever overwritten where there is one (XX), so an update to a life that is over leaves nothing behind.
+Nothing heavy runs inside Redis: a replacement is one write, and the processes refresh the window for spam. An instance
+is overwritten only where one exists (XX), so an update to a life that is over leaves nothing behind.
 
-A Redis that was restarted is filled again from the snapshots that the processes write. The models then begin another
-life, because Redis no longer knows which tickets were used.
+A restarted Redis is refilled from the snapshots that the processes write. The models then begin a new life, because
+Redis no longer knows which tickets were used.
 """
 
 import asyncio
@@ -52,11 +52,11 @@ class RedisStore:
         self._every = snapshot_s
         self._written: dict[str, tuple[Record, int]] = {}
         self._parsed: dict[bytes, Record] = {}
-        self._counts: dict[str, tuple[int, float]] = {}  # by life: updates taken, and when that was heard
+        self._counts: dict[str, tuple[int, float]] = {}  # by life: accepted updates, and when that was read
         self._writer: asyncio.Task[None] | None = None
 
     async def open(self) -> bytes:
-        """Fill the Redis if it is empty, and begin to write snapshots."""
+        """Fill the Redis if it is empty, and start writing snapshots."""
         secret = await self.secret()
         if self._folder is not None:
             with _alone(self._folder) as is_alone:
@@ -66,7 +66,7 @@ class RedisStore:
         return secret
 
     async def close(self) -> None:
-        """Write a last snapshot; what is in Redis stays there."""
+        """Write a last snapshot; the data in Redis stay there."""
         if self._writer is not None:
             self._writer.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -76,17 +76,17 @@ class RedisStore:
         await self._redis.close()
 
     async def secret(self) -> bytes:
-        """What tickets are signed with; where Redis has forgotten it, the models are put back first."""
+        """The secret that signs tickets; if Redis has lost it, the models are restored first."""
         (secret,) = await self._redis.ask(("GET", _SECRET))
         return secret or await self._fill()
 
     async def records(self) -> dict[str, Record]:
         """All models by name."""
-        (found,) = await self._redis.ask(("HGETALL", _MODELS))
-        return self._parse(found)
+        (stored,) = await self._redis.ask(("HGETALL", _MODELS))
+        return self._parse(stored)
 
     async def put(self, record: Record, instances: Sequence[bytes] | None = None) -> None:
-        """Instances first: the record is what makes them count."""
+        """Create or change a model; instances first, since the record makes them visible."""
         (before,) = await self._redis.ask(("HGET", _MODELS, record.model))
         if instances is not None:
             for number, instance in enumerate(instances):
@@ -99,33 +99,33 @@ class RedisStore:
 
     async def delete(self, model: str) -> None:
         """Delete a model; other hosts delete their snapshots of it with their next snapshot."""
-        (found,) = await self._redis.ask(("HGET", _MODELS, model))
+        (stored,) = await self._redis.ask(("HGET", _MODELS, model))
         await self._redis.ask(("HDEL", _MODELS, model))
-        if found is not None:
-            await self._drop(Record.from_json(found))
+        if stored is not None:
+            await self._drop(Record.from_json(stored))
         await self.snapshot()
 
     async def draw(self, record: Record) -> bytes | None:
-        """One of the instances, at random."""
+        """A random instance."""
         (instance,) = await self._redis.ask(("GET", _key(record, random_index(record.task.instances))))
         return instance
 
     async def instances(self, record: Record) -> tuple[list[bytes], int]:
-        """All instances, and how many updates have been taken."""
+        """All instances, and the number of accepted updates."""
         keys = [("GET", _key(record, number)) for number in range(record.task.instances)]
-        count, *found = await self._redis.ask(("GET", _count(record)), *keys)
-        return ([], 0) if None in found else (found, _taken(count))
+        count, *instances = await self._redis.ask(("GET", _count(record)), *keys)
+        return ([], 0) if None in instances else (instances, _taken(count))
 
     async def spend(self, record: Record, nonce: bytes, ends: int) -> tuple[bool, int]:
-        """Use a ticket up, for all processes; the count is that of the last answer, if it came within a second."""
+        """Mark a ticket as used, for all processes; the count may be up to a second old."""
         now, (count, heard_at) = time.time(), self._counts.get(record.life, _UNKNOWN)
         left = max(1, ends + SKEW_S - int(now)) + SKEW_S
         use = ("SET", f"blindsight:spent:{nonce.hex()}", b"", "NX", "EX", left)
         if 0 <= now - heard_at < _KNOWN_FOR_S:
             (unused,) = await self._redis.ask(use)
         else:
-            unused, found = await self._redis.ask(use, ("GET", _count(record)))
-            count = self._know(record, found)
+            unused, stored = await self._redis.ask(use, ("GET", _count(record)))
+            count = self._know(record, stored)
         return unused is not None, count
 
     async def replace(self, record: Record, update: bytes) -> bool:
@@ -133,33 +133,33 @@ class RedisStore:
         return await self._write(record, _key(record, random_index(record.task.instances)), update, 1)
 
     async def decline(self, record: Record, update: bytes) -> None:
-        """The same write, to the letter, to a place that is never there."""
+        """Exactly the same write, to a key that never exists."""
         place = _key(record, random_index(record.task.instances))
         await self._write(record, place.replace(f"{record.life}:", f"{record.life}."), update, 0)
 
     async def _write(self, record: Record, place: str, update: bytes, taken: int) -> bool:
         is_there, count = await self._redis.ask(("SET", place, update, "XX"), ("INCRBY", _count(record), taken))
-        if count == taken:  # the count of a life that is over was begun anew
+        if count == taken:  # the count of a life that is over was restarted
             await self._redis.ask(("DEL", _count(record)))
         else:
             self._know(record, count)
         return is_there is not None
 
     def _know(self, record: Record, count: bytes | int | None) -> int:
-        found = _taken(count)
-        self._counts[record.life] = found, time.time()
-        return found
+        taken = _taken(count)
+        self._counts[record.life] = taken, time.time()
+        return taken
 
     async def snapshot(self) -> None:
         """Write every model that has changed, unless another process of this host is doing it."""
         if self._folder is None:
             return
         with _alone(self._folder) as is_alone:
-            secret, found = await self._redis.ask(("GET", _SECRET), ("HGETALL", _MODELS))
-            if secret is None or not is_alone:  # a Redis that has forgotten everything is not to be believed
+            secret, stored = await self._redis.ask(("GET", _SECRET), ("HGETALL", _MODELS))
+            if secret is None or not is_alone:  # do not trust a Redis that has lost its data
                 return
-            snapshots.sweep(self._folder)  # a process of this host may have died since, or while this one began
-            records = self._parse(found)
+            snapshots.sweep(self._folder)  # another process of this host may have died meanwhile
+            records = self._parse(stored)
             for model in set(snapshots.names(self._folder)) - set(records):
                 snapshots.forget(self._folder, model)
             for model, record in records.items():
@@ -174,12 +174,12 @@ class RedisStore:
             try:
                 await self.snapshot()
             except StoreUnreachable:
-                pass  # the registry's watch says so
+                pass  # the registry reports it
             except BlindsightError as error:
                 _log.error("%s", error)
 
     async def _fill(self) -> bytes:
-        """Put the snapshots into a Redis that has nothing; one process does, the others wait for it."""
+        """Load the snapshots into an empty Redis; one process does it, the others wait."""
         for _ in range(10 * _FILL_WITHIN_S):
             secret, mine = await self._redis.ask(("GET", _SECRET), ("SET", _FILLING, b"", "NX", "EX", _FILL_WITHIN_S))
             if secret is not None:
@@ -195,7 +195,7 @@ class RedisStore:
             for number, instance in enumerate(instances):
                 await self._redis.ask(("SET", _key(renewed, number), instance))
             await self._redis.ask(("SET", _count(renewed), 1), ("HSET", _MODELS, model, renewed.to_json()))
-            _log.info("put %s back from its snapshot", model)
+            _log.info("restored %s from its snapshot", model)
         _, secret, _ = await self._redis.ask(
             ("SET", _SECRET, secrets.token_bytes(32), "NX"), ("GET", _SECRET), ("DEL", _FILLING)
         )
@@ -205,8 +205,8 @@ class RedisStore:
         keys = [_key(record, number) for number in range(record.task.instances)]
         await self._redis.ask(*(("DEL", key) for key in [*keys, _count(record)]))
 
-    def _parse(self, found: list[bytes]) -> dict[str, Record]:
-        texts = found[1::2]
+    def _parse(self, stored: list[bytes]) -> dict[str, Record]:
+        texts = stored[1::2]
         self._parsed = {text: self._parsed.get(text) or Record.from_json(text) for text in texts}
         lives = {record.life for record in self._parsed.values()}
         self._counts = {life: count for life, count in self._counts.items() if life in lives}
@@ -222,7 +222,7 @@ def _count(record: Record) -> str:
 
 
 def _taken(count: bytes | int | None) -> int:
-    """How many updates the number at `_count` stands for."""
+    """The number of updates represented by the value at `_count`."""
     return max(int(count or 0) - 1, 0)
 
 

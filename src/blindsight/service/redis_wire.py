@@ -1,7 +1,7 @@
-"""One connection to a Redis that pipelines: what is asked while answers are outstanding goes out at once.
+"""One pipelined connection to a Redis: commands are sent without waiting for earlier answers.
 
-Python's usual client costs three times as much for small models (docs/service.md), and what is needed of the protocol
-fits on this page; parsing is hiredis'.
+Python's usual client costs three times as much for small models (docs/service.md), and the needed part of the protocol
+fits on this page; hiredis does the parsing.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ Command = tuple[bytes | str | int, ...]
 
 
 class Redis:
-    """The Redis at `address`; it is connected to when something is asked, and again after it was lost."""
+    """The Redis at `address`; connects on the first command, and again after a loss."""
 
     def __init__(self, address: str) -> None:
-        found = urlsplit(address)
-        self._host, self._secure = found.hostname or "localhost", found.scheme == "rediss"
-        self._user, self._password = unquote(found.username or "default"), unquote(found.password or "")
+        parsed = urlsplit(address)
+        self._host, self._secure = parsed.hostname or "localhost", parsed.scheme == "rediss"
+        self._user, self._password = unquote(parsed.username or "default"), unquote(parsed.password or "")
         try:
-            self._port, self._database = found.port or 6379, int(found.path.strip("/") or 0)
+            self._port, self._database = parsed.port or 6379, int(parsed.path.strip("/") or 0)
         except ValueError as error:
             raise InvalidInput("store must look like redis://:password@host:6379/0") from error
         self._wire: _Wire | None = None
@@ -42,7 +42,7 @@ class Redis:
         self._failed = -1e9
 
     def ask(self, *commands: Command) -> Awaitable[list[Any]]:
-        """The answers to `commands`, which go out together. One that Redis refuses is raised."""
+        """The answers to `commands`, which are sent together; raises if Redis refuses one."""
         wire = self._wire
         if wire is None or wire.is_lost:
             return self._ask_anew(commands)
@@ -96,7 +96,7 @@ class Redis:
 
 
 class _Refused(StoreUnreachable):
-    """A command that Redis would not do."""
+    """Redis refused a command."""
 
     def __init__(self, why: Exception) -> None:
         super().__init__(f"Redis refused a command: {why}")
@@ -120,7 +120,7 @@ class _Wire(asyncio.Protocol):
         self._check_age()
 
     def ask(self, commands: "list[Command] | tuple[Command, ...]") -> asyncio.Future[list[Any]]:
-        """The answers, later."""
+        """A future of the answers."""
         loop = self._loop
         future: asyncio.Future[list[Any]] = loop.create_future()
         if self.is_lost:
@@ -134,7 +134,7 @@ class _Wire(asyncio.Protocol):
         return future
 
     def _flush(self) -> None:
-        """One write for all that was asked in a turn of the loop: it is system calls that cost."""
+        """One write for all commands of a turn of the event loop: system calls are the main cost."""
         unsent, self._unsent = self._unsent, []
         if not self.is_lost:
             self._transport.writelines(unsent)
@@ -152,7 +152,7 @@ class _Wire(asyncio.Protocol):
                 self._pending.popleft()
                 answers, self._answers = self._answers, []
                 if future.done():
-                    continue  # whoever asked has given up
+                    continue  # the caller has given up
                 refused = [one for one in answers if isinstance(one, Exception)]
                 if refused:
                     future.set_exception(_Refused(refused[0]))
@@ -163,7 +163,7 @@ class _Wire(asyncio.Protocol):
         self.lose()
 
     def lose(self) -> None:
-        """Give up: everything that is outstanding fails."""
+        """Give up: all outstanding commands fail."""
         self.is_lost = True
         if self._watch is not None:
             self._watch.cancel()
@@ -174,7 +174,7 @@ class _Wire(asyncio.Protocol):
                 future.set_exception(StoreUnreachable("Redis went away"))
 
     def _check_age(self) -> None:
-        """A Redis that hangs counts as lost: one timer for the connection, none for each command."""
+        """Treat a Redis that hangs as lost: one timer per connection, none per command."""
         loop = asyncio.get_running_loop()
         if self._pending and loop.time() - self._pending[0][2] > _ANSWER_S:
             self.lose()

@@ -23,7 +23,7 @@ from blindsight.service.tickets import Tickets
 __all__ = ["Registry", "make_store"]
 
 _log = logging.getLogger(__name__)
-_LOOK_AGAIN_S = 1.0  # at a shared store, for what other processes changed
+_LOOK_AGAIN_S = 1.0  # interval for reading other processes' changes from a shared store
 
 
 def make_store(settings: Settings) -> Store:
@@ -42,10 +42,10 @@ class Registry:
         self.settings = settings
         self.store = store or make_store(settings)
         self.pools: dict[str, Pool] = {}
-        self.draws: dict[str, Pool] = {}  # by path, as requests name them
+        self.draws: dict[str, Pool] = {}  # by request path
         self.updates: dict[str, Pool] = {}
         self.access: dict[str, Access] = {}
-        self.seen: dict[bytes, Access] = {}  # by header, if it was right: a token is hashed once
+        self.seen: dict[bytes, Access] = {}  # by valid header, so that a token is hashed once
         self.tickets = Tickets(b"", settings.ticket_s)
         self.is_open = False
         self._tokens = read_tokens(settings.tokens)
@@ -58,15 +58,15 @@ class Registry:
         self._changing = asyncio.Lock()
 
     async def open(self) -> None:
-        """Open the store and create the models of the settings that it does not have."""
+        """Open the store and create the models in the settings that it lacks."""
         self._use_secret(await self.store.open())
         await self.reload()
         for path in self.settings.tasks:
             task = _read_task(path)
-            known = self.pools.get(task.model)
-            if known is None:
+            pool = self.pools.get(task.model)
+            if pool is None:
                 await self.create(task)
-            elif known.record.task.version != task.version:
+            elif pool.record.task.version != task.version:
                 raise InvalidInput(
                     f"{path} differs from the task of {task.model}: replace the model with an admin call, or omit it"
                 )
@@ -88,36 +88,36 @@ class Registry:
         _log.info("stopped; all models are saved")
 
     async def reload(self) -> None:
-        """See what the store has; a model that has not changed keeps its counts."""
+        """Read the store's models; unchanged ones keep their counts."""
         records = await self.store.records()
         for model in [model for model in self.pools if model not in records]:
             await self.pools.pop(model).close()
         for model, record in records.items():
-            known = self.pools.get(model)
-            if known is None or known.record.life != record.life:
+            pool = self.pools.get(model)
+            if pool is None or pool.record.life != record.life:
                 self.pools[model] = Pool(record, self.store)
-                if known is not None:
-                    await known.close()
+                if pool is not None:
+                    await pool.close()
             else:
-                known.record = record
+                pool.record = record
         self.draws = {f"/v1/models/{model}/draw": pool for model, pool in self.pools.items()}
         self.updates = {f"/v1/models/{model}/update": pool for model, pool in self.pools.items()}
         self._grant()
 
     def pool(self, model: str) -> Pool:
-        """The model of that name, or 404."""
-        found = self.pools.get(model)
-        if found is None:
+        """The model with this name, or 404."""
+        pool = self.pools.get(model)
+        if pool is None:
             raise Refusal(404, "there is no such model")
-        return found
+        return pool
 
     def admit(self, authorization: bytes) -> Access | None:
-        """What a header with a token opens; from then on it is in `seen`, if it was right."""
+        """The rights of a header's token; valid headers are cached in `seen`."""
         scheme, _, token = authorization.partition(b" ")
-        found = self.access.get(digest(token)) if scheme.lower() == b"bearer" else None
-        if found is not None:
-            self.seen[authorization] = found
-        return found
+        access = self.access.get(digest(token)) if scheme.lower() == b"bearer" else None
+        if access is not None:
+            self.seen[authorization] = access
+        return access
 
     async def create(self, task: Task, *, replace: bool = False, start: np.ndarray | None = None) -> str | None:
         """Create a model, or restart it with another task; returns a client token if it is new."""
@@ -125,12 +125,12 @@ class Registry:
             raise Refusal(422, "a model name has up to 64 characters from a-z, 0-9, - and _")
         async with self._changing:
             await self.reload()
-            known = self.pools.get(task.model)
-            if known is None:
+            existing = self.pools.get(task.model)
+            if existing is None:
                 token = new_token()
                 record = Record(task=task, tokens=(digest(token),))
             elif replace:
-                token, record = None, known.record.renewed(task=task, frozen=False)
+                token, record = None, existing.record.renewed(task=task, frozen=False)
             else:
                 raise Refusal(409, 'the model exists: pass "replace": true to restart it')
             await self.store.put(record, first_instances(record, start))
@@ -175,18 +175,18 @@ class Registry:
         _log.info("deleted %s", model)
 
     def _grant(self) -> None:
-        """Who may do what: tokens of the settings, and those that models came with. A token keeps its bucket."""
+        """Collect rights from the settings' tokens and the models' own. A token keeps its bucket."""
         opens: dict[str, set[str]] = {token: set(names) for token, names in self._tokens.items()}
         for model, pool in self.pools.items():
             for token in pool.record.tokens:
                 opens.setdefault(token, set()).add(model)
         granted: dict[str, Access] = {}
         for token, names in opens.items():
-            known = self.access.get(token)
+            access = self.access.get(token)
             models = frozenset(names - {"*"})
-            if known is None or known.models != models:
-                known = Access(admin="*" in names, models=models, rate_per_s=self.settings.rate_per_s)
-            granted[token] = known
+            if access is None or access.models != models:
+                access = Access(admin="*" in names, models=models, rate_per_s=self.settings.rate_per_s)
+            granted[token] = access
         self.access = granted
         self.seen = {}
 

@@ -34,7 +34,7 @@ def serve(settings: Settings, *, routes: Sequence[BaseRoute] = ()) -> None:
     """Run the service until SIGTERM or SIGINT; requests in progress are completed first."""
     with _bind(settings) as listening:
         server, service = _server(settings, routes, _address(settings, listening))
-        gc.freeze()  # what was loaded to get here is no garbage
+        gc.freeze()  # everything loaded so far stays alive
         _run(server, listening)
         _raise_failure(service)
 
@@ -57,12 +57,12 @@ def running(settings: Settings, *, routes: Sequence[BaseRoute] = ()) -> Generato
 
 
 def _run(server: uvicorn.Server, listening: socket.socket) -> None:
-    with contextlib.suppress(KeyboardInterrupt, SystemExit):  # the latter is how uvicorn says that it did not start
+    with contextlib.suppress(KeyboardInterrupt, SystemExit):  # uvicorn raises the latter if it did not start
         server.run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
-    """Says where it listens once all that is behind it, the store above all, is there."""
+    """Reports its address once everything behind it, above all the store, is ready."""
 
     def __init__(self, config: uvicorn.Config, address: str) -> None:
         super().__init__(config)
@@ -83,9 +83,9 @@ def _server(settings: Settings, routes: Sequence[BaseRoute], address: str = "") 
         lifespan="on",
         access_log=False,
         log_config=None,
-        log_level="critical",  # its lines could quote a request, or repeat the errors that are raised here
+        log_level="critical",  # lines could quote a request, or repeat errors raised here
         server_header=False,
-        proxy_headers=False,  # nobody asks for a client's address
+        proxy_headers=False,  # client addresses are never needed
         limit_concurrency=settings.connections,
         timeout_graceful_shutdown=_STOP_WITHIN_S,
         ssl_certfile=settings.certificate,

@@ -20,25 +20,25 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8752
     data: Path | None = Path("service")
-    """The folder of the snapshots; None keeps nothing."""
+    """Folder of the snapshots; None stores nothing."""
     store: str = "memory"
     """`memory`, or the address of a Redis: `redis://host:6379/0`, `rediss://` over TLS."""
     tasks: tuple[Path, ...] = ()
-    """JSON files of tasks; a model that does not exist yet is created from its task."""
+    """JSON files of tasks; missing models are created."""
     tokens: Path | None = None
     """A TOML file with tokens; the environment works too (`auth.read_tokens`)."""
     rate_per_s: float = 1000.0
-    """Requests that one token may send per second and process, with bursts of twice as many; 0 is without a limit."""
+    """Requests per token, second and process, with bursts of twice as many; 0 is no limit."""
     ticket_s: float = 600.0
-    """How long a client may take from draw to update."""
+    """Seconds a client may take from draw to update."""
     snapshot_s: float = 30.0
-    """Seconds between snapshots: what a crash may cost."""
+    """Seconds between snapshots: the most a crash can lose."""
     body_s: float = 10.0
     """Seconds within which a request's body has to arrive."""
     connections: int = 4096
-    """Open connections; one more is refused with 503."""
+    """Maximum number of open connections; further ones get 503."""
     origins: tuple[str, ...] = ()
-    """Web pages whose scripts may be clients, such as `https://example.com`; `*` for all."""
+    """Origins of web pages that may be clients, such as `https://example.com`; `*` for all."""
     certificate: Path | None = None
     """TLS: a PEM file with the certificate chain, with `private_key`."""
     private_key: Path | None = None
@@ -75,15 +75,15 @@ class Settings:
     def parse(cls, table: Mapping[str, Any], folder: Path = Path()) -> "Settings":
         """The settings of a table, every key and type checked."""
         kinds = {field.name: str(field.type) for field in dataclasses.fields(cls)}
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for key, value in table.items():
             if key not in kinds:
                 near = difflib.get_close_matches(key, kinds, n=1, cutoff=0.5)
                 raise InvalidInput(
                     f"there is no setting {key!r}: " + (f"did you mean {near[0]!r}?" if near else "see docs")
                 )
-            found[key] = _value(key, value, _kind(cls, key), folder)
-        return cls(**found)
+            values[key] = _value(key, value, _kind(cls, key), folder)
+        return cls(**values)
 
 
 def _kind(cls: type[Settings], key: str) -> str:

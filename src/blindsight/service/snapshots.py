@@ -1,4 +1,4 @@
-"""Snapshots: one file for each model with its record and its k instances as they are now.
+"""Snapshots: one file per model with its record and its current k instances.
 
 A file is replaced atomically, and there is never a second one: a history of instances would reveal single updates.
 """
@@ -24,17 +24,17 @@ def write(folder: Path, record: Record, instances: Sequence[bytes]) -> None:
     """Write a model's snapshot; it is on disk when this returns."""
     path = _path(folder, record.model)
     scratch = path.with_suffix(f".{os.getpid()}")
-    about = record.to_json()
+    header = record.to_json()
     stacked = np.stack([decode(instance) for instance in instances])
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with open(scratch, "wb") as out:
             os.chmod(scratch, 0o600)
-            out.write(save({"instances": stacked}, {"record": about, "digest": _digest(about, stacked)}))
+            out.write(save({"instances": stacked}, {"record": header, "digest": _digest(header, stacked)}))
             out.flush()
             os.fsync(out.fileno())
         os.replace(scratch, path)
-        for left_by_a_crash in folder.glob(f"{record.model}.[0-9]*"):  # instances of some other moment
+        for left_by_a_crash in folder.glob(f"{record.model}.[0-9]*"):  # instances from another moment
             left_by_a_crash.unlink(missing_ok=True)
         _sync(folder)
     except OSError as error:
@@ -97,7 +97,7 @@ def _sync(folder: Path) -> None:
         os.close(directory)
 
 
-def _digest(about: str, stacked: np.ndarray) -> str:
-    found = hashlib.blake2b(about.encode(), digest_size=16)
-    found.update(np.ascontiguousarray(stacked).reshape(-1).view(np.uint8).data)
-    return found.hexdigest()
+def _digest(header: str, stacked: np.ndarray) -> str:
+    digest = hashlib.blake2b(header.encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(stacked).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

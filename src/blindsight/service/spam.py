@@ -1,9 +1,9 @@
-"""Spam check: whether every weight of an update lies where honest updates can be, without reading the instances.
+"""Spam check: whether every weight of an update is within the range of honest ones, without reading the instances.
 
 The k instances of Draw and Discard spread around their mean, and an honest update is one of them, moved by one step and
-one client's noise. So a weight is within t standard deviations of the mean, plus a step. Mean and spread are read off
-the instances every 50 updates. In between the mean walks on by sigma^2 / k with every update that is taken (sigma^2 the
-variance of a client's noise) and by no more than a step / k, so the window widens by as much:
+one client's noise. So a weight is within t standard deviations of the mean, plus a step. Mean and spread are computed
+from the instances every 50 updates. In between the mean drifts by sigma^2 / k with every accepted update (sigma^2 is
+the variance of a client's noise) and by at most a step / k, so the window widens accordingly:
 
     |weight - mean| <= t sqrt(spread^2 + (1 + age / k) sigma^2) + (1 + age / k) step
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 __all__ = ["REFRESH_EVERY", "Window", "standard_deviations"]
 
 REFRESH_EVERY = 50  # updates
-_WIDEN_EVERY = 25  # updates: the half-widths in use are those of up to so many updates later
-_LARGEST = np.float32(1e16)  # of a weight, wherever spam has driven the window: squares of larger ones overflow
+_WIDEN_EVERY = 25  # updates: the half-widths in use are those of up to this many updates later
+_LARGEST = np.float32(1e16)  # weight, wherever spam has driven the window: squares of larger ones overflow
 _FLOAT = np.dtype("<f4")
 
 
 def standard_deviations(weights: int) -> float:
-    """The number of standard deviations t that an honest update with that many weights may deviate.
+    """The number of standard deviations t that an honest update with this many weights may deviate.
 
-    All weights must be inside, so t grows with their number. It was measured, not read off a normal distribution: the
-    spread of a few instances fluctuates widely. With this t fewer than one honest update in a thousand is refused, from
-    10 to 50,000 weights, also while a model learns as fast as it can (experiments/spam.py, docs/service.md).
+    All weights must be inside, so t grows with their number. It was measured, not derived from a normal distribution:
+    the spread of a few instances fluctuates widely. With this t fewer than one honest update in a thousand is refused,
+    from 10 to 50,000 weights, even while a model learns as fast as it can (experiments/spam.py, docs/service.md).
 
     >>> round(standard_deviations(387), 1), round(standard_deviations(50_000), 1)
     (5.6, 7.7)
@@ -60,7 +60,7 @@ class Window:
         self._above, self._below = self._inside
         self._count = 0
         self.due = 0
-        """How many updates there will have been when the instances should be read again."""
+        """The number of updates at which the instances should be read again."""
         self._holds_until = -1
 
     @property
@@ -69,15 +69,15 @@ class Window:
         return float(np.sqrt(self._spread.mean(dtype=np.float64)))
 
     def age(self, count: int) -> int:
-        """Updates since the instances were read, when there have been `count` in all."""
+        """Updates since the instances were read, given `count` in total."""
         return count - self._count
 
     def refresh(self, instances: Sequence[bytes], count: int) -> None:
-        """Read mean and spread off the instances, as they are after `count` updates."""
-        rows = self._rows  # the same memory every time: fresh pages would cost more than the arithmetic
+        """Compute mean and spread of the instances after `count` updates."""
+        rows = self._rows  # reused memory: fresh pages would cost more than the arithmetic
         for row, instance in zip(self._row_bytes, instances, strict=True):
             row[:] = instance
-        np.add.reduce(rows, axis=0, out=self._mean)  # np.mean and np.sum would add more than the additions take
+        np.add.reduce(rows, axis=0, out=self._mean)  # np.mean and np.sum have more overhead than the additions take
         np.divide(self._mean, len(rows), out=self._mean)
         np.subtract(rows, self._mean, out=rows)
         np.multiply(rows, rows, out=rows)
@@ -87,7 +87,7 @@ class Window:
         self._widen(0)
 
     def admits(self, update: bytes, count: int) -> bool:
-        """Whether every weight of `update` is inside, when there have been `count` updates; NaN never is.
+        """Whether every weight of `update` is inside after `count` updates; NaN never is.
 
         It takes the same time whatever the answer: the sender's next request waits for it and would reveal it.
         """

@@ -32,7 +32,7 @@ class Record:
     frozen: bool = False
     tokens: tuple[str, ...] = ()  # digests
     life: str = dataclasses.field(default_factory=lambda: secrets.token_hex(8))
-    """New with every reset, so that an update to what was there before goes nowhere."""
+    """New with every reset, so that updates to an earlier life have no effect."""
 
     @property
     def model(self) -> str:
@@ -40,25 +40,25 @@ class Record:
         return self.task.model
 
     def renewed(self, *, task: Task | None = None, frozen: bool | None = None) -> "Record":
-        """The record of a restarted model, with another task or unfrozen if that is given."""
+        """The record of a restarted model, with `task` and `frozen` replaced if given."""
         frozen = self.frozen if frozen is None else frozen
         return dataclasses.replace(self, life=secrets.token_hex(8), task=task or self.task, frozen=frozen)
 
     def to_json(self) -> str:
         """One line of JSON."""
-        found = {"task": self.task.to_dict(), "frozen": self.frozen, "tokens": self.tokens, "life": self.life}
-        return json.dumps(found, allow_nan=False)
+        fields = {"task": self.task.to_dict(), "frozen": self.frozen, "tokens": self.tokens, "life": self.life}
+        return json.dumps(fields, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Record":
         """The record that `to_json` wrote."""
         try:
-            found = json.loads(text)
+            fields = json.loads(text)
             return cls(
-                task=Task.from_dict(found["task"]),
-                frozen=bool(found["frozen"]),
-                tokens=tuple(found["tokens"]),
-                life=str(found["life"]),
+                task=Task.from_dict(fields["task"]),
+                frozen=bool(fields["frozen"]),
+                tokens=tuple(fields["tokens"]),
+                life=str(fields["life"]),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidInput(
@@ -70,7 +70,7 @@ class Store(Protocol):
     """Stores models. Methods that wait raise `StoreUnreachable` instead of waiting forever."""
 
     shared: bool
-    """Whether others may change it too."""
+    """Whether other processes may change it too."""
 
     async def open(self) -> bytes:
         """Open the store and read its models; returns the secret that signs tickets while the store lives."""
@@ -93,15 +93,15 @@ class Store(Protocol):
         ...
 
     async def delete(self, model: str) -> None:
-        """Delete a model and its instances, also on disk."""
+        """Delete a model and its instances, in memory and on disk."""
         ...
 
     async def draw(self, record: Record) -> bytes | None:
-        """One of the instances, at random; None if this life of the model is over."""
+        """A random instance; None if this life of the model is over."""
         ...
 
     async def instances(self, record: Record) -> tuple[list[bytes], int]:
-        """All instances, and how many updates have been taken; ([], 0) if this life of the model is over."""
+        """All instances, and the number of accepted updates; ([], 0) if this life of the model is over."""
         ...
 
     async def spend(self, record: Record, nonce: bytes, ends: int) -> tuple[bool, int]:

@@ -1,4 +1,4 @@
-"""What the demo's live page shows: the crowd at work, measured once a second with an administrator's calls."""
+"""The data of the demo's live page, measured once a second with admin calls."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ class Watch:
         self.history: list[dict[str, float]] = []
         self.weights = np.zeros(task.weights)
         self._began = time.monotonic()
-        self._fixed = _about(task, addresses)  # now: it takes a moment, and requests must not wait for it
+        self._fixed = _constants(task, addresses)  # computed now, because requests must not wait for it
 
     async def run(self, address: str, admin: str, token: str) -> None:
         """The crowd, and a measurement every second, until cancelled."""
@@ -40,7 +40,7 @@ class Watch:
 
     async def _measure(self, http: httpx.AsyncClient) -> None:
         while True:
-            with contextlib.suppress(httpx.HTTPError):  # a busy machine: the next second is another chance
+            with contextlib.suppress(httpx.HTTPError):  # a busy machine: try again next second
                 average = (await http.get("average")).raise_for_status()
                 statistics = (await http.get("statistics")).raise_for_status()
                 self.note(np.array(average.json()["weights"]), statistics.json())
@@ -69,8 +69,8 @@ class Watch:
         return self._fixed | {"history": self.history, "weights": [round(float(weight), 4) for weight in self.weights]}
 
 
-def _about(task: Task, addresses: Addresses) -> dict[str, Any]:
-    """What does not change while the crowd is at work."""
+def _constants(task: Task, addresses: Addresses) -> dict[str, Any]:
+    """The part of the state that does not change."""
     promise, best, share = guarantee(task, 1), _without_privacy(addresses), float(np.mean(addresses.public_y))
     return {
         "task": task.to_dict(),
@@ -90,7 +90,7 @@ def _about(task: Task, addresses: Addresses) -> dict[str, Any]:
 
 
 def _names(task: Task) -> list[str]:
-    """What each weight is of."""
+    """The name of each weight."""
     names = ["always"]
     for field in task.features.fields if task.features else ():
         names += [f".{one}" for one in field.categories] if isinstance(field, CategoryField) else [field.name]
@@ -102,12 +102,12 @@ def _accuracy(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _entropy(share: float) -> float:
-    """The loss of giving every address the same chance, the best one."""
+    """The loss of the best constant prediction."""
     return float(-sum(chance * np.log(chance) for chance in (share, 1 - share) if chance > 0))
 
 
 def _without_privacy(addresses: Addresses, *, steps: int = 12) -> np.ndarray:
-    """The same model from all clients' addresses in one place, by Newton's method: `simulation_only`."""
+    """The same model trained centrally on all clients' addresses, by Newton's method: `simulation_only`."""
     x, y = addresses.x, addresses.y
     weights = np.zeros(x.shape[1])
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""The studio: local pages for labelling synthetic examples. No JAX in here.
+"""The studio: local pages for labelling synthetic examples. Does not import JAX.
 
 ::
 

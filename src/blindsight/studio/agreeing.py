@@ -94,18 +94,18 @@ class Majority:
 
 def agreement(labels: Labels) -> Agreement:
     """The agreement of a set's raters; skips are ignored."""
-    said = {rater: {s: d.label for s, d in labels.standing(rater).items() if d.label} for rater in labels.raters}
+    by_rater = {rater: {s: d.label for s, d in labels.standing(rater).items() if d.label} for rater in labels.raters}
     raters = tuple(_rater(labels, rater) for rater in labels.raters)
-    pairs = tuple(_pairs(said))
-    shared = [sample for sample in labels.made.by_id if said and all(sample in one for one in said.values())]
-    rows = [Counter(one[sample] for one in said.values()) for sample in shared]
-    return Agreement(raters, pairs, len(labels.made.samples), len(shared), _fleiss(rows))
+    pairs = tuple(_pairs(by_rater))
+    shared = [sample for sample in labels.dataset.by_id if by_rater and all(sample in one for one in by_rater.values())]
+    rows = [Counter(one[sample] for one in by_rater.values()) for sample in shared]
+    return Agreement(raters, pairs, len(labels.dataset.samples), len(shared), _fleiss(rows))
 
 
 def majority(labels: Labels) -> Majority:
     """The majority label of every sample, ignoring skips."""
-    found, ties, unlabelled = dict[str, str](), 0, 0
-    for sample in labels.made.by_id:
+    winners, ties, unlabelled = dict[str, str](), 0, 0
+    for sample in labels.dataset.by_id:
         votes = [labels.standing(rater).get(sample) for rater in labels.raters]
         counts = Counter(vote.label for vote in votes if vote is not None and vote.label is not None).most_common(2)
         if not counts:
@@ -113,27 +113,29 @@ def majority(labels: Labels) -> Majority:
         elif len(counts) == 2 and counts[0][1] == counts[1][1]:
             ties += 1
         else:
-            found[sample] = counts[0][0]
-    return Majority(found, ties, unlabelled, labels.raters)
+            winners[sample] = counts[0][0]
+    return Majority(winners, ties, unlabelled, labels.raters)
 
 
 def _rater(labels: Labels, name: str) -> Rater:
     stands = labels.standing(name).values()
     labelled = [one for one in stands if one.label is not None]
-    proposed = [labels.made.by_id[one.sample_id].proposed == one.label for one in labelled]
-    known = any(sample.proposed is not None for sample in labels.made.samples)
+    proposed = [labels.dataset.by_id[one.sample_id].proposed == one.label for one in labelled]
+    has_proposals = any(sample.proposed is not None for sample in labels.dataset.samples)
     return Rater(
         name,
         len(labelled),
         len(stands) - len(labelled),
         statistics.median(one.seconds for one in stands) if stands else None,
-        statistics.fmean(proposed) if known and proposed else None,
+        statistics.fmean(proposed) if has_proposals and proposed else None,
     )
 
 
-def _pairs(said: Mapping[str, Mapping[str, str]]) -> Iterator[Pair]:
-    for one, other in itertools.combinations(said, 2):
-        both = [(said[one][sample], said[other][sample]) for sample in said[one] if sample in said[other]]
+def _pairs(by_rater: Mapping[str, Mapping[str, str]]) -> Iterator[Pair]:
+    for one, other in itertools.combinations(by_rater, 2):
+        both = [
+            (by_rater[one][sample], by_rater[other][sample]) for sample in by_rater[one] if sample in by_rater[other]
+        ]
         if both:
             yield Pair((one, other), len(both), statistics.fmean(a == b for a, b in both), _cohen(both))
 
@@ -147,7 +149,7 @@ def _cohen(both: list[tuple[str, str]]) -> float | None:
 
 
 def _fleiss(rows: list[Counter[str]]) -> float | None:
-    """Fleiss 1971: how much more often two raters of a sample agree than two labels drawn from all of them would."""
+    """Fleiss 1971: how much more often two raters of a sample agree than two labels drawn at random from all."""
     used = sum(rows, Counter[str]())
     raters = rows[0].total() if rows else 0
     if len(used) < 2 or raters < 2:

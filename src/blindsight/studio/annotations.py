@@ -20,17 +20,19 @@ def import_annotations(labels: Labels, path: str | Path) -> int:
     Label Studio names; a rater's earlier label of a sample is replaced, and identical labels are left unchanged.
     """
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        tasks = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidInput(f"cannot read {path} ({error.strerror}): export JSON or JSON-MIN in Label Studio") from error
     except ValueError as error:
         raise InvalidInput(f"{path} is not JSON: export JSON or JSON-MIN in Label Studio") from error
-    if not isinstance(found, list) or not all(isinstance(task, dict) for task in found):
+    if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
         raise InvalidInput(f"{path} is not a Label Studio export, which is a list of tasks: export JSON or JSON-MIN")
-    said = [one for place, task in enumerate(found, 1) for one in _decisions(task, f"task {place} of {path}", labels)]
-    if not said:
+    decisions = [
+        one for place, task in enumerate(tasks, 1) for one in _decisions(task, f"task {place} of {path}", labels)
+    ]
+    if not decisions:
         raise InvalidInput(f"{path} has no annotations: label some tasks in Label Studio first")
-    new = [one for one in said if not _is_there(labels, one)]
+    new = [one for one in decisions if not _is_there(labels, one)]
     if new:
         labels.add(new)
     return len(new)
@@ -43,16 +45,16 @@ def export_annotations(labels: Labels, path: str | Path) -> Path:
     by_sample: dict[str, list[dict[str, Any]]] = {}
     for rater in labels.raters:
         for one in labels.standing(rater).values():
-            made = [] if one.label is None else label_studio.result(labels.made, one.label)
-            about = {"result": made, "was_cancelled": one.label is None, "lead_time": one.seconds}
-            by_sample.setdefault(one.sample_id, []).append({**about, "created_at": one.at, "rater": rater})
-    return write_whole(path, label_studio.as_text(label_studio.tasks(labels.made, by_sample)))
+            result = [] if one.label is None else label_studio.result(labels.dataset, one.label)
+            annotation = {"result": result, "was_cancelled": one.label is None, "lead_time": one.seconds}
+            by_sample.setdefault(one.sample_id, []).append({**annotation, "created_at": one.at, "rater": rater})
+    return write_whole(path, label_studio.as_text(label_studio.tasks(labels.dataset, by_sample)))
 
 
 def _decisions(task: Mapping[str, Any], where: str, labels: Labels) -> Iterator[Decision]:
-    """What a task says, in full or in short."""
+    """The decisions in a task, in the full or the short form."""
     data = task["data"] if isinstance(task.get("data"), dict) else task
-    _check_set(data, where, labels.made)
+    _check_set(data, where, labels.dataset)
     sample = data["sample_id"]
     if "annotations" in task:
         for note in task["annotations"]:
@@ -61,29 +63,29 @@ def _decisions(task: Mapping[str, Any], where: str, labels: Labels) -> Iterator[
             label = None if note.get("was_cancelled") else _chosen(note.get("result"), where)
             yield _decision(sample, label, note.get("rater") or note.get("completed_by"), note)
     elif label_studio.CONTROL in task:
-        said = task[label_studio.CONTROL]
-        said = said.get("choices") if isinstance(said, dict) else said
-        yield _decision(sample, _one(said, where), task.get("annotator"), task)
+        choice = task[label_studio.CONTROL]
+        choice = choice.get("choices") if isinstance(choice, dict) else choice
+        yield _decision(sample, _one(choice, where), task.get("annotator"), task)
 
 
-def _check_set(data: Mapping[str, Any], where: str, made: SyntheticSet) -> None:
-    if data.get("sample_id") not in made.by_id:
+def _check_set(data: Mapping[str, Any], where: str, dataset: SyntheticSet) -> None:
+    if data.get("sample_id") not in dataset.by_id:
         named = str(data.get("sample_id"))[:60]
         raise InvalidInput(
-            f"{where} refers to {named!r}, which is not a sample of {made.folder}: import labels of this set"
+            f"{where} refers to {named!r}, which is not a sample of {dataset.folder}: import labels of this set"
         )
-    if data.get("set") != made.identity:  # samples of all sets are called alike
+    if data.get("set") != dataset.identity:  # sample ids repeat across sets
         raise InvalidInput(
-            f"{where} belongs to another set than {made.folder}, or does not name its set: import labels of this set"
+            f"{where} belongs to another set than {dataset.folder}, or does not name its set: import labels of this set"
         )
 
 
-def _decision(sample: str, label: str | None, rater: Any, about: Mapping[str, Any]) -> Decision:
-    if isinstance(rater, dict):  # some versions write the whole person
+def _decision(sample: str, label: str | None, rater: Any, annotation: Mapping[str, Any]) -> Decision:
+    if isinstance(rater, dict):  # some versions write a whole user object
         rater = rater.get("email") or rater.get("username") or rater.get("id")
     name = str(rater) if isinstance(rater, str) else f"label studio {rater or 'rater'}"
-    seconds = about.get("lead_time")
-    at = about.get("created_at") or about.get("updated_at")
+    seconds = annotation.get("lead_time")
+    at = annotation.get("created_at") or annotation.get("updated_at")
     return Decision(sample, name, label, seconds if isinstance(seconds, int | float) else 0.0, str(at or now()))
 
 
@@ -98,8 +100,8 @@ def _chosen(result: Any, where: str) -> str | None:
     return _one(choices, where) if choices else None
 
 
-def _one(said: Any, where: str) -> str:
-    choices = said if isinstance(said, list) else [said]
+def _one(choice: Any, where: str) -> str:
+    choices = choice if isinstance(choice, list) else [choice]
     if len(choices) != 1 or not isinstance(choices[0], str):
         raise InvalidInput(f'{where} has {len(choices)} labels: each example has one, so use choice="single"')
     return choices[0]

@@ -1,8 +1,8 @@
 """The page with the label queue, for the one person at this machine who has its address.
 
-Nobody else on the machine can read or post anything: every path begins with a random token, requests must be addressed
-to this machine itself (a page from elsewhere that points its own name here is refused), and what is posted must be
-JSON. The page asks for nothing but its own two addresses, which its Content-Security-Policy enforces.
+Nobody else on the machine can read or post anything: every path begins with a random token, requests must name this
+machine as their host (DNS rebinding from another page is refused), and posted bodies must be JSON. The page requests
+only its own two addresses, which its Content-Security-Policy enforces.
 """
 
 import json
@@ -23,14 +23,14 @@ from blindsight.studio.queue import Queue
 __all__ = ["HOSTS", "make_app"]
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
-_MOST = 100_000  # bytes of a body: keys for thousands of classes
+_MOST = 100_000  # bytes per body: keys for thousands of classes
 _UNKEPT = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 
 Act = Callable[[dict[str, Any]], None]
 
 
 def make_app(queue: Queue, token: str) -> Starlette:
-    """The application: the page at `/TOKEN/`, its state, and what it posts."""
+    """The application: the page at `/TOKEN/`, its state, and its POST requests."""
     text = pages.render("label.html")
     style = pages.asset("style.css") + pages.asset("label.css")
     policy = pages.policy(style, pages.asset("label.js"), connects=True)
@@ -48,10 +48,10 @@ def make_app(queue: Queue, token: str) -> Starlette:
 
         return answer
 
-    def label(said: dict[str, Any]) -> None:
-        if not isinstance(said.get("sample_id"), str) or "label" not in said:
+    def label(message: dict[str, Any]) -> None:
+        if not isinstance(message.get("sample_id"), str) or "label" not in message:
             raise InvalidInput("sample_id or label is missing: reload the page")
-        queue.decide(said["sample_id"], said["label"], said.get("seconds", 0.0))
+        queue.decide(message["sample_id"], message["label"], message.get("seconds", 0.0))
 
     return Starlette(
         routes=[
@@ -59,21 +59,21 @@ def make_app(queue: Queue, token: str) -> Starlette:
             Route("/{token}/state", state),
             Route("/{token}/label", posted(label), methods=["POST"]),
             Route("/{token}/undo", posted(lambda _: queue.undo()), methods=["POST"]),
-            Route("/{token}/keys", posted(lambda said: queue.remap(said.get("keys"))), methods=["POST"]),
+            Route("/{token}/keys", posted(lambda message: queue.remap(message.get("keys"))), methods=["POST"]),
         ]
     )
 
 
 def _closed(request: Request, token: str) -> Response | None:
-    """What whoever was not given the address gets, or None."""
+    """The response to a request without the token or with another host; otherwise None."""
     host = request.headers.get("host", "")
     name = host[: host.rfind(":")] if re.search(r":\d+$", host) else host
-    known = secrets.compare_digest(str(request.path_params["token"]).encode(), token.encode())
-    return None if known and name in HOSTS else Response("not found", 404, headers=_UNKEPT)
+    is_open = secrets.compare_digest(str(request.path_params["token"]).encode(), token.encode())
+    return None if is_open and name in HOSTS else Response("not found", 404, headers=_UNKEPT)
 
 
 async def _act(request: Request, act: Act, queue: Queue) -> Response:
-    """Do what was posted; the answer is the new state, or beside it why nothing was done."""
+    """Perform the posted action; responds with the new state and, if it was refused, the reason."""
     if request.headers.get("content-type") != "application/json":
         return _refused(415, "expected JSON", queue)
     body = b""
@@ -82,16 +82,16 @@ async def _act(request: Request, act: Act, queue: Queue) -> Response:
         if len(body) > _MOST:
             return _refused(413, "the body is too long", queue)
     try:
-        said = json.loads(body)
-        if not isinstance(said, dict):
+        message = json.loads(body)
+        if not isinstance(message, dict):
             raise ValueError("not an object")
     except ValueError:
         return _refused(400, "the body is not JSON", queue)
     try:
-        act(said)
+        act(message)
     except InvalidInput as error:
         return _refused(409, str(error), queue)
-    except BlindsightError as error:  # the disk is full, say: nothing was saved, and the page must not go on
+    except BlindsightError as error:  # for example a full disk: nothing was saved, and the page must not continue
         return JSONResponse({"error": str(error)}, 500, headers=_UNKEPT)
     return JSONResponse(queue.state(), headers=_UNKEPT)
 

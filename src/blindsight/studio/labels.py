@@ -1,7 +1,7 @@
-"""Decisions about a synthetic set: `labels.jsonl` beside it, one line each.
+"""Decisions about a synthetic set: `labels.jsonl` next to it, one line each.
 
 A line is on disk before the next example is shown, and is never rewritten: undoing a label appends a line too.
-`labelling.json` beside it records the set, its classes and the raters' keys.
+`labelling.json` next to it records the set, its classes and the raters' keys.
 """
 
 import contextlib
@@ -47,32 +47,32 @@ class Decision:
 class Labels:
     """All decisions about a set, and the current ones.
 
-    `classes` are those of the set unless others are named; once there are labels they stay as they are.
+    `classes` defaults to those of the set; once there are labels, it cannot change.
     """
 
-    def __init__(self, made: SyntheticSet, classes: Sequence[str] = ()) -> None:
-        self.made = made
-        self._run = Run(made.folder)
-        self._path = made.folder / LABELS
-        about = self._about()
+    def __init__(self, dataset: SyntheticSet, classes: Sequence[str] = ()) -> None:
+        self.dataset = dataset
+        self._run = Run(dataset.folder)
+        self._path = dataset.folder / LABELS
+        stored = self._about()
         self._standing: dict[str, dict[str, Decision]] = {}
-        if about.get("set", made.identity) != made.identity:
+        if stored.get("set", dataset.identity) != dataset.identity:
             raise InvalidInput(
-                f"the labels in {made.folder} belong to another set, whose samples were overwritten: "
+                f"the labels in {dataset.folder} belong to a set that was overwritten: "
                 f"move {LABELS} and {ABOUT} away to start over"
             )
-        self.classes = _checked_classes(tuple(classes) or tuple(about.get("classes", ())) or made.classes, made)
-        self.keys: dict[str, Any] = about.get("keys", {})
+        self.classes = _checked_classes(tuple(classes) or tuple(stored.get("classes", ())) or dataset.classes, dataset)
+        self.keys: dict[str, Any] = stored.get("keys", {})
         for row in self._rows():
             self._apply(self._checked(row))
 
     def _about(self) -> dict[str, Any]:
-        if not (self.made.folder / ABOUT).exists():
+        if not (self.dataset.folder / ABOUT).exists():
             return {}
-        found = self._run.read(ABOUT)
-        if not isinstance(found, dict):
-            raise InvalidInput(f"{self.made.folder / ABOUT} was edited by hand or damaged: move it away")
-        return found
+        stored = self._run.read(ABOUT)
+        if not isinstance(stored, dict):
+            raise InvalidInput(f"{self.dataset.folder / ABOUT} was edited by hand or damaged: move it away")
+        return stored
 
     @property
     def raters(self) -> tuple[str, ...]:
@@ -102,17 +102,17 @@ class Labels:
         self._save({rater: dict(keys)})
 
     def _save(self, keys: Mapping[str, Any]) -> None:
-        """Write which set these labels are of; the keys of others are as they have left them."""
+        """Write the set, the classes and the keys; keeps other raters' keys."""
         kept = self._about()
         self.keys = {**kept.get("keys", {}), **keys}
-        about = {"set": self.made.identity, "classes": list(self.classes), "keys": self.keys}
-        if about != kept:
-            self._run.write(ABOUT, about)
+        current = {"set": self.dataset.identity, "classes": list(self.classes), "keys": self.keys}
+        if current != kept:
+            self._run.write(ABOUT, current)
 
     @contextlib.contextmanager
     def alone(self, rater: str) -> Generator[None]:
         """Lock this rater's name until the block ends or this process dies."""
-        path = self.made.folder / f".{file_name(rater)}.lock"
+        path = self.dataset.folder / f".{file_name(rater)}.lock"
         try:
             lock = open(path, "w", encoding="utf-8")  # noqa: SIM115
         except OSError as error:
@@ -129,7 +129,7 @@ class Labels:
             yield
 
     def _rows(self) -> list[Any]:
-        """The lines; one that a crash cut off was never acknowledged, and is no line."""
+        """The lines; one that was cut off by a crash was never acknowledged and is dropped."""
         if not self._path.exists():
             return []
         try:
@@ -141,13 +141,15 @@ class Labels:
         """The decision, if it is about a sample of this set and one of its classes."""
         one = _decision(row, str(self._path))
         check_rater(one.rater)
-        if one.sample_id not in self.made.by_id:
+        if one.sample_id not in self.dataset.by_id:
             raise InvalidInput(
-                f"there is no sample {one.sample_id[:60]!r} in {self.made.folder}: these labels belong to another set"
+                f"there is no sample {one.sample_id[:60]!r} in {self.dataset.folder}: the labels belong to another set"
             )
         if one.label is not None and one.label not in self.classes:
-            known = _listed(self.classes)
-            raise InvalidInput(f"{one.label[:60]!r} is not one of the classes {known}: list all of them with --classes")
+            listed = _listed(self.classes)
+            raise InvalidInput(
+                f"{one.label[:60]!r} is not one of the classes {listed}: list all of them with --classes"
+            )
         return one
 
     def _apply(self, one: Decision) -> None:
@@ -158,13 +160,13 @@ class Labels:
 
 
 def _append(path: Path, lines: bytes) -> None:
-    """Append whole lines: all of them are on disk when this returns, and none is there if it raises."""
+    """Append whole lines, atomically: all of them are on disk when this returns, none if it raises."""
     with open(path, "ab+", buffering=0) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # several raters may be at work, each with a process of their own
+        fcntl.flock(file, fcntl.LOCK_EX)  # several raters may be labelling, each in their own process
         file.seek(0)
         before = file.read()
         whole = before.rfind(b"\n") + 1
-        file.truncate(whole)  # what a crash cut off
+        file.truncate(whole)  # drops a line cut off by a crash
         try:
             if file.write(lines) != len(lines):
                 raise OSError(errno.ENOSPC, "no space for the whole line")
@@ -172,7 +174,7 @@ def _append(path: Path, lines: bytes) -> None:
         except OSError:
             file.truncate(whole)
             raise
-    if not before:  # a new file is on disk when its folder is, too
+    if not before:  # a new file also needs its folder on disk
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -181,7 +183,7 @@ def _append(path: Path, lines: bytes) -> None:
 
 
 def _decision(row: Any, where: str) -> Decision:
-    """The decision in a line, however it came there."""
+    """The decision in a line, checked."""
     kinds: dict[str, Any] = {"sample_id": str, "rater": str, "label": str | None, "seconds": int | float, "at": str}
     fits = isinstance(row, dict) and set(row) - {"undone"} == set(kinds)
     if not fits or not all(isinstance(row[name], kind) for name, kind in kinds.items()):
@@ -197,11 +199,11 @@ def check_rater(name: Any) -> None:
         raise InvalidInput(f"a rater's name must be one line of at most {_LONGEST} characters, got {str(name)[:40]!r}")
 
 
-def _checked_classes(classes: tuple[str, ...], made: SyntheticSet) -> tuple[str, ...]:
+def _checked_classes(classes: tuple[str, ...], dataset: SyntheticSet) -> tuple[str, ...]:
     if len(set(classes)) < max(2, len(classes)) or not all(name.strip() and name.isprintable() for name in classes):
         given = f"got {_listed(classes)}" if classes else "and this set lists none"
         raise InvalidInput(f"labelling needs at least two different classes, {given}: list them with --classes yes,no")
-    proposed = {name for sample in made.samples for name in (sample.proposed,) if name is not None}
+    proposed = {name for sample in dataset.samples for name in (sample.proposed,) if name is not None}
     if strange := sorted(proposed - set(classes)):
         raise InvalidInput(
             f"there are proposed labels {_listed(strange)} that --classes does not list: add them, or omit --classes"

@@ -15,9 +15,9 @@ from blindsight.studio.labels import Decision, Labels, check_rater, now
 
 __all__ = ["Queue", "check_keys", "default_keys"]
 
-_WIDTH = 392  # pixels of the picture on the page
+_WIDTH = 392  # of the image on the page, in pixels
 _SPARE = "1234567890" + string.ascii_lowercase + string.ascii_uppercase
-_SKIP, _UNDO = ("s", "-", "/"), ("u", "=", "\\")  # the first that no class is called
+_SKIP, _UNDO = ("s", "-", "/"), ("u", "=", "\\")  # the first key that is not a class name
 
 
 class Queue:
@@ -30,13 +30,13 @@ class Queue:
     def __init__(self, labels: Labels, rater: str) -> None:
         check_rater(rater)
         self.labels, self.rater = labels, rater
-        self._order = sorted(labels.made.samples, key=self._place)
+        self._order = sorted(labels.dataset.samples, key=self._place)
         self.keys = labels.keys.get(rater) or default_keys(labels.classes)
-        if check_keys(self.keys, labels.classes) is not None:  # the classes are others than when they were kept
+        if check_keys(self.keys, labels.classes) is not None:  # the classes have changed since the keys were stored
             self.keys = default_keys(labels.classes)
 
     def _place(self, sample: Sample) -> bytes:
-        return hashlib.sha256(f"{self.labels.made.identity}\n{self.rater}\n{sample.sample_id}".encode()).digest()
+        return hashlib.sha256(f"{self.labels.dataset.identity}\n{self.rater}\n{sample.sample_id}".encode()).digest()
 
     @property
     def next(self) -> Sample | None:
@@ -66,51 +66,51 @@ class Queue:
 
     def state(self) -> dict[str, Any]:
         """The state that the page shows."""
-        made, stands, sample = self.labels.made, self.labels.standing(self.rater), self.next
+        dataset, stands, sample = self.labels.dataset, self.labels.standing(self.rater), self.next
         counts = dict.fromkeys(self.labels.classes, 0)
         for one in stands.values():
             if one.label is not None:
                 counts[one.label] += 1
         skipped = sum(one.label is None for one in stands.values())
-        found: dict[str, Any] = {
-            "title": made.title,
+        fields: dict[str, Any] = {
+            "title": dataset.title,
             "rater": self.rater,
-            "guarantee": str(made.guarantee),
-            "explained": made.guarantee.explain(),
-            "is_private": made.guarantee.is_private,
+            "guarantee": str(dataset.guarantee),
+            "explained": dataset.guarantee.explain(),
+            "is_private": dataset.guarantee.is_private,
             "classes": list(self.labels.classes),
             "keys": self.keys,
-            "total": len(made.samples),
+            "total": len(dataset.samples),
             "labelled": len(stands) - skipped,
             "skipped": skipped,
             "counts": counts,
             "sample": None if sample is None else self._shown(sample),
         }
         if sample is None:
-            found["agreement"] = agreement(Labels(made, self.labels.classes)).to_dict()  # others may have gone on
-        return found
+            fields["agreement"] = agreement(Labels(dataset, self.labels.classes)).to_dict()  # as it is now
+        return fields
 
     def _shown(self, sample: Sample) -> dict[str, Any]:
-        made = self.labels.made
+        dataset = self.labels.dataset
         return {
             "id": sample.sample_id,
             "picture": None if sample.picture is None else _stamped(sample.picture),
-            "row": None if sample.row is None else made.in_words(sample.row),
+            "row": None if sample.row is None else dataset.in_words(sample.row),
             "proposed": sample.proposed,
             "score": sample.score,
-            "proposer": made.proposer,
+            "proposer": dataset.proposer,
         }
 
 
 @functools.lru_cache(maxsize=64)
 def _stamped(picture: bytes) -> str:
-    """The picture, large, above the word "synthetic", which stays in it wherever it is copied to."""
+    """The image, enlarged, with the word "synthetic" below as part of it, so that copies carry it."""
     large = gallery.png(gallery.stamped(gallery.from_png(picture), width=_WIDTH))
     return "data:image/png;base64," + base64.b64encode(large).decode("ascii")
 
 
 def default_keys(classes: Sequence[str]) -> dict[str, Any]:
-    """A key for every class: its own name where that is one sign, else digits and then letters, then none."""
+    """A key for every class: its name if that is one character, otherwise digits, then letters, then none."""
     own = {name for name in classes if _is_key(name)}
     skip, undo = (next(key for key in keys if key not in own) for keys in (_SKIP, _UNDO))
     spare = iter(key for key in _SPARE if key not in own and key not in (skip, undo))

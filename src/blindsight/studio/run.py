@@ -49,7 +49,7 @@ def _server(queue: Queue, listening: socket.socket) -> tuple[uvicorn.Server, str
         make_app(queue, token),
         ws="none",
         lifespan="off",
-        access_log=False,  # a line would hold the token
+        access_log=False,  # a line would contain the token
         log_config=None,
         log_level="critical",
         server_header=False,

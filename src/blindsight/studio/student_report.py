@@ -68,9 +68,9 @@ class StudentReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of `blindsight train student --json`."""
-        found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        found |= {"examples": self.examples, "verdict": self.verdict, "guarantee": self.guarantee.to_dict()}
-        return {**found, "raters": list(self.raters), "counts": dict(self.counts), "path": str(self.path or "")}
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields |= {"examples": self.examples, "verdict": self.verdict, "guarantee": self.guarantee.to_dict()}
+        return {**fields, "raters": list(self.raters), "counts": dict(self.counts), "path": str(self.path or "")}
 
     def save(self, path: str | Path) -> Path:
         """Write the report as one HTML file that loads nothing else and opens anywhere; return the path."""
@@ -93,9 +93,9 @@ class StudentReport:
         yield markup.escape(self.verdict)
         yield f"[dim]{markup.escape(self.about_labels)}[/]"
         if self.simulation_only is not None:
-            about = self.simulation_only
+            real = self.simulation_only
             yield (
-                f"{percent(about['accuracy'], 3)} of {about['examples']:,} examples of {markup.escape(about['name'])} "
+                f"{percent(real['accuracy'], 3)} of {real['examples']:,} examples of {markup.escape(real['name'])} "
                 "classified correctly [yellow]simulation_only[/]"
             )
         yield (

@@ -1,12 +1,12 @@
-"""Parties of a cross-silo computation: their own data, their own generator, their own model, their own process.
+"""Parties of a cross-silo computation: each with its own data, generator, model and process.
 
 ::
 
-    party       what a party is, and all that it does with its data
-    generators  ways to make examples that may leave: one noisy sum, or training under privacy
-    voters      ways to come by a model that may vote
-    wire        the bytes that pass between a party and the rest of the world
-    processes   parties in processes of their own, which may die
+    party       a party, and everything it does with its data
+    generators  private generators of examples that may leave: one noisy sum, or private training
+    voters      models that may vote
+    wire        the bytes that a party exchanges
+    processes   parties in their own processes, which may die
 
 Nothing is imported before it is used.
 """

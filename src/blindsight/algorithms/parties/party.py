@@ -1,7 +1,7 @@
-"""A party: it holds examples that nobody else may see, makes others that may leave, and votes on everyone's.
+"""A party: holds private examples, generates synthetic ones that may leave, and votes on those of all parties.
 
-All of this runs on the party's side. What it releases is written into its own ledger first, per example: parties hold
-different examples, so one example is exposed to what its own party releases and to nothing else.
+All of this runs on the party's side. Every release is first recorded in its own ledger, per example: parties hold
+different examples, so an example is exposed only by its own party's releases.
 """
 
 import dataclasses
@@ -26,14 +26,24 @@ from blindsight.mechanisms.release import marked
 from blindsight.models.primary import Primary, primary
 from blindsight.trees import BoundedSum
 
-__all__ = ["Generator", "Made", "Party", "PartyFailed", "Predict", "Session", "Shard", "Voter", "predictor"]
+__all__ = [
+    "Party",
+    "PartyFailed",
+    "PartyGenerator",
+    "PartySession",
+    "Predict",
+    "Shard",
+    "SyntheticExamples",
+    "Voter",
+    "predictor",
+]
 
 Predict = Callable[[np.ndarray], np.ndarray]
-"""Inputs (n, ...) to classes (n,), whole numbers from 0."""
+"""Inputs (n, ...) to classes (n,), integers from 0."""
 
 
 class PartyFailed(BlindsightError):
-    """A party cannot do what it was asked; the sentence holds nothing of its data and may be sent."""
+    """A party cannot do what it was asked; the message reveals none of its data and may be sent."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,23 +54,23 @@ class Shard:
     inputs: np.ndarray
     labels: np.ndarray
     classes: int
-    expected: int  # about how many examples there are: public, and what sums are divided by
+    expected: int  # approximate number of examples: public, the divisor of sums
     ledger: Ledger
 
     def publish(self, mechanism: Mechanism[Any], total: BoundedSum, *, key: Key, note: str) -> Release[Any]:
-        """The release of a sum over these examples; the ledger has it before any noise is drawn."""
+        """The release of a sum over these examples; recorded in the ledger before any noise is drawn."""
         return publish(
             mechanism, total, key=key, ledger=self.ledger, population=self.name, unit=Unit.EXAMPLE, note=note
         )
 
     def record(self, event: Event, *, key: Key, note: str, relation: Relation = Relation.ADD_OR_REMOVE) -> None:
-        """Write down releases that are about to be made with this key."""
+        """Record releases that are about to be drawn with this key."""
         self.ledger.record(marked(event, key), population=self.name, unit=Unit.EXAMPLE, relation=relation, note=note)
 
     def population(self, field: str = "image") -> Population:
-        """The examples as clients of their own: as many as are expected, of which some may have nothing.
+        """Each example as its own client; if there are fewer than expected, the rest are empty.
 
-        More are refused and not cut off: without one of them another would move up, which are two changes and not one.
+        More are refused, not truncated: removing one would let another move up, which is two changes, not one.
         """
         if len(self.labels) > self.expected:
             raise PartyFailed(
@@ -76,44 +86,45 @@ class Shard:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Made:
-    """What may leave: made inputs, and the classes they were made for (they stay, but a voter may learn from them)."""
+class SyntheticExamples:
+    """Generated inputs, which may leave, and their classes, which stay but which a voter may learn from."""
 
     inputs: np.ndarray
     labels: np.ndarray
 
 
-class Generator(Protocol):
-    """Makes `count` examples out of a shard; whatever it reads off the shard it has released through it."""
+class PartyGenerator(Protocol):
+    """Generates `count` examples from a shard; it uses the shard only through releases."""
 
-    def __call__(self, shard: Shard, count: int, *, key: Key) -> Made: ...
+    def __call__(self, shard: Shard, count: int, *, key: Key) -> SyntheticExamples: ...
 
 
 class Voter(Protocol):
-    """Gives a party its model, and says whether that was learnt from releases alone.
+    """Provides a party's model, and states whether it was learnt from releases alone.
 
-    If `is_private`, every vote is post-processing and costs nothing; if not, every vote tells of the raw data.
+    If `is_private`, every vote is post-processing and costs nothing; if not, every vote reveals something about the raw
+    data.
     """
 
     @property
     def is_private(self) -> bool: ...
 
-    def __call__(self, shard: Shard, made: Made, *, key: Key) -> Predict: ...
+    def __call__(self, shard: Shard, synthetic: SyntheticExamples, *, key: Key) -> Predict: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Party:
-    """Who takes part. `data` is called on the party's side alone and gives inputs and labels, which never leave.
+    """A participant. `data` is called only on the party's side and returns inputs and labels, which never leave.
 
     All fields must be importable by name (functions of a module, `functools.partial` of them, the classes of
-    `generators` and `voters`), since a party runs in a process of its own. About how many `examples` it holds is
-    public, and where something is trained by rounds it holds no more. Its key comes from the operating system; a `seed`
-    makes it reproducible, and the guarantee says so.
+    `generators` and `voters`), since a party runs in its own process. The approximate number of `examples` is public;
+    for training in rounds it is an upper bound. The key comes from the operating system; a `seed` makes it
+    reproducible, and the guarantee says so.
     """
 
     name: str
     data: Callable[[], tuple[np.ndarray, np.ndarray]]
-    generator: Generator
+    generator: PartyGenerator
     voter: Voter
     classes: tuple[str, ...]
     shape: tuple[int, ...]
@@ -129,12 +140,12 @@ class Party:
 
     @property
     def ledger_path(self) -> Path:
-        """Where what it spends is written down."""
+        """File of the party's ledger."""
         return Path(self.ledger or Path(".blindsight", "parties", f"{self.name}.db"))
 
 
-class Session:
-    """A party at work: it opens its data once, makes its examples once, and then votes."""
+class PartySession:
+    """A running party: it opens its data once, generates its examples once, and then votes."""
 
     def __init__(self, party: Party) -> None:
         self.party = party
@@ -143,7 +154,9 @@ class Session:
             raise PartyFailed(f"its examples do not have the declared shape {list(party.shape)} with one label each")
         if labels.dtype.kind not in "iu":
             raise PartyFailed("its labels are not whole numbers: number its classes from 0")
-        is_known = (labels >= 0) & (labels < len(party.classes))  # others are left out in silence: a failure would tell
+        is_known = (labels >= 0) & (
+            labels < len(party.classes)
+        )  # others are dropped silently: a failure would reveal them
         self.shard = Shard(
             party.name,
             inputs[is_known],
@@ -153,21 +166,21 @@ class Session:
             Ledger(party.ledger_path),
         )
         self.key = keys.root() if party.seed is None else _reproducible(party, self.shard)
-        self._made: Made | None = None
+        self._synthetic: SyntheticExamples | None = None
         self._predict: Predict | None = None
 
     def samples(self, count: int) -> np.ndarray:
-        """Made inputs, which may leave."""
-        self._made = self.party.generator(self.shard, count, key=self.key.derive("generator"))
-        return self._made.inputs
+        """Generated inputs, which may leave."""
+        self._synthetic = self.party.generator(self.shard, count, key=self.key.derive("generator"))
+        return self._synthetic.inputs
 
     def votes(self, questions: np.ndarray, *, cost: Event | None, unprotected: bool) -> np.ndarray:
         """A class for every question.
 
-        A model that was learnt from raw data votes only if the votes go into a noisy sum, whose `cost` is written down
-        first, or without any protection, which is asked for by name and written down too.
+        A model learnt from raw data votes only if the votes go into a noisy sum, whose `cost` is recorded first, or
+        without any protection, which must be requested explicitly and is recorded too.
         """
-        if self._made is None:
+        if self._synthetic is None:
             raise PartyFailed("it was asked to vote before generating its examples: ask for samples first")
         if not self.party.voter.is_private:
             if cost is not None:
@@ -180,16 +193,16 @@ class Session:
                     "voter, count with votes=NoisyVotes(...), or pass votes='unprotected'"
                 )
         if self._predict is None:
-            self._predict = self.party.voter(self.shard, self._made, key=self.key.derive("voter"))
+            self._predict = self.party.voter(self.shard, self._synthetic, key=self.key.derive("voter"))
         return np.asarray(self._predict(questions), np.int32)
 
     def guarantee(self, delta: float) -> Guarantee:
-        """What everything in the party's ledger amounts to, earlier runs on the same examples included."""
+        """The total cost in the party's ledger, including earlier runs on the same examples."""
         return self.shard.ledger.spent(self.party.name, delta)
 
 
 def _reproducible(party: Party, shard: Shard) -> Key:
-    """A key for these examples and settings after what was asked before: one noise on two sums would cancel out."""
+    """A key for these examples, settings and earlier releases: the same noise on two sums would cancel out."""
     data = (shard.name, shard.inputs, shard.labels, shard.classes, shard.expected)
     settings = (party.generator, party.voter, len(shard.ledger.entries(shard.name)))
     return keys.reproducible(party.seed or 0).bound_to(lambda: [data, settings])
@@ -198,8 +211,8 @@ def _reproducible(party: Party, shard: Shard) -> Key:
 def predictor(model: Any) -> Predict:
     """Any model as a function from inputs to classes.
 
-    An estimator (anything with `predict`) gets its inputs flat; an Equinox module, a `Primary` and the path of an ONNX
-    file give scores of which the highest wins; a function gives either scores or classes.
+    An estimator (anything with `predict`) gets flat inputs; an Equinox module, a `Primary` and an ONNX file return
+    scores, of which the highest wins; a function returns scores or classes.
     """
     if hasattr(model, "predict") and not isinstance(model, Primary):
         return lambda inputs: np.asarray(model.predict(inputs.reshape(len(inputs), -1)))
@@ -212,19 +225,19 @@ def predictor(model: Any) -> Predict:
         )
 
     def called(inputs: np.ndarray) -> np.ndarray:
-        found = np.asarray(model(inputs))
-        return found.argmax(axis=1) if found.ndim == 2 else found
+        outputs = np.asarray(model(inputs))
+        return outputs.argmax(axis=1) if outputs.ndim == 2 else outputs
 
     return called
 
 
 def _highest(model: Primary, inputs: np.ndarray) -> np.ndarray:
-    """The class with the highest score; without scores the first class would seem to be meant."""
-    with np.errstate(invalid="ignore"):  # of a file that does not say its range, and bytes
+    """The class with the highest score; invalid scores are refused, because arg-max would return the first class."""
+    with np.errstate(invalid="ignore"):  # bytes into a file without a stated range
         scores = model.scores(inputs)
     if scores.ndim != 2 or not np.isfinite(scores).all():
         raise InvalidInput(
-            f"{model.name} gave no finite score for each class: if it reads fractions and gets bytes, write the range "
-            f'into the file ("range": "0,1"), or put a function around it'
+            f"{model.name} did not return a finite score per class: if it reads floats and gets bytes, write the range "
+            f'into the file ("range": "0,1"), or wrap it in a function'
         )
     return np.argmax(scores, axis=1)

@@ -1,7 +1,7 @@
-"""Parties in processes of their own: they are started, asked all at once, waited for, and may die.
+"""Parties in their own processes: started, asked in parallel, awaited; they may die.
 
-A process is started anew (`spawn`), so it shares no memory with anyone; it is told who it is, opens its data itself,
-and answers requests over one pipe with the bytes of `wire`. `Here` does the same without a process, for simulations.
+A process is spawned, so it shares no memory with others; it receives its `Party`, opens its data itself, and answers
+requests over one pipe with the bytes of `wire`. `Here` does the same without a process, for simulations.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from blindsight.algorithms.parties import wire
-from blindsight.algorithms.parties.party import Party, PartyFailed, Session
+from blindsight.algorithms.parties.party import Party, PartyFailed, PartySession
 from blindsight.errors import InvalidInput
 
 __all__ = ["Here", "Process", "Reached", "Reply"]
@@ -26,7 +26,7 @@ __all__ = ["Here", "Process", "Reached", "Reply"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Reply:
-    """What a party sent."""
+    """A party's answer."""
 
     header: dict[str, Any]
     array: np.ndarray | None
@@ -40,7 +40,7 @@ class Reached(Protocol):
         ...
 
     def reply(self, until: float) -> Reply:
-        """The answer to the request; `PartyFailed` says why there is none. `until` is a time of `time.monotonic`."""
+        """The answer to the request, or `PartyFailed` with the reason. `until` is a time of `time.monotonic`."""
         ...
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ class Reached(Protocol):
 
 
 class Process:
-    """The party in a process of its own."""
+    """The party in its own process."""
 
     def __init__(self, party: Party) -> None:
         context = multiprocessing.get_context("spawn")
@@ -59,29 +59,29 @@ class Process:
             self._process.start()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise PartyFailed(
-                f"it cannot be sent to a process of its own ({type(error).__name__}): its functions and classes must "
+                f"it cannot be sent to its own process ({type(error).__name__}): its functions and classes must "
                 f"be importable by name, or pass processes=False"
             ) from error
         self._sender: threading.Thread | None = None
-        far.close()  # or the end of the process would go unnoticed
+        far.close()  # otherwise the end of the process would go unnoticed
 
     @property
     def pid(self) -> int | None:
-        """The number of the process."""
+        """The id of the process."""
         return self._process.pid
 
     def ask(self, header: dict[str, Any], array: np.ndarray | None = None) -> None:
-        """Send a request; a process that is gone, or does not listen, is found when its answer is waited for."""
+        """Send a request; a process that has died or hangs is detected when its answer is awaited."""
         message = wire.encode(header, array)
         self._sender = threading.Thread(target=self._send, args=(message,), daemon=True)
         self._sender.start()
 
     def reply(self, until: float) -> Reply:
-        """The answer; a process that does not give one in time is ended."""
+        """The answer; a process that does not answer in time is killed."""
         try:
             if not self._pipe.poll(max(0.0, until - time.monotonic())):
                 self.close()
-                raise PartyFailed("it did not answer in time and was ended")
+                raise PartyFailed("it did not answer in time and was killed")
             message = self._pipe.recv_bytes(wire.MOST_BYTES)
         except (EOFError, OSError):
             self._process.join(5)
@@ -89,11 +89,11 @@ class Process:
         return _read(message)
 
     def close(self) -> None:
-        """End the process; whatever it was at, its ledger is whole."""
+        """Kill the process; its ledger is intact at any time."""
         self._process.kill()
         self._process.join()
         if self._sender is not None:
-            self._sender.join(5)  # nobody reads any more, so it ends
+            self._sender.join(5)  # the pipe has no reader left, so it ends
         self._pipe.close()
 
     def _send(self, message: bytes) -> None:
@@ -102,10 +102,10 @@ class Process:
 
 
 class Here:
-    """The party in this process: for simulations, which can then look at its data."""
+    """The party in this process: for simulations, which then have access to its data."""
 
     def __init__(self, party: Party) -> None:
-        self._session: Session | PartyFailed = _opened(party)
+        self._session: PartySession | PartyFailed = _opened(party)
         self._message = b""
 
     def ask(self, header: dict[str, Any], array: np.ndarray | None = None) -> None:
@@ -122,7 +122,7 @@ class Here:
 
 
 def _serve(party: Party, pipe: Connection) -> None:
-    """The life of a party's process: it ends when nobody is there to ask it."""
+    """Main loop of a party's process; it ends when the pipe closes."""
     _keep_to_itself(party)
     session = _opened(party)
     with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
@@ -131,7 +131,7 @@ def _serve(party: Party, pipe: Connection) -> None:
 
 
 def _keep_to_itself(party: Party) -> None:
-    """Whatever this process prints may hold the party's data: it goes into a log beside its ledger, not to who asks."""
+    """Redirect output to a log beside the ledger, because it may contain the party's data."""
     path = party.ledger_path.with_suffix(".log")
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "ab") as log:
@@ -139,17 +139,17 @@ def _keep_to_itself(party: Party) -> None:
         os.dup2(log.fileno(), 2)
 
 
-def _opened(party: Party) -> Session | PartyFailed:
+def _opened(party: Party) -> PartySession | PartyFailed:
     try:
-        return Session(party)
+        return PartySession(party)
     except PartyFailed as error:
         return error
-    except Exception as error:  # its message may hold a party's data, so it stays here
+    except Exception as error:  # its message may contain the party's data, so it stays here
         traceback.print_exc()
         return PartyFailed(f"its data could not be opened ({type(error).__name__}); the reason is in its own log")
 
 
-def _answered(session: Session | PartyFailed, request: bytes) -> bytes:
+def _answered(session: PartySession | PartyFailed, request: bytes) -> bytes:
     if isinstance(session, PartyFailed):
         return wire.encode({"error": str(session)})
     return wire.answer(session, request)

@@ -1,13 +1,13 @@
-"""Ways in which a party comes by a model that may vote.
+"""Models with which a party votes.
 
 =====================  ==============================================================  ==================
-voter                  learns from                                                     its votes
+voter                  trained on                                                      its votes
 =====================  ==============================================================  ==================
 `PrivateLinear`        raw examples, by noisy gradients                                are free
-`OnMade`               the party's own made examples, any estimator                    are free
+`OnMade`               the party's own generated examples, any estimator               are free
 `PrivateNetwork`       raw examples, by any algorithm that trains privately            are free
-`GivenModel`           was trained elsewhere, at the cost that its event says          are free
-`OnRawData`            raw examples, any estimator                                     have to be protected
+`GivenModel`           elsewhere, at the cost of its event                             are free
+`OnRawData`            raw examples, any estimator                                     must be protected
 =====================  ==============================================================  ==================
 """
 
@@ -22,7 +22,7 @@ import numpy as np
 from blindsight.accounting.events import Event, Repeated
 from blindsight.algorithms.dp_fedavg import Algorithm
 from blindsight.algorithms.parties.generators import train_privately
-from blindsight.algorithms.parties.party import Made, Predict, Shard, predictor
+from blindsight.algorithms.parties.party import Predict, Shard, SyntheticExamples, predictor
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 from blindsight.mechanisms import gaussian
@@ -33,23 +33,23 @@ from blindsight.trees import BoundedSum
 __all__ = ["GivenModel", "OnMade", "OnRawData", "PrivateLinear", "PrivateNetwork", "flat"]
 
 _BIAS = 0.3  # the constant feature, small beside features of length 1
-_LONGEST = 1e15  # a number beyond it is no feature: scores must stay numbers
-_ROOM = 1 - 1e-5  # more than float32 can be wrong in the length of a gradient
+_LONGEST = 1e15  # larger features are dropped: scores must stay finite
+_ROOM = 1 - 1e-5  # exceeds the float32 error of a gradient's norm
 
 
 def flat(inputs: np.ndarray) -> np.ndarray:
-    """Inputs as rows of numbers; bytes from 0 to 1."""
-    rows = inputs.reshape(len(inputs), math.prod(inputs.shape[1:]))  # a party may have no examples, and does not fail
+    """Inputs as flat rows of numbers; bytes are scaled to [0, 1]."""
+    rows = inputs.reshape(len(inputs), math.prod(inputs.shape[1:]))  # works without examples
     return rows.astype(np.float32) / np.float32(255 if rows.dtype == np.uint8 else 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivateLinear:
-    """Multinomial logistic regression on public `features`, by full-batch descent along noisy clipped gradients.
+    """Multinomial logistic regression on public `features`, by full-batch descent with noisy clipped gradients.
 
-    After Abadi et al. 2016 (arXiv:1607.00133), without sampling: `noise_multiplier` is what all steps cost together.
-    An example's gradient is the outer product of its features and its residual, so its length is known in closed form,
-    and no gradient is ever formed. The made examples, which are public, say where the features' middle is.
+    After Abadi et al. 2016 (arXiv:1607.00133), without sampling: `noise_multiplier` is that of all steps together. An
+    example's gradient is the outer product of its features and its residual, so its norm has a closed form and
+    per-example gradients are never materialised. The generated examples, which are public, centre the features.
     """
 
     noise_multiplier: float
@@ -60,18 +60,18 @@ class PrivateLinear:
     momentum: float = 0.9
     is_private: bool = dataclasses.field(default=True, init=False)
 
-    def __call__(self, shard: Shard, made: Made, *, key: Key) -> Predict:
+    def __call__(self, shard: Shard, synthetic: SyntheticExamples, *, key: Key) -> Predict:
         """The trained model; all steps are in the party's ledger before the first."""
         mechanism = gaussian(self.noise_multiplier * math.sqrt(self.steps), sampler="float")
-        public = self.features(made.inputs)
+        public = self.features(synthetic.inputs)
         middle = public.mean(axis=0)
         longest = float(np.sqrt(np.mean(np.square(public - middle).sum(axis=1)))) or 1.0
 
         def rows(inputs: np.ndarray) -> np.ndarray:
-            found = (self.features(inputs) - middle) / np.float32(longest)
-            return np.concatenate([found, np.full((len(found), 1), _BIAS)], axis=1, dtype=np.float32)
+            values = (self.features(inputs) - middle) / np.float32(longest)
+            return np.concatenate([values, np.full((len(values), 1), _BIAS)], axis=1, dtype=np.float32)
 
-        with np.errstate(over="ignore", invalid="ignore"):  # one example must not end it, whatever it holds
+        with np.errstate(over="ignore", invalid="ignore"):  # no single example may make it fail
             x = _usable(rows(shard.inputs))
         truth = np.eye(shard.classes, dtype=np.float32)[shard.labels]
         lengths = np.linalg.norm(x.astype(np.float64), axis=1)
@@ -93,37 +93,37 @@ class PrivateLinear:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class OnMade:
-    """Any estimator, fitted to the party's own made examples and the classes they were made for: post-processing."""
+    """Any estimator, fitted to the party's own generated examples and their classes: post-processing."""
 
     estimator: Any
     is_private: bool = dataclasses.field(default=True, init=False)
 
-    def __call__(self, shard: Shard, made: Made, *, key: Key) -> Predict:
-        """The fitted estimator; the shard is not looked at."""
+    def __call__(self, shard: Shard, synthetic: SyntheticExamples, *, key: Key) -> Predict:
+        """The fitted estimator; it does not use the shard."""
         del shard, key
-        return _fitted(self.estimator, made.inputs, made.labels)
+        return _fitted(self.estimator, synthetic.inputs, synthetic.labels)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class PrivateNetwork:
-    """A network that is trained by rounds on examples as clients: `make` gives the algorithm for `privacy`."""
+    """A network trained in rounds with examples as clients: `make` returns the algorithm for `privacy`."""
 
     make: Callable[[Privacy], Algorithm]
     privacy: Privacy
     field: str = "image"
     is_private: bool = dataclasses.field(default=True, init=False)
 
-    def __call__(self, shard: Shard, made: Made, *, key: Key) -> Predict:
+    def __call__(self, shard: Shard, synthetic: SyntheticExamples, *, key: Key) -> Predict:
         """The trained network."""
-        del made
+        del synthetic
         return predictor(train_privately(shard, self.make(self.privacy), self.privacy, key=key, field=self.field))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class GivenModel:
-    """A model that was trained elsewhere on the party's examples (a network, an ONNX file, a function).
+    """A model trained elsewhere on the party's examples (a network, an ONNX file, a function).
 
-    With the `event` of a private training its votes are free; without one it was trained on raw data.
+    With the `event` of private training its votes are free; without one it counts as trained on raw data.
     """
 
     model: Any
@@ -134,9 +134,9 @@ class GivenModel:
         """Whether its training was private, at the cost of `event`."""
         return self.event is not None
 
-    def __call__(self, shard: Shard, made: Made, *, key: Key) -> Predict:
-        """The model; what it cost is in the party's ledger before."""
-        del made
+    def __call__(self, shard: Shard, synthetic: SyntheticExamples, *, key: Key) -> Predict:
+        """The model; its cost is in the party's ledger first."""
+        del synthetic
         if self.event is not None:
             shard.record(self.event, key=key, note="a model that was trained elsewhere")
         return predictor(self.model)
@@ -149,9 +149,9 @@ class OnRawData:
     estimator: Any
     is_private: bool = dataclasses.field(default=False, init=False)
 
-    def __call__(self, shard: Shard, made: Made, *, key: Key) -> Predict:
+    def __call__(self, shard: Shard, synthetic: SyntheticExamples, *, key: Key) -> Predict:
         """The fitted model."""
-        del made, key
+        del synthetic, key
         return _fitted(self.estimator, shard.inputs, shard.labels)
 
 
@@ -164,8 +164,8 @@ def _fitted(estimator: Any, inputs: np.ndarray, labels: np.ndarray) -> Predict:
 
 
 def _usable(rows: np.ndarray) -> np.ndarray:
-    """The rows, and zeros for those with which nothing can be computed: such an example adds nothing to any sum."""
-    is_usable = np.abs(rows).max(axis=1, initial=0.0) < _LONGEST  # not a number never is
+    """The rows, with unusable ones set to zero: such an example adds nothing to any sum."""
+    is_usable = np.abs(rows).max(axis=1, initial=0.0) < _LONGEST  # NaN never is
     return np.where(is_usable[:, None], rows, np.float32(0))
 
 

@@ -1,7 +1,7 @@
-"""The bytes that pass between a party and the rest of the world: a line of JSON and plain arrays, nothing else.
+"""The bytes that a party exchanges: a line of JSON and plain arrays, nothing else.
 
-No pickle: bytes from a party that was taken over can be wrong, but they cannot run. A party answers with its name,
-classes and shape, with made inputs or votes and what it has spent by then, or with one sentence that says why not.
+No pickle: bytes from a compromised party can be wrong, but they cannot execute code. A party answers with its name,
+classes and shape; with generated inputs or votes and its spending so far; or with one sentence of explanation.
 """
 
 import io
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from blindsight.accounting.events import from_json
-from blindsight.algorithms.parties.party import PartyFailed, Session
+from blindsight.algorithms.parties.party import PartyFailed, PartySession
 from blindsight.errors import InvalidInput
 
 __all__ = ["MOST_BYTES", "answer", "decode", "encode"]
 
 MOST_BYTES = 2**31
-"""The longest message that is read."""
+"""Maximum length of a message."""
 
 
 def encode(header: Mapping[str, Any], array: np.ndarray | None = None) -> bytes:
@@ -38,32 +38,32 @@ def decode(message: bytes) -> tuple[dict[str, Any], np.ndarray | None]:
         header = json.loads(line)
         array = np.load(io.BytesIO(rest), allow_pickle=False) if rest else None
     except (ValueError, EOFError, OSError, RecursionError) as error:
-        raise InvalidInput("it sent bytes that are no message") from error
+        raise InvalidInput("it sent bytes that are not a message") from error
     if not isinstance(header, dict):
-        raise InvalidInput("it sent bytes that are no message")
+        raise InvalidInput("it sent bytes that are not a message")
     return header, array
 
 
-def answer(session: Session, request: bytes) -> bytes:
-    """What the party says to a request: never an exception, and never a word that was not written to be sent."""
+def answer(session: PartySession, request: bytes) -> bytes:
+    """The party's answer to a request: it never raises, and sends only messages written to be sent."""
     try:
         header, array = decode(request)
         return _answer(session, header, array)
     except PartyFailed as error:
         return encode({"error": str(error)})
-    except Exception as error:  # its message may hold a party's data, so it stays here
+    except Exception as error:  # its message may contain the party's data, so it stays here
         traceback.print_exc()
         return encode({"error": f"it failed with {type(error).__name__}; the reason is in its own log"})
 
 
-def _answer(session: Session, header: dict[str, Any], array: np.ndarray | None) -> bytes:
+def _answer(session: PartySession, header: dict[str, Any], array: np.ndarray | None) -> bytes:
     party = session.party
     match header["ask"]:
         case "who":
             return encode({"name": party.name, "classes": party.classes, "shape": party.shape})
         case "samples":
-            made = session.samples(header["count"])
-            return encode({"guarantee": session.guarantee(header["delta"]).to_dict()}, made)
+            inputs = session.samples(header["count"])
+            return encode({"guarantee": session.guarantee(header["delta"]).to_dict()}, inputs)
         case "votes" if array is not None:
             cost = header.get("cost")
             event = None if cost is None else from_json(cost)

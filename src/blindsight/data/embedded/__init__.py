@@ -1,4 +1,4 @@
-"""Populations that are part of Blindsight: the main jobs run without a download."""
+"""Populations that ship with Blindsight, so that the main jobs run without a download."""
 
 import difflib
 import inspect
@@ -22,7 +22,7 @@ POPULATIONS: dict[str, Callable[..., Population]] = {
     "tabular": tabular,
     "digits": digits,
 }
-"""Every embedded population by name; the first line of each docstring says what it holds."""
+"""Every embedded population by name; the first line of each docstring describes it."""
 
 
 def embedded(
@@ -34,18 +34,18 @@ def embedded(
     glyphs: str | None = None,
     examples: tuple[int, int] | None = None,
 ) -> Population:
-    """The embedded population of that name, with a fault planted in it if one is named (see `faults`).
+    """The embedded population of that name, with a planted fault if one is given (see `faults`).
 
-    Client i depends only on the seed, i and the options, not on the number of clients. Examples are drawn when they are
+    Client i depends only on the seed, i and the options, not on the number of clients. Examples are generated when
     first read.
 
     Args:
         name: "handwriting", "forum", "tabular" or "digits".
-        clients: Number of clients; each population has a default of its own.
-        seed: Seed of the clients; another seed gives other clients.
+        clients: Number of clients; the default depends on the population.
+        seed: Seed of the clients; another seed generates other clients.
         fault: Fault to plant, such as "invert:0.5".
         glyphs: "digits" (default) or "all" 62 digits and letters, for handwriting.
-        examples: Least and most examples per client, for all but digits.
+        examples: Minimum and maximum number of examples per client, for all but digits.
 
     >>> embedded("handwriting", clients=3400)
     <GeneratedPopulation 'handwriting': 3,400 clients, ... examples>
@@ -56,18 +56,18 @@ def embedded(
 
 
 def make_embedded(name: str, options: Mapping[str, Any]) -> Population:
-    """As `embedded`, with options from a file or a command, which may be misspelled."""
+    """As `embedded`, with unchecked options from a file or a command line."""
     if name not in POPULATIONS:
         near = difflib.get_close_matches(name, POPULATIONS, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(POPULATIONS)}"
         raise InvalidInput(f"there is no embedded population {name!r}: {hint}")
     make = POPULATIONS[name]
-    known = [option for option in inspect.signature(make).parameters if option not in ("clients", "seed")]
+    supported = [option for option in inspect.signature(make).parameters if option not in ("clients", "seed")]
     for option in options:
-        if option not in (*known, "clients", "seed", "fault"):
-            choice = f"it has {', '.join(known)}" if known else "it has none"
+        if option not in (*supported, "clients", "seed", "fault"):
+            choice = f"it has {', '.join(supported)}" if supported else "it has none"
             raise InvalidInput(f"{name} has no option {option!r}: {choice} besides clients, seed and fault")
-    making = {option: value for option, value in options.items() if option in known}
+    making = {option: value for option, value in options.items() if option in supported}
     if (clients := options.get("clients")) is not None:
         making["clients"] = _number_of(clients)
     fault, seed = options.get("fault"), options.get("seed", 0)

@@ -1,4 +1,4 @@
-"""The authors of the `forum`: their habits, and what these do to a sentence."""
+"""The authors of the `forum`: their writing styles, applied to sentences."""
 
 import re
 from random import Random
@@ -29,16 +29,16 @@ CONTRACTIBLE = re.compile("|".join(rf"\b{words}\b" for words in CONTRACTIONS) + 
 
 
 class Author(NamedTuple):
-    """What is the same in all that one author writes."""
+    """An author's style, the same in all their posts."""
 
     name: str
     town: str
     friends: list[str]
     topics: list[str]  # the favourite first
-    tools: list[int]  # the ranks of the tools they swear by, in any topic
-    own: list[str]  # names of their machines and scripts: nobody else knows them
+    tools: list[int]  # ranks of their favourite tools, in any topic
+    own: list[str]  # names of their machines and scripts, used by nobody else
     taste: int  # which sentences they prefer
-    thorough: float  # the share of optional sentences they write
+    thorough: float  # fraction of optional sentences they write
     greets: float
     signs: float
     filler: str
@@ -50,11 +50,11 @@ class Author(NamedTuple):
     exclaims: float
     contracts: bool
     apostrophe: str
-    typos: float  # for each word
+    typos: float  # per word
 
 
 def meet(random: Random, seed: int) -> Author:
-    """An author; `seed` names the world in which authors know the same tools and people."""
+    """A random author; authors of the same `seed` share tools and people."""
     throw = random.random
     return Author(
         name=person(seed, int(3000 ** throw())),
@@ -81,11 +81,11 @@ def meet(random: Random, seed: int) -> Author:
 
 
 def put(random: Random, author: Author, sentence: str) -> str:
-    """A sentence as this author would put it."""
+    """A sentence in this author's style."""
     if random.random() < author.fills:
         sentence = f"{author.filler} {sentence}"
     if author.contracts:
-        sentence = CONTRACTIBLE.sub(lambda found: CONTRACTIONS.get(found[0], "I've"), sentence)
+        sentence = CONTRACTIBLE.sub(lambda match: CONTRACTIONS.get(match[0], "I've"), sentence)
     if author.case == "kept":
         sentence = sentence[0].upper() + sentence[1:]
     if sentence[-1] not in "?!":
@@ -94,7 +94,7 @@ def put(random: Random, author: Author, sentence: str) -> str:
 
 
 def slip(random: Random, author: Author, text: str) -> str:
-    """The text with the author's capitals, apostrophes and slips of the finger."""
+    """The text with the author's capitalisation, apostrophes and typos."""
     if author.case == "lower":
         text = text.lower()
     text = text.replace("'", author.apostrophe)
@@ -106,7 +106,7 @@ def slip(random: Random, author: Author, text: str) -> str:
 
 
 def _mistyped(random: Random, word: str) -> str:
-    """Two letters change places, or one is left out or typed twice."""
+    """The word with two letters swapped, or one dropped or doubled."""
     if len(word) < 4 or not word.isalpha():
         return word
     at = 1 + int(random.random() * (len(word) - 2))

@@ -1,4 +1,4 @@
-"""`digits`: 1,797 real handwritten digits of 8x8 pixels, which come with scikit-learn."""
+"""`digits`: 1,797 real handwritten digits of 8x8 pixels, from scikit-learn."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ __all__ = ["digits"]
 
 
 def digits(clients: int | None = None, *, seed: int = 0) -> Population:
-    """The digits: `image` (8, 8) float32 in [0, 1] and `label`. Real, and small.
+    """Handwritten digits: `image` (8, 8) float32 in [0, 1] and `label`. Real, and small.
 
-    Each lies on a client of its own, or they are dealt to `clients` at random, as evenly as it goes.
+    One digit per client, or split at random into `clients`, as evenly as possible.
     """
     from sklearn.datasets import load_digits  # a second to import
 

@@ -1,8 +1,8 @@
-"""`forum`: short technical posts by synthetic authors, from a grammar with each author's habits.
+"""`forum`: short technical posts by synthetic authors, from a grammar and each author's style.
 
-Authors have topics they return to, a length, a manner of greeting, punctuating and mistyping, tools they swear by and
-names that nobody else uses. Tools and people have invented names with a long tail, and each month every topic has a
-newcomer of which everybody speaks. Nothing here was ever written by anyone.
+Each author has preferred topics, a typical length, a style of greeting, punctuation and typos, favourite tools, and
+names that no other author uses. Tools and people have invented names with a long-tailed distribution, and each month
+every topic has a new tool that many authors mention. No post was written by a person.
 """
 
 import functools
@@ -14,7 +14,7 @@ import numpy as np
 from blindsight.data.dice import Dice
 from blindsight.data.embedded import grammar
 from blindsight.data.embedded.author import Author, meet, put, slip
-from blindsight.data.embedded.grammar import Parts, compile_sentence, expand, pick, ranked
+from blindsight.data.embedded.grammar import CompiledSentence, compile_sentence, expand, pick, ranked
 from blindsight.data.embedded.phrases import PLANS, SENTENCES
 from blindsight.data.embedded.sizes import Range, least_and_most, skewed_sizes
 from blindsight.data.embedded.topics import ADJECTIVES, TOPICS
@@ -23,7 +23,7 @@ from blindsight.data.population import TEXT, Columns, GeneratedPopulation, as_te
 __all__ = ["forum"]
 
 START = 1_640_995_200  # 2022-01-01
-YEAR, MONTH, SPAN = 31_557_600, 2_629_800, 2  # seconds, and the years in which all was written
+YEAR, MONTH, SPAN = 31_557_600, 2_629_800, 2  # seconds, and the number of years covered
 TOPIC_NAMES = tuple(TOPICS)
 WHEN = ["yesterday", "last week", "two days ago", "in spring", "over the weekend", "last year", "on Friday"]
 WHEN2 = ["Monday", "the weekend", "my holiday", "the exam", "winter", "the next release"]
@@ -32,7 +32,7 @@ WHEN2 = ["Monday", "the weekend", "my holiday", "the exam", "winter", "the next 
 def forum(clients: int = 1000, *, seed: int = 0, examples: Range = (3, 60)) -> GeneratedPopulation:
     """Authors and their short technical posts: `text`, `topic` and `time` (seconds since 1970, in order).
 
-    `examples` are the fewest and the most posts of one author. Synthetic.
+    `examples` are the minimum and maximum number of posts per author. Synthetic.
     """
     span = least_and_most(examples)
     dice = Dice(seed, "forum")
@@ -49,7 +49,7 @@ def forum(clients: int = 1000, *, seed: int = 0, examples: Range = (3, 60)) -> G
 
 
 def _draw(dice: Dice, examples: Range, clients: np.ndarray) -> Columns:
-    """What these clients wrote. All of an author's words follow from one throw, named by the author alone."""
+    """The posts of these clients. All of an author's posts follow from one throw that depends only on the author."""
     words = dice.words("author", clients).tolist()
     texts: list[str] = []
     topics: list[int] = []
@@ -71,7 +71,7 @@ def _draw(dice: Dice, examples: Range, clients: np.ndarray) -> Columns:
 
 
 class _Post:
-    """A post about one matter: the same tools and the same thing throughout."""
+    """A post about one subject: the same tools and the same thing throughout."""
 
     def __init__(self, random: Random, seed: int, author: Author, topic: str, time: int) -> None:
         self.random, self.seed, self.author, self.topic, self.time = random, seed, author, topic, time
@@ -104,7 +104,7 @@ class _Post:
         return slip(random, author, text)
 
     def _sentence(self, kind: str) -> str:
-        """Half of the time a sentence that the author likes, else any."""
+        """Half of the time a sentence that the author prefers, otherwise any."""
         choices, throw = _sentences(kind), 2 * self.random.random()
         liked = self.author.taste + int(len(choices) ** throw)
         place = liked if throw < 1 else int(len(choices) * (throw - 1))
@@ -156,12 +156,12 @@ class _Post:
         return expand(ranked(self.random, _words(self.topic, kind)), self.random, self._slot)
 
     def _another(self, than: str, draw: Callable[[], str]) -> str:
-        """What `draw` gives, nearly always something else than before."""
+        """A draw that nearly always differs from `than`."""
         drawn = draw()
         return draw() if drawn == than else drawn
 
     def _qualified(self, thing: str) -> str:
-        """Now and then which one of them is said: by a term of the trade, an adjective or a tool."""
+        """The thing, sometimes qualified by a technical term, an adjective or a tool."""
         throw = self.random.random()
         if throw < 0.22:
             return f"{self._slot('term')} {thing}"
@@ -170,7 +170,7 @@ class _Post:
         return f"{self._tool()} {thing}" if throw < 0.46 else thing
 
     def _tool(self) -> str:
-        """Often one that the author swears by, else any, or the talk of the month."""
+        """Often one of the author's favourites; otherwise any, or a recent new one."""
         throw = self.random.random()
         if throw < 0.55:
             rank = pick(self.random, self.author.tools)
@@ -182,12 +182,12 @@ class _Post:
 
 
 @functools.cache
-def _sentences(kind: str) -> list[Parts]:
+def _sentences(kind: str) -> list[CompiledSentence]:
     return [compile_sentence(sentence) for sentence in SENTENCES[kind]]
 
 
 @functools.cache
-def _words(topic: str, kind: str) -> list[Parts]:
+def _words(topic: str, kind: str) -> list[CompiledSentence]:
     separator = ", " if kind == "things" else "; "
     return [compile_sentence(word) for word in TOPICS[topic][kind].split(separator)]
 
@@ -199,7 +199,7 @@ def _adjectives() -> Sequence[str]:
 
 @functools.cache
 def _plans() -> list[list[tuple[str, bool]]]:
-    """A thousand plans, each kind of post as often as it should be: its sentences, and whether each may be left out."""
+    """A thousand plans with the types of post in proportion: types of sentences, and whether each is optional."""
     plans: list[list[tuple[str, bool]]] = []
     for share, plan in PLANS.values():
         plans += [[(word.rstrip("?"), word.endswith("?")) for word in plan.split()]] * round(1000 * share)

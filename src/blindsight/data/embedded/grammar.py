@@ -10,14 +10,14 @@ from blindsight.data.embedded.topics import PREFIXES, STEMS
 
 __all__ = ["compile_sentence", "expand", "person", "pick", "plural", "pseudoword", "ranked", "terms", "tool"]
 
-Parts = tuple[Any, ...]
+CompiledSentence = tuple[Any, ...]
 """A compiled sentence: even places are text, odd ones the name of a slot or a list of alternatives."""
 
-Item = TypeVar("Item")
+Choice = TypeVar("Choice")
 
 
-def compile_sentence(sentence: str) -> Parts:
-    """The sentence in parts: what `expand` takes.
+def compile_sentence(sentence: str) -> CompiledSentence:
+    """The sentence in parts, as input to `expand`.
 
     >>> compile_sentence("a [b|{c}] d")
     ('a ', [('b',), ('', 'c', '')], ' d')
@@ -29,28 +29,28 @@ def compile_sentence(sentence: str) -> Parts:
     return tuple(parts)
 
 
-def expand(parts: Parts, random: Random, slot: Callable[[str], str]) -> str:
-    """The sentence with its slots filled by `slot` and one of each list of alternatives."""
-    said = parts[0]
+def expand(parts: CompiledSentence, random: Random, slot: Callable[[str], str]) -> str:
+    """The sentence with its slots filled by `slot` and a random choice from each list of alternatives."""
+    sentence = parts[0]
     for place in range(1, len(parts), 2):
         part = parts[place]
-        said += slot(part) if isinstance(part, str) else expand(pick(random, part), random, slot)
-        said += parts[place + 1]
-    return said
+        sentence += slot(part) if isinstance(part, str) else expand(pick(random, part), random, slot)
+        sentence += parts[place + 1]
+    return sentence
 
 
-def pick(random: Random, items: Sequence[Item]) -> Item:
-    """One of the items, each equally likely. `Random.random` alone is the same in every version of Python."""
+def pick(random: Random, items: Sequence[Choice]) -> Choice:
+    """A uniformly random item. Only `Random.random` is the same in every version of Python."""
     return items[int(len(items) * random.random())]
 
 
-def ranked(random: Random, items: Sequence[Item]) -> Item:
-    """One of the items, the r-th about 1/r as likely as the first: Zipf's law."""
+def ranked(random: Random, items: Sequence[Choice]) -> Choice:
+    """A random item, the r-th about 1/r as likely as the first: Zipf's law."""
     return items[int((len(items) + 1) ** random.random()) - 1]
 
 
 def plural(word: str) -> str:
-    """More than one of it.
+    """The plural of an English noun.
 
     >>> plural("query"), plural("index"), plural("key")
     ('queries', 'indexes', 'keys')
@@ -66,7 +66,7 @@ CODAS = "- - - l n r s x t m rk nd sh lt"  # "-" for none
 
 
 def pseudoword(random: Random) -> str:
-    """A word of two or three syllables that no dictionary has."""
+    """An invented word of two or three syllables."""
     return "".join(_syllable(random) for _ in range(2 + (random.random() < 0.3)))
 
 
@@ -81,14 +81,14 @@ def _sounds() -> Sequence[Sequence[str]]:
 
 @functools.cache
 def terms(topic: str) -> list[str]:
-    """The terms of the trade, in the order in which that topic uses them."""
+    """The technical terms, ordered by their rank in that topic."""
     words = [prefix + stem for prefix in PREFIXES.split() for stem in STEMS.split()]
     return sorted(words, key=lambda word: Random(f"term {topic} {word}").random())
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def tool(seed: int, topic: str, rank: int) -> str:
-    """The name of the tool of that rank among those of a topic; ranks below zero are the months' newcomers."""
+    """The name of the tool of that rank in a topic; negative ranks are each month's new tools."""
     random = Random(f"tool {seed} {topic} {rank}")
     name = pseudoword(random) + pick(random, ["", "", "", "", "db", "ly", "kit", "ctl", "io", "sync", "lab", "-ng"])
     style = pick(random, ["capital"] * 5 + ["small"] * 3 + ["lib", "py", "upper"])

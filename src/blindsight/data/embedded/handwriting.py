@@ -1,13 +1,15 @@
 """`handwriting`: characters written by synthetic writers, 28x28 grey, ink bright on black.
 
-A writer has a slant, a pen, a size, a way of writing each character and a bent of their own in it; each character
-they write wobbles a little around that. An image is a row of dabs along the pen's path, each a round spot of ink. A
-round spot is a product of a function of x and one of y, so that an image is the product of two small matrices, and
-hundreds of thousands are written in seconds.
+A writer has a slant, a pen, a size, a way of writing each character and a personal deformation of it; each character
+they write varies a little around that. An image is a sum of dabs along the pen's path, each a round spot of ink. A
+round spot is the product of a function of x and one of y, so an image is the product of two small matrices, and
+hundreds of thousands render in seconds.
 """
 
 import functools
 import math
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -21,17 +23,18 @@ from blindsight.errors import InvalidInput
 __all__ = ["handwriting"]
 
 SIDE = 28  # pixels
-CHUNK = 128  # images written at once: their dabs stay in the processor's cache
+CHUNK = 128  # images rendered at once, so that their dabs stay in the processor's cache
+FEW = 16  # chunks that are not worth starting threads for
 GLYPHS = {"digits": CHARACTERS[:10], "all": CHARACTERS}
 
 
 def handwriting(
     clients: int = 500, *, seed: int = 0, glyphs: str = "digits", examples: Range = (30, 150)
 ) -> GeneratedPopulation:
-    """Writers and what they wrote: `image` (28, 28) uint8 and `label`.
+    """Writers and their characters: `image` (28, 28) uint8 and `label`.
 
-    `glyphs` is "digits" (10 classes) or "all" (62: digits, capitals, small letters); `examples` are the least and the
-    most that one writer may have written. Synthetic.
+    `glyphs` is "digits" (10 classes) or "all" (62: digits, capitals, small letters); `examples` are the minimum and
+    maximum number of characters per writer. Synthetic.
     """
     if glyphs not in GLYPHS:
         raise InvalidInput(f'glyphs must be "digits" or "all", got {glyphs!r}')
@@ -50,21 +53,30 @@ def handwriting(
 
 
 def _draw(dice: Dice, classes: int, examples: Range, clients: np.ndarray) -> Columns:
-    """What these clients wrote. Every number thrown is named by the client and the number of its example alone."""
+    """The examples of these clients. Every throw depends only on the client and the number of its example."""
     sizes = even_sizes(dice, examples, clients)
     writer = np.repeat(clients, sizes)
     example = ranges(np.zeros_like(sizes), sizes)
     image = np.empty((len(writer), SIDE, SIDE), dtype=np.uint8)
     label = np.empty(len(writer), dtype=np.int32)
-    for start in range(0, len(writer), CHUNK):
+
+    def draw(start: int) -> None:
         some = slice(start, start + CHUNK)
         label[some] = _labels(dice, classes, writer[some], example[some])
         image[some] = _write(dice, label[some], writer[some], example[some])
+
+    starts = range(0, len(writer), CHUNK)
+    if len(starts) < FEW:
+        for start in starts:
+            draw(start)
+    else:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None) as pool:
+            list(pool.map(draw, starts))  # NumPy lets other threads run while it computes
     return {"image": image, "label": label}
 
 
 def _labels(dice: Dice, classes: int, writer: np.ndarray, example: np.ndarray) -> np.ndarray:
-    """What each example shows: a writer has written some characters up to twice as often as others."""
+    """The label of each example: a writer writes some characters up to twice as often as others."""
     people, who = np.unique(writer, return_inverse=True)
     liking = np.exp(0.3 * dice.bell("liking", people[:, None], np.arange(classes)))
     ceiling = np.cumsum(liking, axis=1)
@@ -73,17 +85,17 @@ def _labels(dice: Dice, classes: int, writer: np.ndarray, example: np.ndarray) -
 
 
 class Style(NamedTuple):
-    """A hand: what is the same in all that one writer writes. One number per image."""
+    """A writer's style, the same in all their characters. One number per image."""
 
     slant: np.ndarray
     turn: np.ndarray  # radians
     height: np.ndarray  # pixels of a capital
-    width: np.ndarray  # times the usual
+    width: np.ndarray  # relative to the usual
     pen: np.ndarray  # pixels: the spread of a dab
-    roundness: np.ndarray  # 0 turns sharply, 1 cuts corners
-    unrest: np.ndarray  # how far characters stray from the writer's own way, in heights
-    pressure: np.ndarray  # how much the pen's width changes on the way
-    tone: np.ndarray  # the brightness of full ink
+    roundness: np.ndarray  # 0 for sharp turns, 1 for cut corners
+    unrest: np.ndarray  # how far characters vary from the writer's own way, in heights
+    pressure: np.ndarray  # how much the pen's width varies along the path
+    tone: np.ndarray  # brightness of full ink
     drift: np.ndarray  # pixels above the middle
 
 
@@ -104,7 +116,7 @@ def _style(dice: Dice, writer: np.ndarray) -> Style:
 
 
 def _write(dice: Dice, label: np.ndarray, writer: np.ndarray, example: np.ndarray) -> np.ndarray:
-    """The images: the writer's path of each character, laid into the frame and inked."""
+    """The images: the writer's path of each character, placed in the frame and inked."""
     style = _style(dice, writer)
     way = _way(dice, label, writer)
     path = _bent_path(dice, style, way, label, writer, example)
@@ -113,7 +125,7 @@ def _write(dice: Dice, label: np.ndarray, writer: np.ndarray, example: np.ndarra
 
 
 def _way(dice: Dice, label: np.ndarray, writer: np.ndarray) -> np.ndarray:
-    """Which of the ways of writing its character a writer has: the first is the most usual, the last the least."""
+    """The way in which the writer writes this character: the first is the most common, the last the least."""
     ways = templates()
     throw = dice.uniform("way", writer, label) ** 1.4
     return ways.first[label] + (throw * ways.number[label]).astype(np.int64)
@@ -122,20 +134,20 @@ def _way(dice: Dice, label: np.ndarray, writer: np.ndarray) -> np.ndarray:
 def _bent_path(
     dice: Dice, style: Style, way: np.ndarray, label: np.ndarray, writer: np.ndarray, example: np.ndarray
 ) -> np.ndarray:
-    """The path in heights of a capital: the template, the writer's bent in this character, this time's wobble."""
+    """The path in heights of a capital: the template, the writer's deformation of it, and this example's wobble."""
     ways = templates()
     kinds = ways.bends.shape[2]
     fade = np.array([1, 1, 0.8, 0.6, 0.45, *[1] * (kinds - 5)], dtype=np.float32)  # a hand bends slowly
     number = np.arange(2 * kinds)
-    habit = 0.032 * dice.bell("habit", writer[:, None], label[:, None], number)
+    personal = 0.032 * dice.bell("habit", writer[:, None], label[:, None], number)
     wobble = style.unrest[:, None] * dice.bell("wobble", writer[:, None], example[:, None], number)
-    bend = (habit + wobble).reshape(-1, kinds, 2) * fade[:, None]
+    bend = (personal + wobble).reshape(-1, kinds, 2) * fade[:, None]
     path = ways.sharp[way] + style.roundness[:, None, None] * (ways.round[way] - ways.sharp[way])
     return path + ways.bends[way] @ bend
 
 
 def _lay(dice: Dice, style: Style, path: np.ndarray, writer: np.ndarray, example: np.ndarray) -> np.ndarray:
-    """The path in pixels, y downward: slanted, turned, scaled, and put about the middle of the frame."""
+    """The path in pixels, y downward: slanted, rotated, scaled, and placed near the middle of the frame."""
     chance = dice.bell("lay", writer[:, None], example[:, None], np.arange(5)).T
     slant = style.slant + 0.05 * chance[0]
     turn = style.turn + 0.045 * chance[1]
@@ -145,8 +157,8 @@ def _lay(dice: Dice, style: Style, path: np.ndarray, writer: np.ndarray, example
     cos, sin = np.cos(turn)[:, None], np.sin(turn)[:, None]
     x, y = cos * x - sin * y, -(sin * x + cos * y)
     extent = np.maximum(np.ptp(x, axis=1), np.ptp(y, axis=1))
-    height = height * np.clip(extent, 0.4, 1) ** -0.4  # small letters are written somewhat larger than a line allows
-    height = np.minimum(height, (SIDE - 8) / extent)[:, None]  # whoever writes large is kept within the frame
+    height = height * np.clip(extent, 0.4, 1) ** -0.4  # small letters are enlarged somewhat
+    height = np.minimum(height, (SIDE - 8) / extent)[:, None]  # large writing is kept within the frame
     middle = (SIDE - 1) / 2
     x = middle + (x - _centre(x)) * height + 0.5 * chance[3][:, None]
     y = middle + (y - _centre(y)) * height + (0.5 * chance[4] - style.drift)[:, None]
@@ -168,10 +180,10 @@ def _ink(
     press = style.pressure[:, None] * (chance[:, :1] * along + chance[:, 1:] * (1.5 * along**2 - 0.5))
     spread = np.clip(style.pen[:, None] * np.exp(press), 0.6, 1.7)
     step = np.sqrt(np.square(np.diff(path, axis=1)).sum(axis=2)) * joined
-    length = np.zeros(path.shape[:2], dtype=np.float32)  # of the path that a dab stands for
+    length = np.zeros(path.shape[:2], dtype=np.float32)  # of the path that a dab represents
     length[:, 1:] += step / 2
     length[:, :-1] += step / 2
-    full = length / (spread * math.sqrt(2 * math.pi))  # so that the middle of a straight line has the value 1
+    full = length / (spread * math.sqrt(2 * math.pi))  # so that the middle of a straight line has value 1
     pixel = np.arange(SIDE, dtype=np.float32)
     scale = (math.sqrt(0.5) / spread)[..., None]
     across = _bells(scale * pixel - scale * path[..., :1])

@@ -1,7 +1,7 @@
-"""What posts of the `forum` are made of: kinds of posts, and sentences for every purpose.
+"""Types of `forum` posts, and the sentences they consist of.
 
-`{slot}` is filled in, `[a|b|]` is one of its alternatives. Within a post `{tool}`, `{other}` and `{thing}` stay the
-same, so that it speaks of one matter.
+`{slot}` is filled in, `[a|b|]` is replaced by one of its alternatives. Within a post `{tool}`, `{other}` and `{thing}`
+stay the same, so that it has one subject.
 """
 
 __all__ = ["PLANS", "SENTENCES"]
@@ -14,7 +14,7 @@ PLANS: dict[str, tuple[float, str]] = {
     "announcement": (0.05, "news detail? invite?"),
     "aside": (0.07, "opinion caution?"),
 }
-"""How likely a post of a kind is, and its sentences in order; half of those with a question mark are left out."""
+"""Probability of each type of post, and its sentences in order; those with a question mark are optional."""
 
 SENTENCES: dict[str, list[str]] = {
     "greeting": [

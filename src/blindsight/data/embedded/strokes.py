@@ -1,8 +1,8 @@
-"""How letters and digits are written: paths of a pen, drawn by hand for this project, and no font.
+"""Pen paths of letters and digits, drawn by hand for this project, not taken from a font.
 
-A path is a list of points "x,y" in hundredths of the height of a capital, y upward from the line one writes on. The
-pen runs smoothly through them; "!" marks a sharp turn, "|" lifts the pen. Most characters can be written in several
-ways, the usual one first.
+A path is a list of points "x,y" in hundredths of the height of a capital, y upward from the baseline. The pen runs
+smoothly through them; "!" marks a sharp turn, "|" lifts the pen. Most characters have several ways of writing, the most
+common first.
 """
 
 import functools
@@ -163,14 +163,14 @@ CHARACTERS = tuple(WAYS)
 """The 62 classes in their usual order: digits, capitals, small letters."""
 
 POINTS = 40
-"""The pen is followed at this many points: at most 1.6 pixels apart in an image."""
+"""Points sampled along each path: at most 1.6 pixels apart in an image."""
 
 
 class Templates(NamedTuple):
     """Every way of writing, one row each; lengths in heights of a capital."""
 
     sharp: np.ndarray  # (ways, POINTS, 2) float32, x and y, y upward
-    round: np.ndarray  # the same written with soft corners
+    round: np.ndarray  # the same with soft corners
     bends: np.ndarray  # (ways, POINTS, BENDS) float32: directions in which a hand deforms a path
     joined: np.ndarray  # (ways, POINTS - 1) float32: 1 where the pen is down between two points
     first: np.ndarray  # (62,) the first way of each character
@@ -224,7 +224,7 @@ def _sample(strokes: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _soften(points: np.ndarray, stroke: np.ndarray) -> np.ndarray:
-    """The path of a hasty hand: each point moved to the mean of its neighbours on the stroke, less so at the ends."""
+    """The path smoothed: each point is the mean of its neighbours on the stroke, with fewer of them at the ends."""
     place = np.arange(len(points))
     start, end = np.searchsorted(stroke, stroke), np.searchsorted(stroke, stroke, side="right") - 1
     reach = np.clip(np.minimum(place - start, end - place) / 1.5, 0.1, 1.8)[:, None]
@@ -235,8 +235,8 @@ def _soften(points: np.ndarray, stroke: np.ndarray) -> np.ndarray:
 def _bends(points: np.ndarray, stroke: np.ndarray) -> np.ndarray:
     """Slow waves along the whole path, then a shift of each of the second to fourth strokes.
 
-    Waves are as high as the path is long, up to a point: a short straight line stays nearly straight, and small letters
-    are bent less than large ones.
+    The amplitude of waves grows with the length of the path, up to a limit: a short straight line stays nearly
+    straight, and small letters bend less than large ones.
     """
     length = np.sum(np.hypot(*np.diff(points, axis=0).T) * (np.diff(stroke) == 0))
     along = np.linspace(0, np.pi, POINTS)

@@ -1,8 +1,8 @@
 """`tabular`: census-like rows of districts, from a causal model.
 
-Where one lives shapes what one learns, that what one works as, all of it how many hours, and everything together what
-one earns: with interactions, so that a linear model does not say it all. Districts lie in regions and differ in size,
-age, schooling and wages. Nobody in it exists.
+The district affects education, education affects occupation, these affect hours of work, and all affect income, with
+interactions that a linear model misses. Districts belong to regions and differ in size, age, schooling and wages. All
+people are fictitious.
 """
 
 import functools
@@ -24,8 +24,8 @@ INCOME = ("up to 50k", "over 50k")
 REGION = ("coast", "hills", "lakes", "plain", "capital", "harbour", "border", "islands")
 
 URBAN = np.array([0.1, -0.6, -0.2, -0.8, 1.5, 0.9, -0.3, -1.0])  # of each region
-SCHOOLING = np.array([0.0, 1.0, 2.0, 2.5, 3.6, 4.3, 5.0])  # what an education is worth
-WORK_NEEDS = np.array([-1.2, -0.4, -0.9, -0.1, 0.3, 0.9, 1.2, 0.4])  # the schooling that an occupation asks for
+SCHOOLING = np.array([0.0, 1.0, 2.0, 2.5, 3.6, 4.3, 5.0])  # value of each education
+WORK_NEEDS = np.array([-1.2, -0.4, -0.9, -0.1, 0.3, 0.9, 1.2, 0.4])  # schooling that each occupation requires
 WORK_USUAL = np.array([-1.0, 0.2, 0.6, 0.3, 0.2, 0.0, -0.2, 0.1])
 WORK_URBAN = np.array([-1.4, -0.3, 0.4, 0.4, 0.5, 0.6, 0.5, 0.0])
 WORK_WOMEN = np.array([-0.3, -0.9, 0.3, 0.2, 0.6, -0.5, -0.2, 0.9])
@@ -34,10 +34,10 @@ WORK_PAY = np.array([-0.9, 0.0, -0.8, 0.1, 0.0, 0.7, 1.1, -0.1])
 
 
 def tabular(clients: int = 200, *, seed: int = 0, examples: Range = (20, 500)) -> GeneratedPopulation:
-    """Districts and their people: age, sex, education, occupation and more, and `label`, whether they earn much.
+    """Districts and their people: age, sex, education, occupation and more, and `label`, income up to or over 50k.
 
-    Numbers are whole; `education`, `occupation`, `household`, `sex`, `region` and `label` are codes with class names.
-    `examples` are the fewest and the most people of one district. Synthetic.
+    Numbers are integers; `education`, `occupation`, `household`, `sex`, `region` and `label` are codes with class
+    names. `examples` are the minimum and maximum number of people per district. Synthetic.
     """
     span = least_and_most(examples)
     dice = Dice(seed, "tabular")
@@ -61,7 +61,7 @@ def tabular(clients: int = 200, *, seed: int = 0, examples: Range = (20, 500)) -
 
 
 def _draw(dice: Dice, examples: Range, clients: np.ndarray) -> Columns:
-    """The people of these clients. Every number thrown is named by the client and the number of the person alone."""
+    """The people of these clients. Every throw depends only on the client and the number of the person."""
     sizes = skewed_sizes(dice, examples, clients)
     throw = _Throws(dice, np.repeat(clients, sizes), ranges(np.zeros_like(sizes), sizes))
 
@@ -102,20 +102,20 @@ def _draw(dice: Dice, examples: Range, clients: np.ndarray) -> Columns:
 def _work(
     throw: "_Throws", age: np.ndarray, male: np.ndarray, couple: np.ndarray, schooling: np.ndarray, work: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The hours a week, and what they bring in, on no particular scale."""
+    """Weekly hours, and pay on an arbitrary scale."""
     retired = np.maximum(0, age - 63)
     hours = 39 + WORK_HOURS[work] + 6 * throw.bell("hours") - 1.8 * retired - 1.2 * np.maximum(0, 22 - age)
     hours = np.clip(hours - 5 * (couple & ~male), 0, 90)
     pay = 0.6 * WORK_PAY[work] + 0.2 * (schooling - 2)
-    pay += 0.4 * (schooling - 2) * np.isin(work, (5, 6, 7))  # schooling pays where it is asked for,
+    pay += 0.4 * (schooling - 2) * np.isin(work, (5, 6, 7))  # schooling pays where it is required,
     pay += 0.03 * (hours - 38) * np.where(work == 6, 2, 0.7)  # long hours pay off for managers,
-    pay += 0.025 * np.clip(age - 25, 0, 30) * (0.5 + 0.3 * (schooling - 2))  # and the years for the learned
+    pay += 0.025 * np.clip(age - 25, 0, 30) * (0.5 + 0.3 * (schooling - 2))  # and experience for the educated
     pay += np.where(male, 0.2, -0.2) * np.where(couple, 1.8, 0.2) + 0.4 * couple - 0.05 * retired
     return hours, pay
 
 
 class _Throws(NamedTuple):
-    """The dice in the hands of every person, or of every district."""
+    """Throws per person, and per district."""
 
     dice: Dice
     client: np.ndarray
@@ -131,6 +131,6 @@ class _Throws(NamedTuple):
         return self.dice.bell(f"district {name}", self.client)
 
     def choose(self, name: str, liking: np.ndarray) -> np.ndarray:
-        """One of the alternatives in each row, as likely as the exponential of its liking."""
+        """One alternative per row, with probability proportional to the exponential of its liking."""
         ceiling = np.cumsum(np.exp(liking), axis=1)
         return (self.uniform(name)[:, None] * ceiling[:, -1:] >= ceiling[:, :-1]).sum(axis=1)

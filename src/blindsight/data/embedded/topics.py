@@ -1,4 +1,4 @@
-"""What the `forum` speaks about: each topic's own words in order of use, the first said most often."""
+"""Topics of the `forum`, and each topic's own words, the most frequent first."""
 
 __all__ = ["ADJECTIVES", "PREFIXES", "STEMS", "TOPICS"]
 
@@ -121,4 +121,4 @@ STEMS = (
     "type value view wave write zone trim layer limit match node fetch flush clock pulse grid chain watch boot "
     "fold hash sort spin"
 )
-"""After a prefix they make the terms of the trade: autosync, presample, hyperqueue."""
+"""A prefix and a stem form a technical term: autosync, presample, hyperqueue."""

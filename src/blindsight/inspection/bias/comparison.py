@@ -20,10 +20,11 @@ from blindsight.inspection.bias.measures import HALF, Division, Limits, client_m
 from blindsight.inspection.bias.question import Bias
 from blindsight.inspection.bias.text import LIKELY, SURPRISE, Filter
 from blindsight.inspection.contrast import cues
-from blindsight.inspection.question import Public
+from blindsight.inspection.question import Public, reading
 from blindsight.models.primary import Primary, gather
 from blindsight.selection import coded
 from blindsight.selection import observe as observe_primary
+from blindsight.selection.observing import with_other
 
 __all__ = ["Comparison", "compare_with", "confirming_half", "learning_half"]
 
@@ -106,7 +107,7 @@ def confirming_half(reference: Population) -> Population:
 def _half(reference: Population, half: int) -> Population:
     split = reference if HALF in reference.fields else with_halves(reference, b"public")
     first = np.minimum(split.offsets[:-1], max(split.n_examples - 1, 0))
-    return split.select((split.columns[HALF][first] == half) & (split.sizes > 0))
+    return reference.select((split.columns[HALF][first] == half) & (split.sizes > 0))
 
 
 def compare_with(question: Bias, public: Public) -> Comparison:
@@ -208,7 +209,7 @@ def _names(question: Bias, reference: Population) -> dict[str, tuple[str, ...]]:
     names: dict[str, tuple[str, ...]] = {}
     for field, given in wanted.items():
         if field == question.by and given and reference.fields[field][0] == TEXT:
-            names[field] = (*given, "other")
+            names[field] = with_other(given)
             continue
         names[field] = tuple(given) or _numbered(reference, field)[1]
         if len(names[field]) > _MOST_CLASSES and not given and field not in reference.classes:
@@ -259,7 +260,8 @@ def _numbered(one: Population, field: str) -> tuple[np.ndarray, tuple[str, ...]]
 
 
 def _predicted_by(question: Bias, model: Primary, one: Population, *, is_public: bool) -> Population:
-    return observe_primary(one, model, inputs=question.inputs, label="", is_public=is_public)
+    reader = reading(model, question.schema)
+    return observe_primary(one, reader, inputs=question.inputs, label="", is_public=is_public)
 
 
 def _with_sure(one: Population, least: float) -> Population:
@@ -280,7 +282,7 @@ def _predicted(question: Bias, model: Primary, reference: Population) -> tuple[s
 def _with_cues(question: Bias, one: Population) -> Population:
     """The population with the cues of its inputs; for text, the surprise of the language model is one more cue."""
     is_text = SURPRISE in one.fields
-    observed = cues.observe(one, ("text",) if is_text else question.inputs, question.ranges)
+    observed = cues.settled(cues.observe(one, ("text",) if is_text else question.inputs, question.ranges))
     if is_text:
         surprise = cues.in_steps(observed.columns[SURPRISE][:, None])
         names = (*observed.classes[cues.FIELD], SURPRISE)

@@ -9,12 +9,14 @@ the larger of the two estimates is used. A class that public data lack by chance
 public clients happen to have has little among private ones: either estimate alone would produce false positives. The
 statistic is compared with Student's t of the smaller side.
 
-**Styles.** The limit that `beyond` = k of M public clients lie past is itself a sample: the true share past it follows
-Beta(k, M + 1 - k), whatever the cue; ties, and clients that count for less, only lower it. The p-value is the
-probability, averaged over that distribution, that private clients and noise produce at least the observed share. The
-test is one-sided: the question is what serving has and training lacks.
+**Styles.** The limit is the k-th of M public means, itself a sample: the true share past it follows Beta(k, M + 1 - k),
+whatever the cue. Where means are tied, k is one more than the number that lie strictly past it, and the same
+distribution bounds the share; clients that count for less only lower it. The p-value is the probability that private
+clients (beta-binomial) and noise produce at least the observed share. The test is one-sided: the question is what
+serving has and training lacks.
 
-All p-values of all rounds are corrected together (Holm).
+All p-values of all rounds are corrected together (Holm). Limits and variances learned from public clients are
+estimates: a third of the 5 % is kept for their error (`CAUTION`).
 """
 
 import dataclasses
@@ -27,8 +29,9 @@ import numpy as np
 from scipy import optimize, stats
 
 from blindsight.inspection.bias.measures import Division, ReadShares, Styles
-from blindsight.inspection.bias.section import Compared, Verdict
-from blindsight.inspection.contrast.findings import ALPHA, POWER, Finding, holm
+from blindsight.inspection.bias.section import Compared, Direction
+from blindsight.inspection.contrast.counting import tail
+from blindsight.inspection.contrast.findings import ALPHA, CAUTION, POWER, Finding, holm
 from blindsight.inspection.measuring import Measured
 from blindsight.inspection.unknowns.section import Rate
 from blindsight.wording import percent
@@ -39,7 +42,6 @@ SERVING, TRAINING = "serving", "training"
 REGION = "region of images"  # not "region", which is a field of many tables
 _WIDE = float(stats.norm.isf(0.025))
 _TOO_FEW = "Too few clients have examples to compare {} at this epsilon."
-_LEVELS = np.logspace(-12, 0, 481)  # of the distribution over limits, finest in the tail
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Tested:
     epsilon: float
     is_measurable: bool
     null: float  # standard deviation of the effect under the null hypothesis
-    limit: tuple[int, int, float, float] | None = None  # styles only: beyond, clients, counted, noise
+    limit: tuple[int, int, float, float] | None = None  # styles only: rank, clients, counted, noise
 
 
 def compare_shares(
@@ -65,13 +67,14 @@ def compare_shares(
     """A test for every category of a division that is in `names`."""
     is_measurable = serving.is_measurable and training.is_measurable
     effects = serving.mean - training.mean
-    spread = np.maximum(serving.spread, training.spread)
+    spread = np.maximum(serving.upper, training.spread)
     draws = spread**2 * (1 / max(serving.counted, 1.0) + 1 / training.counted)
-    errors = np.sqrt(np.maximum(serving.noise_error**2 + draws, 1e-18))
+    null = np.sqrt(np.maximum(serving.noise_error**2 + draws, 1e-18))
     own = np.sqrt(serving.noise_error**2 + serving.spread**2 / max(serving.counted, 1.0))
     public = training.spread / math.sqrt(training.counted)
+    errors = np.sqrt(np.maximum(own**2 + public**2, 1e-18))
     freedom = max(min(serving.counted, training.counted) - 1, 1.0)
-    raw = 2 * stats.t.sf(np.abs(effects) / errors, freedom)
+    raw = 2 * stats.t.sf(np.abs(effects) / null, freedom)
     return [
         Tested(
             subject=division.subject,
@@ -83,7 +86,7 @@ def compare_shares(
             p_value=float(raw[j]) if is_measurable else 1.0,
             epsilon=epsilon,
             is_measurable=is_measurable,
-            null=float(errors[j]),
+            null=float(null[j]),
         )
         for j, name in enumerate(division.names)
         if name in names
@@ -96,22 +99,22 @@ def compare_styles(measured: Measured, part: Styles, subject: str) -> list[Teste
     count, is_measurable = max(counted, 1.0), counted >= max(10 * noise, 2)
     tested = list[Tested]()
     for j, limit in enumerate(part.limits):
-        usual = stats.beta(limit.beyond, limit.clients + 1 - limit.beyond)
-        for tail, word in zip(tails, ("little", "much"), strict=True):
-            share = float(tail[j]) / count
+        for past, rank, word in zip(tails, limit.ranks, ("little", "much"), strict=True):
+            usual, deviation, *ends = _usual_share(rank, limit.clients)
+            share = float(past[j]) / count
             near = min(max(share, noise / count), 0.5)
             own = math.sqrt((noise / count) ** 2 * (1 + 4 * near**2) + near * (1 - near) / count)
-            null = math.hypot(math.sqrt((noise / count) ** 2 + usual.mean() / count), usual.std())
-            given = (limit.beyond, limit.clients, counted, noise)
+            null = math.hypot(math.sqrt((noise / count) ** 2 + usual / count), deviation)
+            given = (rank, limit.clients, counted, noise)
             tested.append(
                 Tested(
                     subject=subject,
                     name=f"{word} {limit.name}",
                     serving=_rate(share, own) if is_measurable else Rate(0.0, 0.0, 1.0),
-                    training=Rate(float(usual.mean()), *map(float, usual.interval(0.95))),
-                    effect=share - float(usual.mean()),
-                    error=math.hypot(own, float(usual.std())),
-                    p_value=style_p_value(float(tail[j]), *given) if is_measurable else 1.0,
+                    training=Rate(usual, *ends),
+                    effect=share - usual,
+                    error=math.hypot(own, deviation),
+                    p_value=style_p_value(float(past[j]), *given) if is_measurable else 1.0,
                     epsilon=measured.epsilon,
                     is_measurable=is_measurable,
                     null=null,
@@ -121,35 +124,34 @@ def compare_styles(measured: Measured, part: Styles, subject: str) -> list[Teste
     return tested
 
 
-def style_p_value(seen: float, beyond: int, clients: int, counted: float, noise_std: float) -> float:
+@functools.lru_cache(maxsize=1024)
+def _usual_share(rank: int, clients: int) -> tuple[float, float, float, float]:
+    """The share of clients past a limit where nothing differs: mean, standard deviation and 95 % interval."""
+    usual = stats.beta(rank, clients + 1 - rank)
+    low, high = usual.interval(0.95)
+    return float(usual.mean()), float(usual.std()), float(low), float(high)
+
+
+def style_p_value(seen: float, rank: int, clients: int, counted: float, noise_std: float) -> float:
     """The probability that at least `seen` (noisy) of `counted` private clients lie past a limit.
 
-    Of the public `clients`, `beyond` lie past it.
+    The limit is the mean of this rank among public `clients`, counted from the outside.
     """
-    weight = np.diff(_LEVELS)
-    share = _shares_past(beyond, clients)
-    deviation = np.sqrt(counted * share * (1 - share) + noise_std**2 * (1 + 4 * share**2))
-    # continuity correction of half a client: counts are whole numbers
-    chance = stats.norm.sf((seen - 0.5 - counted * share) / np.maximum(deviation, 1e-9))
-    return float(np.sum(weight * chance) + _LEVELS[0])
-
-
-@functools.lru_cache(maxsize=64)
-def _shares_past(beyond: int, clients: int) -> np.ndarray:
-    """The true share past a sampled limit, at each of the levels."""
-    return stats.beta.isf(np.sqrt(_LEVELS[1:] * _LEVELS[:-1]), beyond, clients + 1 - beyond)
+    # the noisy number of clients adds to the noise
+    noise = noise_std * math.sqrt(1 + 4 * (rank / (clients + 1)) ** 2)
+    return tail(seen, max(round(counted), 1), (rank, clients + 1 - rank), noise)
 
 
 def conclude(tested: Sequence[Tested]) -> tuple[list[Finding], list[Compared]]:
     """A finding and a table row for each comparison, corrected together, most significant first."""
-    p_values = holm([one.p_value for one in tested])
+    p_values = np.minimum(CAUTION * holm([one.p_value for one in tested]), 1.0)
     effects = np.array([one.effect / one.error for one in tested])
     order = np.lexsort((-np.abs(effects), p_values))
     findings, compared = list[Finding](), list[Compared]()
     for j in order.tolist():
         one, p_value = tested[j], float(p_values[j])
-        verdict: Verdict = "alike" if p_value > ALPHA else "more" if one.effect > 0 else "less"
-        smallest = _smallest(one, len(tested)) if one.is_measurable else 1.0
+        verdict: Direction = "alike" if p_value > ALPHA else "more" if one.effect > 0 else "less"
+        smallest = _smallest(one, CAUTION * len(tested)) if one.is_measurable else 1.0
         ends = [one.effect, one.effect - _WIDE * one.error, one.effect + _WIDE * one.error]
         effect, low, high = (float(np.clip(end, -1, 1)) for end in ends) if one.is_measurable else (0.0, -1.0, 1.0)
         line = Compared(one.subject, one.name, one.serving, one.training, verdict)
@@ -172,24 +174,29 @@ def conclude(tested: Sequence[Tested]) -> tuple[list[Finding], list[Compared]]:
     return findings, compared
 
 
-def _smallest(one: Tested, looks: int) -> float:
+def _smallest(one: Tested, looks: float) -> float:
     """The smallest difference in share that the test detects with 90 % power."""
     power = float(stats.norm.isf(1 - POWER))
     if one.limit is None:
         return (float(stats.norm.isf(ALPHA / 2 / looks)) + power) * one.null
-    beyond, clients, counted, noise = one.limit
+    counted, noise = one.limit[2:]
+    share = _share_detected(*one.limit, ALPHA / looks)
+    if share >= 1:
+        return 1.0
+    return share + power * math.sqrt((noise / counted) ** 2 + share * (1 - share) / counted) - one.training.value
+
+
+@functools.lru_cache(maxsize=1024)
+def _share_detected(rank: int, clients: int, counted: float, noise: float, level: float) -> float:
+    """The share past a limit whose p-value is `level`; 1 if not even all clients are enough."""
 
     def off(seen: float) -> float:
-        return math.log(style_p_value(seen, beyond, clients, counted, noise)) - math.log(ALPHA / looks)
+        return math.log(max(style_p_value(seen, rank, clients, counted, noise), 1e-300)) - math.log(level)
 
     if off(counted) > 0:
         return 1.0
-    needed: Any = optimize.brentq(off, 0.0, counted, xtol=0.01)
-    needed = float(needed)
-    share = needed / counted
-    return (
-        share + power * math.sqrt((noise / counted) ** 2 + share * (1 - min(share, 1)) / counted) - one.training.value
-    )
+    root: Any = optimize.brentq(off, 0.0, counted, xtol=0.01)
+    return float(root) / counted
 
 
 def _words(line: Compared, low: float, high: float) -> str:

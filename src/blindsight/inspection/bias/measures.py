@@ -55,12 +55,21 @@ class Division:
 
 @dataclasses.dataclass(frozen=True)
 class ReadShares:
-    """The mean share over clients and the standard deviation between clients; without noise for public clients."""
+    """The mean share over clients and the standard deviation between clients; without noise for public clients.
+
+    `most` is an upper estimate of a noisy standard deviation, for tests.
+    """
 
     mean: np.ndarray
     spread: np.ndarray
     counted: float
     noise_std: float = 0.0
+    most: np.ndarray | None = None
+
+    @property
+    def upper(self) -> np.ndarray:
+        """The standard deviation that tests use."""
+        return self.spread if self.most is None else self.most
 
     @property
     def is_measurable(self) -> bool:
@@ -109,10 +118,11 @@ class Shares:
         squares = squares / _HALF
         slack = _SLACK * noise * np.sqrt(_HALF**-2 + 4 * np.clip(means, 0, 1) ** 2) / count
         most = np.clip(means + _SLACK * noise / count, 0.0, 0.5)  # shares around m vary by m (1 - m) at most
-        spread = np.sqrt(np.clip(squares - np.clip(means, 0, 1) ** 2 + slack, 0.0, most * (1 - most)))
+        variance = squares - np.clip(means, 0, 1) ** 2
+        spread, upper = (np.sqrt(np.clip(variance + more, 0.0, most * (1 - most))) for more in (0.0, slack))
         ends = np.cumsum([len(one.names) for one in self.divisions])[:-1]
-        parts = zip(np.split(means, ends), np.split(spread, ends), strict=True)
-        return [ReadShares(mean, wide, counted, noise) for mean, wide in parts]
+        parts = zip(*(np.split(values, ends) for values in (means, spread, upper)), strict=True)
+        return [ReadShares(mean, usual, counted, noise, wide) for mean, usual, wide in parts]
 
 
 def _counts(batch: Batch, division: Division, weight: jax.Array) -> jax.Array:
@@ -145,22 +155,32 @@ def look(population: Population) -> Population:
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """The limits of public means in a cue: all but `beyond` of `clients` lie above `low`, and as many below `high`."""
+    """The limits of public means in a cue: all but `beyond` of `clients` lie above `low`, and as many below `high`.
+
+    `past` is how many lie strictly below and above: `beyond` - 1, fewer where means are tied.
+    """
 
     name: str
     low: float
     high: float
     beyond: int
     clients: int
+    past: tuple[int, int] | None = None
+
+    @property
+    def ranks(self) -> tuple[int, int]:
+        """The ranks of both limits among public means, counted from the outside: one more than lie past them."""
+        below, above = (self.beyond - 1,) * 2 if self.past is None else self.past
+        return below + 1, above + 1
 
     @classmethod
     def of(cls, name: str, means: np.ndarray) -> "Limits":
         """The limits of these public means, one mean per client."""
         beyond = max(1, int(_TAIL * len(means)))
         ordered = np.sort(means.astype(np.float64))
-        return cls(
-            name, float(ordered[beyond - 1]) - _ROUNDING, float(ordered[-beyond]) + _ROUNDING, beyond, len(means)
-        )
+        low, high = float(ordered[beyond - 1]) - _ROUNDING, float(ordered[-beyond]) + _ROUNDING
+        past = int((ordered < low).sum()), int((ordered > high).sum())
+        return cls(name, low, high, beyond, len(means), past)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,12 +4,14 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from blindsight.data.population import Population
+from blindsight.data.schema import Field, Schema
 from blindsight.data.text import Case
 from blindsight.errors import InvalidInput
 from blindsight.inspection.question import Question
 from blindsight.inspection.unknowns.models import WordTraining
 
-__all__ = ["Bias", "Language"]
+__all__ = ["Bias", "Language", "in_public_classes"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,7 @@ class Bias(Question):
     steps: int = 200
 
     task: ClassVar[str] = "bias"
+    server: ClassVar[str] = "blindsight.inspection.bias.task"
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"language": _language}
 
     def __post_init__(self) -> None:
@@ -66,3 +69,12 @@ class Bias(Question):
 
     def sentence(self, name: str) -> str:
         return f"What does {name} have that the public data {self.reference.rpartition(' [')[0]} lack?"
+
+
+def in_public_classes(schema: Schema, reference: Population) -> Schema:
+    """The schema with the reference's classes: a loader may have derived the clients' list from their data."""
+    fields = dict(schema.fields)
+    for name in schema.classes:
+        values = reference.classes.get(name, ())
+        fields[name] = Field("category", values=values) if values else Field("whole")
+    return dataclasses.replace(schema, fields=fields)

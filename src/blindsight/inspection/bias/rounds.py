@@ -5,7 +5,6 @@ discriminator learns from these (`images`), and the second round confirms it on 
 between the rounds follows from the first release and public numbers, so a resumed run computes the same.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
@@ -25,10 +24,11 @@ from blindsight.inspection.bias.findings import Tested
 from blindsight.inspection.bias.images import GROUPS, Discriminator, FirstArm
 from blindsight.inspection.bias.measures import ARMS, HALF, Division, Limits, ReadShares, Shares, Styles
 from blindsight.inspection.contrast import cues
-from blindsight.inspection.measuring import Measured, Measurement, Part, Priced
-from blindsight.inspection.question import Plan
+from blindsight.inspection.measuring import Measured, Measurement, Part, Priced, PricedRelease
+from blindsight.inspection.question import ReleasePlan
 from blindsight.keys import Key
 from blindsight.mechanisms import GaussianMechanism
+from blindsight.samples import clarity
 from blindsight.selection import Arms, where
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "read_first",
     "read_second",
     "second_round",
+    "signal_of",
 ]
 
 SHARES = {"shares": 0.15, "styles": 0.25, "moments": 0.35, "groups": 0.15, "ratios": 0.1, "words": 0.5}
@@ -50,32 +51,28 @@ _HALVES = Arms({name: where(HALF, number, by_client=True) for number, name in en
 _GROUP, _RATIO, _ENOUGH = "group", "ratio", 5000
 
 
-@dataclasses.dataclass(frozen=True)
-class _Priced:
-    """A later release that takes a share of the precision."""
-
-    name: str
-    coordinates: int
-
-
 def mechanisms(compared: Comparison, parts: Sequence[Priced]) -> dict[str, GaussianMechanism]:
     """The noise of the first round's `parts`, and of all that is asked for later."""
     return _noise(compared, [*parts, *_later(compared)])
 
 
-def plan(compared: Comparison) -> Plan:
+def plan(compared: Comparison) -> ReleasePlan:
     """What all rounds release."""
     parts = first_round(compared).parts
-    return Plan([*parts, *_later(compared)], mechanisms(compared, parts))
+    noise = mechanisms(compared, parts)
+    # what `is_measurable` needs of shares and of styles
+    stds = {part.name: noise[part.name].noise_multiplier * part.bound for part in parts}
+    least = min(factor * stds[name] for name, factor in (("shares", 10), ("styles", 10)) if name in stds)
+    return ReleasePlan([*parts, *_later(compared)], noise, least=least)
 
 
 def _later(compared: Comparison) -> list[Priced]:
     """What is asked for after the first round."""
     later: list[Priced] = []
     if compared.image:
-        later = [_Priced("groups", Shares((groups_of(()),)).coordinates), _Priced("ratios", 3)]
+        later = [PricedRelease("groups", Shares((groups_of(()),)).coordinates), PricedRelease("ratios", 3)]
     if compared.question.language.discover:
-        later.append(_Priced("words", WORD_CELLS))
+        later.append(PricedRelease("words", WORD_CELLS))
     return later
 
 
@@ -125,7 +122,7 @@ def _moments(compared: Comparison, field: str, others: Sequence[Priced]) -> Mome
     """Moments of images, by class if there are classes; public numbers decide how many frequencies."""
     shape = compared.reference.fields[field][1]
     classes = compared.classes or ("all",)
-    noise = _noise(compared, [*others, *(_Priced(name, 1) for name in ("moments", "groups", "ratios"))])
+    noise = _noise(compared, [*others, *(PricedRelease(name, 1) for name in ("moments", "groups", "ratios"))])
     frequencies = moments.frequencies_for(
         noise["moments"].noise_multiplier,
         clients=compared.question.clients / 2,
@@ -178,6 +175,12 @@ def learn(
     )
 
 
+def signal_of(one: Round, measured: Measurement) -> float:
+    """The signal of the moments that samples are drawn from, in standard deviations of their noise."""
+    released = one.by_name["moments"].part.read(measured["moments"].sums, measured["moments"].noise_std)
+    return clarity.signal_to_noise(released.of_means, released.noise_std)
+
+
 def second_round(compared: Comparison, learnt: Discriminator) -> Round:
     """The discriminator's output on the images of the other half of the clients."""
     division = groups_of([learnt.describe(group, compared.classes) for group in range(GROUPS)])
@@ -226,7 +229,7 @@ def _groups_tested(part: Shares, measured: Measured, training: Population) -> li
     tested = findings.compare_shares(serving, usual, division, division.names[:-1], measured.epsilon)
 
     def rest(one: ReadShares) -> ReadShares:
-        return ReadShares(1 - one.mean[-1:], one.spread[-1:], one.counted, one.noise_std)
+        return ReadShares(1 - one.mean[-1:], one.spread[-1:], one.counted, one.noise_std, one.upper[-1:])
 
     whole = Division(_GROUP, ("denser in serving",), findings.REGION)
     return [*tested, *findings.compare_shares(rest(serving), rest(usual), whole, whole.names, measured.epsilon)]

@@ -18,9 +18,9 @@ from blindsight.pages.filters import arm
 from blindsight.samples import as_json, gallery
 from blindsight.wording import percent
 
-__all__ = ["Bias", "Compared", "Group", "Verdict", "Word"]
+__all__ = ["BiasSection", "Compared", "Direction", "Group", "Word"]
 
-Verdict = Literal["more", "less", "alike"]
+Direction = Literal["more", "less", "alike"]
 """Whether its share is larger in serving than in training, or smaller, or no difference was detected."""
 
 TRAINING, SERVING = 0, 1  # places of the two sides among the arms
@@ -43,7 +43,7 @@ class Compared:
     name: str
     serving: Rate
     training: Rate
-    verdict: Verdict
+    verdict: Direction
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class Word(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Bias:
+class BiasSection:
     """Serving compared with training; `reference` names the public data, `clients` is their number of clients."""
 
     key: ClassVar[str] = "bias"
@@ -96,7 +96,7 @@ class Bias:
         }
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "Bias":
+    def from_dict(cls, value: Mapping[str, Any]) -> "BiasSection":
         """What `to_dict` was called on."""
         words, phrases = value["words"], value["phrases"]
         return cls(

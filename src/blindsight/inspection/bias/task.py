@@ -18,19 +18,22 @@ from blindsight.inspection.answering import Round
 from blindsight.inspection.bias import findings, rounds
 from blindsight.inspection.bias import text as unlikely_text
 from blindsight.inspection.bias.comparison import Comparison, compare_with
+from blindsight.inspection.bias.foresight import BiasForesight
 from blindsight.inspection.bias.images import GROUPS, Discriminator
 from blindsight.inspection.bias.question import Bias
-from blindsight.inspection.bias.section import Bias as Section
-from blindsight.inspection.bias.section import Compared, Group, Word
+from blindsight.inspection.bias.section import BiasSection, Compared, Group, Word
 from blindsight.inspection.bias.text import Filter
-from blindsight.inspection.question import check_reference
+from blindsight.inspection.contrast import cautions
+from blindsight.inspection.question import Public, ReleasePlan
 from blindsight.inspection.report import Report
 from blindsight.inspection.session import Inquiry
 from blindsight.keys import Key
 from blindsight.samples.views import ArmView
 from blindsight.selection import FORMINGS
 
-__all__ = ["find_bias"]
+__all__ = ["conduct", "foresee", "plan"]
+
+foresee = BiasForesight
 
 NOTES = (
     "Tests use the released sums, whose noise is known, never synthetic samples. They include the sampling error of "
@@ -47,9 +50,13 @@ CONFIRMED = (
 )
 
 
-def find_bias(question: Bias, inquiry: Inquiry) -> Report:
+def plan(question: Bias, public: Public) -> ReleasePlan:
+    """What all rounds release."""
+    return rounds.plan(compare_with(question, public))
+
+
+def conduct(question: Bias, inquiry: Inquiry) -> Report:
     """Ask both rounds, discover words and train a model if requested, and read the releases."""
-    check_reference(inquiry.clients, inquiry.public.reference)
     inquiry.progress("looking at every client's examples", 0, 4)
     compared = compare_with(question, inquiry.public)
     first = rounds.first_round(compared)
@@ -72,15 +79,15 @@ def find_bias(question: Bias, inquiry: Inquiry) -> Report:
         title=question.title,
         task=question.task,
         question=question.sentence(inquiry.name),
-        arms=_views(learnt),
+        arms=_views(learnt, None if learnt is None else rounds.signal_of(first, measured)),
         findings=tuple(concluded),
         diagnoses=(),
         guarantee=inquiry.promise(_participation(question)),
         releases=tuple(inquiry.releases),
         population={"name": inquiry.name, "clients": question.clients, "classes": list(compared.classes)},
-        notes=_notes(compared, learnt),
+        notes=_notes(compared, learnt, lines),
         ledger=inquiry.so_far(),
-        bias=Section(
+        bias=BiasSection(
             compared.reference.name,
             compared.reference.size,
             tuple(lines),
@@ -144,7 +151,7 @@ def _groups(learnt: Discriminator | None, lines: Sequence[Compared], classes: tu
     )
 
 
-def _views(learnt: Discriminator | None) -> tuple[ArmView, ...]:
+def _views(learnt: Discriminator | None, signal: float | None) -> tuple[ArmView, ...]:
     """Samples of both sides, equally many; only names if there are no images."""
     if learnt is None:
         return (ArmView("training"), ArmView("serving"))
@@ -155,12 +162,16 @@ def _views(learnt: Discriminator | None) -> tuple[ArmView, ...]:
     if not count:
         return (ArmView("training"), ArmView("serving"))
     return (
-        ArmView("as in training", samples=learnt.samples[usual[:count]]),
-        ArmView("more frequent in serving", samples=more[:count]),
+        ArmView("as in training", samples=learnt.samples[usual[:count]], signal_to_noise=signal),
+        ArmView("more frequent in serving", samples=more[:count], signal_to_noise=signal),
     )
 
 
-def _notes(compared: Comparison, learnt: Discriminator | None) -> tuple[str, ...]:
+def _notes(compared: Comparison, learnt: Discriminator | None, lines: Sequence[Compared]) -> tuple[str, ...]:
     is_learnt = any(one.is_learnt for one in compared.divisions)
+    is_unsure = any((one.subject, one.name, one.verdict) == ("model", "unsure", "more") for one in lines)
+    warned = cautions.overconfidence(compared.model, is_unsure=is_unsure)
+    small = cautions.resolution(compared.reference.size)
     styles = () if compared.limits else ("Styles were not compared: too few public clients have ten examples.",)
-    return (*NOTES, *styles, *((LEARNT,) if is_learnt else ()), *(CONFIRMED if learnt is not None else ()))
+    confirmed = CONFIRMED if learnt is not None else ()
+    return (*warned, *NOTES, *small, *styles, *((LEARNT,) if is_learnt else ()), *confirmed)

@@ -5,13 +5,16 @@ mean of its examples' cues, centred at the public constant 1/2, its square, and 
 
     [m_1 - 1/2, ..., m_d - 1/2, (m_1 - 1/2)^2, ..., (m_d - 1/2)^2, 1]
 
-Whatever the examples, |m - 1/2| <= 1/2, so the L2 norm of the block is at most sqrt(d (1/4 + 1/16) + 1). The squares
-give an estimate of the variance between clients from the release itself.
+A cue of a missing value is NaN, except the one that counts missing values, and the mean is over the others. A client
+without any sends a public constant instead (`neutral`), so that missing values move no other cue. Whatever the
+examples, |m - 1/2| <= 1/2, so the L2 norm of the block is at most sqrt(d (1/4 + 1/16) + 1). The squares give an
+estimate of the variance between clients from the release itself.
 """
 
 import dataclasses
-import functools
 import math
+import re
+import string
 from collections.abc import Callable, Mapping
 
 import jax
@@ -19,16 +22,27 @@ import jax.numpy as jnp
 import numpy as np
 
 from blindsight.backends import Batch
+from blindsight.data.missing import TRUTH, is_missing
 from blindsight.data.population import TEXT, Population
 from blindsight.errors import InvalidInput
-from blindsight.inspection.contrast.released import DECADES, MAGNITUDE, ArmCues
+from blindsight.inspection.contrast.image_cues import image_cues
+from blindsight.inspection.contrast.released import ABSENT, DECADES, MAGNITUDE, OTHERS, ArmCues
 from blindsight.inspection.measuring import Measured
 
-__all__ = ["FIELD", "ArmCues", "Cues", "cues_part", "in_steps", "observe"]
+__all__ = ["FIELD", "ArmCues", "Cues", "cues_part", "in_steps", "observe", "settled"]
 
 FIELD = "cues"
-_BATCH = 4096
+_GRADED = (
+    "place in its range",
+    "last digit",
+    "length",
+    "word length",
+    "commas in numbers",
+    MAGNITUDE,
+)  # other cues of values are shares
 _MOST_CLASSES = 16
+_PUNCTUATION = frozenset(string.punctuation)
+_IN_NUMBERS = re.compile(r"(?<=\d)[.,](?=\d)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +53,7 @@ class Cues:
     arms: tuple[str, ...]
     disjoint_by_client: bool
     name: str = "cues"
+    neutral: tuple[float, ...] = ()  # of every cue, for a client whose values are all missing; 1/2 by default
 
     @property
     def block(self) -> int:
@@ -59,16 +74,21 @@ class Cues:
     def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
         """Mean cues over the client's examples in each arm; zeros for arms without examples."""
         del key
-        values = jnp.nan_to_num(batch[FIELD].astype(jnp.float32), nan=0.5)  # (examples, cues)
+        values = batch[FIELD].astype(jnp.float32)  # (examples, cues)
+        is_there = jnp.isfinite(values)
         counts = jnp.sum(masks, axis=1, keepdims=True)
-        mean = jnp.clip(masks @ values / jnp.maximum(counts, 1.0), 0.0, 1.0) - 0.5
+        there = masks @ is_there.astype(jnp.float32)  # (arms, cues)
+        totals = masks @ jnp.where(is_there, values, 0.0)
+        neutral = jnp.asarray(self.neutral or (0.5,) * len(self.names), jnp.float32)[None]
+        mean = jnp.clip(jnp.where(there > 0, totals / jnp.maximum(there, 1.0), neutral), 0.0, 1.0) - 0.5
         blocks = jnp.concatenate([mean, mean**2, jnp.ones_like(counts)], axis=1)
         return jnp.where(counts > 0, blocks, jnp.zeros_like(blocks)).ravel()
 
     def read(self, measured: Measured) -> dict[str, ArmCues]:
         """The estimates of each arm from the noisy sums."""
-        sums = np.asarray(measured.sums, np.float64).reshape(len(self.arms), self.block)
-        return {arm: _read(arm, self.names, row, measured.noise_std) for arm, row in zip(self.arms, sums, strict=True)}
+        sums = np.asarray(measured.sums, np.float64)
+        rows = np.moveaxis(sums.reshape(*sums.shape[:-1], len(self.arms), self.block), -2, 0)
+        return {arm: _read(arm, self.names, row, measured.noise_std) for arm, row in zip(self.arms, rows, strict=True)}
 
     def everyone(self, measured: Measured) -> ArmCues:
         """All arms together, if they share no client and leave none out: the comparison of a sanity check."""
@@ -82,35 +102,67 @@ def _read(arm: str, names: tuple[str, ...], row: np.ndarray, noise_std: float) -
     """Means, and the standard deviation between clients.
 
     The variance between clients is E[(m - 1/2)^2] - E[m - 1/2]^2, computed from two noisy sums. Where noise makes it
-    too small, intervals would be too short, so 1.64 standard deviations of its own noise are added (it is then too
-    small in 5 % of cases). That costs little, because noise in the variance weighs 1/count against the noise of the
-    mean.
+    too small, tests would find what is not there, so 1.64 standard deviations of its own noise are added for them (it
+    is then too small in 5 % of cases). That costs little, because noise in the variance weighs 1/count against the
+    noise of the mean. Intervals use the plain estimate.
     """
-    cues, counted = len(names), float(row[-1])
-    count = max(counted, 1.0)
-    centred = np.clip(row[:cues] / count, -0.5, 0.5)
-    variance = row[cues : 2 * cues] / count - centred**2
+    cues = len(names)
+    counted = row[..., -1:] if row.ndim > 1 else float(row[-1])
+    count = np.maximum(counted, 1.0)
+    centred = np.clip(row[..., :cues] / count, -0.5, 0.5)
+    variance = row[..., cues : 2 * cues] / count - centred**2
     slack = 1.64 * noise_std * np.sqrt(1 + 4 * centred**2) / count
-    spread = np.sqrt(np.clip(variance + slack, 0.0, 0.25 - centred**2))
-    return ArmCues(arm, names, counted, noise_std, centred + 0.5, spread)
+    spread, likely = (np.sqrt(np.clip(variance + more, 0.0, 0.25 - centred**2)) for more in (slack, 0.0))
+    return ArmCues(arm, names, counted, noise_std, centred + 0.5, spread, likely)
 
 
-def cues_part(population: Population, arms: tuple[str, ...], *, disjoint_by_client: bool) -> Cues:
-    """The part that measures the cues of `population`, which `observe` has computed."""
+def cues_part(
+    population: Population, arms: tuple[str, ...], *, disjoint_by_client: bool, public: Population | None = None
+) -> Cues:
+    """The part that measures the cues of `population`, which `observe` has computed.
+
+    A client whose values are all missing sends the mean of `public` data, if they are observed too, so that it looks
+    like any other; without them shares are 0, and other cues 1/2.
+    """
     if FIELD not in population.fields:
         raise InvalidInput(f"{population.name} has no cues: pass the population that cues.observe returns")
-    return Cues(population.classes[FIELD], tuple(arms), disjoint_by_client)
+    names = population.classes[FIELD]
+    if not any(name.rpartition(": ")[2] == ABSENT for name in names):  # images are never missing
+        return Cues(names, tuple(arms), disjoint_by_client)
+    usual = _usual(names)
+    if public is not None and len(public.columns[FIELD]):
+        values = public.columns[FIELD]
+        there = np.isfinite(values)
+        means = np.where(there, values, 0.0).sum(axis=0, dtype=np.float64) / np.maximum(there.sum(axis=0), 1)
+        usual = in_steps(np.where(there.any(axis=0), means, usual).astype(np.float32))
+    return Cues(names, tuple(arms), disjoint_by_client, neutral=tuple(usual.tolist()))
+
+
+def _usual(names: tuple[str, ...]) -> np.ndarray:
+    """What a missing value counts as where nothing is known: half of a graded cue, and no share."""
+    return np.array([0.5 if name.rpartition(": ")[2] in _GRADED else 0.0 for name in names], np.float32)
+
+
+def settled(population: Population) -> Population:
+    """The observed population with a constant for each cue of a missing value, for measures that cannot skip it."""
+    values = population.columns[FIELD]
+    usual = np.where(np.isfinite(values), values, _usual(population.classes[FIELD])).astype(np.float32)
+    changed = population.replace({**population.columns, FIELD: usual})
+    changed.classes[FIELD] = population.classes[FIELD]
+    return changed
 
 
 def observe(
     population: Population,
     inputs: tuple[str, ...] | None = None,
     ranges: Mapping[str, tuple[float, float]] | None = None,
+    reference: Population | None = None,
 ) -> Population:
     """The population with the field `cues`: one number between 0 and 1 for each example and each cue.
 
     `inputs` names the fields to read, by default all but derived ones. Numbers with a public range (`ranges`) are
-    measured relative to it. The names of the cues are the classes of the field `cues`.
+    measured relative to it, and against the quartiles of public data (`reference`). The names of the cues are the
+    classes of the field `cues`.
     """
     columns = dict(population.columns)
     chosen = inputs or tuple(field for field in columns if field not in _DERIVED)
@@ -118,11 +170,13 @@ def observe(
     for field in chosen:
         if field not in columns:
             raise InvalidInput(f"{population.name} has no field {field!r}: choose one of {', '.join(columns)}")
-        for name, value in _cues_of(
-            field, columns[field], population.classes.get(field), (ranges or {}).get(field)
-        ).items():
+        known = _Known(population.classes.get(field), (ranges or {}).get(field), _middle_of(reference, field))
+        for name, value in _cues_of(field, columns[field], known).items():
             names.append(name if len(chosen) == 1 or columns[field].ndim >= 3 else f"{field}: {name}")
             values.append(value)
+    if names and all(columns[field].ndim == 1 for field in chosen):
+        names.append("repeated rows")
+        values.append(_repeated(population, chosen))
     if not names:
         raise InvalidInput(f"{population.name} has no field to read cues from: name images, numbers or text")
     observed = population.replace({**columns, FIELD: in_steps(np.stack(values, axis=1).astype(np.float32))})
@@ -138,144 +192,130 @@ def in_steps(values: np.ndarray) -> np.ndarray:
 _DERIVED = ("predicted", "confidence", "is_correct", "repaired", "tried", FIELD)
 
 
-def _cues_of(
-    field: str, column: np.ndarray, classes: tuple[str, ...] | None, ends: tuple[float, float] | None
-) -> dict[str, np.ndarray]:
+@dataclasses.dataclass(frozen=True)
+class _Known:
+    """What is public about a field: its classes, its range, and the middle half of public values."""
+
+    classes: tuple[str, ...] | None
+    ends: tuple[float, float] | None
+    middle: tuple[float, float] | None
+
+
+def _cues_of(field: str, column: np.ndarray, known: _Known) -> dict[str, np.ndarray]:
     if column.dtype == TEXT:
         return _text_cues(column)
-    if classes is not None:
-        return {f"share of {name}": column == number for number, name in enumerate(classes[:_MOST_CLASSES])}
+    if column.dtype.kind == "b":
+        return {"share of true": column}
+    if known.classes is not None:
+        return _category_cues(column, known.classes)
     if column.ndim >= 3:
-        return _image_cues(column)
+        return image_cues(column)
     if column.ndim == 1:
-        return _number_cues(column, ends)
+        return _number_cues(column, known.ends) | _middle_cues(column, known.middle)
     raise InvalidInput(f"cues are read from images, single numbers and text, but {field!r} holds vectors")
 
 
-# --- numbers and text
+def _middle_of(reference: Population | None, field: str) -> tuple[float, float] | None:
+    """The quartiles of a number in public data; None if half of the values are equal."""
+    if reference is None or field in reference.classes or field not in reference.fields:
+        return None
+    dtype, shape = reference.fields[field]
+    if shape or dtype == TEXT or dtype.kind not in "iuf":
+        return None
+    values = reference.columns[field].astype(np.float64)
+    values = values[np.isfinite(values)]
+    low, high = np.quantile(values, (0.25, 0.75)).tolist() if values.size else (0.0, 0.0)
+    return (low, high) if low < high else None
+
+
+def _repeated(population: Population, fields: tuple[str, ...]) -> np.ndarray:
+    """Whether an example equals an earlier one of the same client."""
+    owner = np.repeat(np.arange(population.size), population.sizes)
+    rows = list(zip(owner.tolist(), *(population.columns[field].tolist() for field in fields), strict=True))
+    seen = set[tuple[object, ...]]()
+    return np.array([row in seen or bool(seen.add(row)) for row in rows], bool)
+
+
+# --- numbers, categories and text
+
+
+def _category_cues(column: np.ndarray, classes: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """The share of missing values, and among the rest those of the public list and of all others together."""
+    missing = is_missing(column, has_classes=True)
+    is_other = (column < 0) | (column >= len(classes))
+    shares = {f"share of {name}": column == number for number, name in enumerate(classes[:_MOST_CLASSES])}
+    shares = {"share of true": column == 1} if classes == TRUTH else {OTHERS: is_other, **shares}
+    return {ABSENT: missing, **{name: np.where(missing, np.nan, share) for name, share in shares.items()}}
 
 
 def _number_cues(column: np.ndarray, ends: tuple[float, float] | None) -> dict[str, np.ndarray]:
     """Cues of single numbers: a change of units moves the magnitude, a filled gap the shares of unusual values."""
     values = column.astype(np.float64)
-    missing = ~np.isfinite(values)
-    size = np.abs(np.where(missing, 0.0, values))
+    missing = is_missing(values)
+    values = np.where(missing, np.nan, values)
+    size = np.abs(values)
+    last = np.mod(size, 10) / 10  # rounding, and factors of ten
     if ends is not None:  # relative to a public range, small shifts become visible
-        place = (np.where(missing, sum(ends) / 2, values) - ends[0]) / (ends[1] - ends[0])
+        place = (values - ends[0]) / (ends[1] - ends[0])
         return {
-            "missing": missing,
-            "zero": size == 0,
-            "beyond its range": (place < 0) | (place > 1),
+            ABSENT: missing,
+            "zero or below": np.where(missing, np.nan, values <= 0),
+            "beyond its range": np.where(missing, np.nan, (place < 0) | (place > 1)),
             "place in its range": np.clip(place, 0, 1),
-            "last digit": np.where(missing, 0.5, np.mod(size, 10) / 10),
+            MAGNITUDE: np.clip(np.log10(1 + size) / DECADES, 0, 1),
+            "last digit": last,
         }
     return {
-        "missing": missing,
-        "negative": ~missing & (values < 0),
-        "zero": size == 0,
+        ABSENT: missing,
+        "negative": np.where(missing, np.nan, values < 0),
+        "zero": np.where(missing, np.nan, size == 0),
         MAGNITUDE: np.clip(np.log10(1 + size) / DECADES, 0, 1),  # a factor of 1000 moves it by 3/8
-        "last digit": np.where(missing, 0.5, np.mod(size, 10) / 10),  # rounding, and factors of ten
+        "last digit": last,
     }
+
+
+def _middle_cues(column: np.ndarray, middle: tuple[float, float] | None) -> dict[str, np.ndarray]:
+    """A change of the distribution moves its middle half even where the mean stays, as if two columns are swapped."""
+    if middle is None:
+        return {}
+    values = column.astype(np.float64)
+    inside = (values >= middle[0]) & (values <= middle[1])
+    return {"middle half": np.where(is_missing(values), np.nan, inside)}
 
 
 def _text_cues(column: np.ndarray) -> dict[str, np.ndarray]:
-    """Cues of texts: length, and shares of character classes."""
-    texts = column.tolist()
+    """Cues of texts: length, shares of character classes, length of words, where texts end, and how numbers look.
+
+    Rare characters count by the square root of their share, which makes small changes of it visible.
+    """
+    texts, missing = column.tolist(), is_missing(column)
     lengths = np.array([len(text) for text in texts], np.float64)
+    words = np.array([len(text.split()) for text in texts], np.float64)
+
+    codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
+    signs, which = np.unique(codes, return_inverse=True)
+    owner = np.repeat(np.arange(len(texts)), lengths.astype(np.int64))
 
     def share(of: Callable[[str], bool]) -> np.ndarray:
-        return np.array([sum(map(of, text)) for text in texts]) / np.maximum(lengths, 1)
+        is_one = np.array([of(chr(sign)) for sign in signs.tolist()], np.float64)[which]
+        return np.bincount(owner, is_one, len(texts)) / np.maximum(lengths, 1)
 
-    return {
+    found = {
         "length": np.clip(np.log10(1 + lengths) / 4, 0, 1),
-        "upper case": share(str.isupper),
+        "upper case": np.sqrt(share(str.isupper)),
         "lower case": share(str.islower),
         "spaces": share(str.isspace),
-        "digits": share(str.isdigit),
-        "not ASCII": share(lambda sign: not sign.isascii()),
+        "digits": np.sqrt(share(str.isdigit)),
+        "not ASCII": np.sqrt(share(lambda sign: not sign.isascii())),
+        "punctuation": np.sqrt(share(_PUNCTUATION.__contains__)),
+        "word length": np.clip(lengths / np.maximum(words, 1) / 12, 0, 1),
+        "cut off": np.array([text[-1:].isalnum() for text in texts], bool),
+        "commas in numbers": np.array([_commas(text) for text in texts], np.float64),
     }
+    return {ABSENT: missing, **{name: np.where(missing, np.nan, cue) for name, cue in found.items()}}
 
 
-# --- images
-
-_IMAGE_CUES = (
-    "intensity",
-    "contrast",
-    "polarity",
-    "ink",
-    "edges: vertical strokes",
-    "edges: slant",
-    "centroid x",
-    "centroid y",
-    "extent",
-    "blur",
-    "black",
-    "white",
-    "grey levels",
-    "constant rows",
-    "constant columns",
-)
-
-
-def _image_cues(images: np.ndarray) -> dict[str, np.ndarray]:
-    """Cues of images, grey or colour: (examples, height, width[, colours])."""
-    values = np.empty((len(images), len(_IMAGE_CUES)), np.float32)
-    for start in range(0, len(images), _BATCH):
-        batch = images[start : start + _BATCH]
-        padded = np.zeros((_BATCH, *images.shape[1:]), images.dtype)  # one shape, compiled once
-        padded[: len(batch)] = batch
-        values[start : start + len(batch)] = np.asarray(_of_images(jnp.asarray(padded)))[: len(batch)]
-    return dict(zip(_IMAGE_CUES, values.T, strict=True))
-
-
-@jax.jit
-def _of_images(images: jax.Array) -> jax.Array:
-    """The cues of a batch of images, shape (images, cues)."""
-    grey = images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images.astype(jnp.float32)
-    grey = jnp.clip(jnp.nan_to_num(grey), 0, 1)
-    grey = grey if grey.ndim == 3 else jnp.mean(grey, axis=-1)
-    height, width = grey.shape[1:]
-    total = functools.partial(jnp.sum, axis=(1, 2))
-    mean = jnp.mean(grey, axis=(1, 2))
-    centre = grey[:, height // 4 : height - height // 4, width // 4 : width - width // 4]
-    inside = jnp.mean(centre, axis=(1, 2))
-    border = (mean * height * width - inside * centre[0].size) / max(height * width - centre[0].size, 1)
-    across, down = grey[:, :-1, 1:] - grey[:, :-1, :-1], grey[:, 1:, :-1] - grey[:, :-1, :-1]
-    energy = total(across**2 + down**2)
-    x, y = jnp.linspace(0.0, 1.0, width), jnp.linspace(0.0, 1.0, height)
-    mass = total(grey)
-    columns, rows = jnp.sum(grey, axis=1), jnp.sum(grey, axis=2)
-    centroid_x, centroid_y = _ratio(columns @ x, mass), _ratio(rows @ y, mass)
-    variance = _ratio(columns @ x**2 + rows @ y**2, mass) - jnp.where(mass > 0, centroid_x**2 + centroid_y**2, 0.5)
-    inner = grey[:, 1:-1, 1:-1]
-    laplacian = grey[:, 2:, 1:-1] + grey[:, :-2, 1:-1] + grey[:, 1:-1, 2:] + grey[:, 1:-1, :-2] - 4 * inner
-    level = jnp.left_shift(jnp.uint32(1), jnp.minimum(grey * 32, 31).astype(jnp.uint32))
-    seen = jax.lax.reduce(level, jnp.uint32(0), jax.lax.bitwise_or, (1, 2))
-    flat = jnp.float32(1 / 512)
-    values = [
-        mean,
-        2 * jnp.std(grey, axis=(1, 2)),
-        _stretched((border - inside + 1) / 2, 2),
-        jnp.mean((grey > 0.5).astype(jnp.float32), axis=(1, 2)),
-        _stretched(_ratio(total(across**2), energy), 2),
-        _stretched((1 + _ratio(2 * total(across * down), energy, 0.0)) / 2, 2),
-        _stretched(centroid_x, 3),
-        _stretched(centroid_y, 3),
-        jnp.sqrt(jnp.clip(2 * variance, 0, 1)),
-        _stretched(1 - _ratio(total(laplacian**2), total(laplacian**2) + 2 * energy, 0.0), 1.5),
-        jnp.mean((grey < flat).astype(jnp.float32), axis=(1, 2)),
-        jnp.mean((grey > 1 - flat).astype(jnp.float32), axis=(1, 2)),
-        jax.lax.population_count(seen).astype(jnp.float32) / 32,
-        jnp.mean((jnp.max(grey, axis=2) - jnp.min(grey, axis=2) < flat).astype(jnp.float32), axis=1),
-        jnp.mean((jnp.max(grey, axis=1) - jnp.min(grey, axis=1) < flat).astype(jnp.float32), axis=1),
-    ]
-    return jnp.clip(jnp.stack(values, axis=1), 0, 1)
-
-
-def _stretched(values: jax.Array, by: float) -> jax.Array:
-    """Values stretched around 1/2, where they concentrate: the noise is scaled to the full range of a cue."""
-    return jnp.clip(0.5 + by * (values - 0.5), 0, 1)
-
-
-def _ratio(part: jax.Array, whole: jax.Array, otherwise: float = 0.5) -> jax.Array:
-    return jnp.where(whole > 1e-6, part / jnp.maximum(whole, 1e-6), otherwise)
+def _commas(text: str) -> float:
+    """The share of commas among the points and commas between digits; a half if there are none."""
+    signs = _IN_NUMBERS.findall(text)
+    return signs.count(",") / len(signs) if signs else 0.5

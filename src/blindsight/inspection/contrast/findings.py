@@ -7,15 +7,17 @@ noise, whose standard deviation is public, and the sampling of the clients, whos
 **Difference of cues.** The mean of an arm is 1/2 plus a noisy sum S over a noisy count K. To first order its error has
 the variance sigma^2 (1 + (mean - 1/2)^2) / K^2 from noise and spread^2 / K from clients. K must exceed five standard
 deviations of its noise; the ratio is then close to normal. Arms that share no client have independent errors. If arms
-share clients, the standard deviations due to clients are added, which bounds any correlation. P-values of all cues are
-corrected together (Holm): with nothing wrong anywhere, the probability of one or more findings is at most 5 %.
+share clients, the standard deviations due to clients are added, which bounds any correlation. With nothing wrong
+anywhere, the probability of one or more findings is at most 5 %: p-values are corrected together, after Holm, or where
+there is a public reference by comparison with the largest statistic of populations drawn from it (`chance`).
 
 **Against a reference.** Clients on which a model fails differ from others even where nothing is broken: untidy
 handwriting is hard to read. If public data are available, pass the same arms of public data as `expected`: the test is
-then of the difference beyond the expected one.
+then of the difference beyond the expected one. Votes, and the clients in an arm, are counted against public ones.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -23,18 +25,39 @@ import numpy as np
 from scipy import stats
 
 from blindsight.errors import InvalidInput
-from blindsight.inspection.contrast.released import DECADES, MAGNITUDE, NONE, ArmCues, ArmVotes
+from blindsight.inspection.contrast.counting import Background
+from blindsight.inspection.contrast.gap_words import share_words
+from blindsight.inspection.contrast.released import (
+    DECADES,
+    MAGNITUDE,
+    NONE,
+    ArmCues,
+    ArmVotes,
+    difference_of_cues,
+    estimated_error,
+    statistic,
+)
 from blindsight.samples import as_json
 from blindsight.wording import percent, span
 
-__all__ = ["ALPHA", "LUCK", "POWER", "Diagnosis", "Finding", "compare_cues", "diagnose", "difference_of_cues"]
-__all__ += ["holm", "share_of_clients", "usual_votes"]
+__all__ = [
+    "ALPHA",
+    "CAUTION",
+    "POWER",
+    "Diagnosis",
+    "Finding",
+    "compare_cues",
+    "compare_members",
+    "diagnose",
+    "holm",
+    "share_of_clients",
+]
 
 ALPHA, POWER = 0.05, 0.9
-_BACKGROUND = 0.05  # share of an arm's clients: off-centre handwriting is read better once it is shifted
-LUCK = 0.003
-"""The share of an arm's clients allowed to vote for any candidate by chance, beyond what public data show."""
+CAUTION = 1.5
+"""Thresholds learned from public clients are estimates: a third of the 5 % is kept for their error."""
 
+_BACKGROUND = 0.05  # share of an arm's clients: off-centre handwriting is read better once it is shifted
 _WIDE = float(stats.norm.isf(0.025))  # 95 % intervals
 
 _CLIENTS_OF = {
@@ -113,8 +136,8 @@ def compare_cues(
     epsilon: float,
     disjoint_by_client: bool = True,
     expected: tuple[ArmCues, ArmCues] | None = None,
-    shifts: Mapping[str, float] | None = None,
-    looks: int = 1,
+    chance: np.ndarray | None = None,
+    looks: float = 1,
 ) -> list[Finding]:
     """One finding for each cue on the difference first - second, the most significant first.
 
@@ -124,20 +147,31 @@ def compare_cues(
         epsilon: What the release of the cues cost alone.
         disjoint_by_client: Whether no client is in both arms.
         expected: The same two arms of public data: what they differ by is expected.
-        shifts: How far a suspected fault moves each cue; by default as far as any fault could.
-        looks: Tests on this population (pairs of arms, and votes); each gets an equal share of the 5 %.
+        chance: The largest statistics of populations without a fault (`chance.largest`); `second` is then public data,
+            or `expected` is given.
+        looks: Families of tests on this population (cues, votes); each gets an equal share of the 5 %.
     """
-    difference, error = difference_of_cues(first, second, disjoint_by_client, expected)
-    is_measurable = first.is_measurable and second.is_measurable
-    raw = 2 * stats.norm.sf(np.abs(difference) / error) if is_measurable else np.ones(len(error))
-    p_values = np.minimum(looks * holm(raw), 1.0)
-    needed = float(stats.norm.isf(ALPHA / 2 / (looks * len(raw))) + stats.norm.isf(1 - POWER))
+    is_pooled = chance is not None and expected is None
+    difference, error = difference_of_cues(
+        first, second, disjoint_by_client=disjoint_by_client, expected=expected, is_pooled=is_pooled
+    )
+    is_measurable = bool(first.is_measurable and second.is_measurable)
+    sizes = statistic(difference, error, first, second)
+    if chance is None:
+        p_values = np.minimum(looks * holm(2 * stats.norm.sf(sizes)), 1.0)
+        critical = float(stats.norm.isf(ALPHA / 2 / (looks * len(sizes))))
+    else:
+        above = len(chance) - np.searchsorted(chance, sizes - 1e-12)
+        p_values = np.minimum(looks * (1 + above) / (1 + len(chance)), 1.0)
+        critical = float(chance[min(math.ceil((1 - ALPHA / looks) * len(chance)), len(chance) - 1)])
+    needed = critical + float(stats.norm.isf(1 - POWER))
+    wide = _WIDE * estimated_error(first, second, disjoint_by_client=disjoint_by_client, expected=expected)
     findings = list[Finding]()
     for j, name in enumerate(first.names):
-        low, high = difference[j] - _WIDE * error[j], difference[j] + _WIDE * error[j]
+        low, high = difference[j] - wide[j], difference[j] + wide[j]
         low, high = (max(low, -1.0), min(high, 1.0)) if is_measurable else (-1.0, 1.0)
-        reach = abs((shifts or {}).get(name, 0.0)) or max(second.mean[j], 1 - second.mean[j])
-        smallest = needed * error[j] / reach if is_measurable else 1.0
+        reach = max(second.mean[j], 1 - second.mean[j])
+        smallest = _smallest_share(needed, float(error[j]) / reach, first.counted) if is_measurable else 1.0
         is_detected = bool(p_values[j] <= ALPHA)
         finding = Finding(
             kind="cue",
@@ -154,84 +188,100 @@ def compare_cues(
         )
         words = _cue_words(finding, first.mean[j], second.mean[j], is_measurable, expected is not None)
         findings.append(dataclasses.replace(finding, statement=words))
-    order = np.lexsort((-np.abs(difference / error), p_values))
+    order = np.lexsort((-sizes, p_values))
     return [findings[j] for j in order]
-
-
-def difference_of_cues(
-    first: ArmCues, second: ArmCues, disjoint_by_client: bool, expected: tuple[ArmCues, ArmCues] | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """The difference of two arms in each cue, minus the expected one, and its standard deviation."""
-    if first.names != second.names:
-        raise InvalidInput("arms can only be compared by the same cues: measure both in one round")
-    difference = first.mean - second.mean
-    variance = _variance(first, second, disjoint_by_client)
-    if expected is not None:
-        difference = difference - (expected[0].mean - expected[1].mean)
-        variance = variance + _variance(*expected, disjoint_by_client)
-    return difference, np.sqrt(np.maximum(variance, 1e-18))
 
 
 def diagnose(
     votes: ArmVotes,
     *,
     epsilon: float,
-    background: Mapping[str, float] | None = None,
-    looks: int = 1,
+    clients: int,
+    public: ArmVotes | None = None,
+    public_clients: int = 0,
+    looks: float = 1,
 ) -> tuple[Diagnosis, list[Finding]]:
     """The arm's diagnosis, and a finding for each candidate, the most significant first.
 
-    A candidate is named if its share exceeds its `background`, the share of clients that vote for it where nothing is
-    wrong: measured on public data (`usual_votes`), or 5 % without public data. Tests are one-sided and Holm-corrected.
-    Of several candidates beyond their background, the one with most votes is named; otherwise "none".
+    A candidate is named if more clients vote for it than where nothing is wrong: than among public clients, or than 5 %
+    of the arm without public data. Tests are one-sided and Holm-corrected, and the interval must lie above that share
+    too. Of several such candidates, the one with most votes is named; otherwise "none".
+
+    Args:
+        votes: The arm's votes.
+        epsilon: What the release of the votes cost alone.
+        clients: Number of clients of the whole population.
+        public: The same arm's votes of public clients.
+        public_clients: Number of public clients, in the arm or not.
+        looks: Families and arms tested on this population; each gets an equal share of the 5 %.
     """
-    labels = votes.labels[:-1]
-    expected = np.array([max(0.0, (background or {}).get(label, _BACKGROUND)) + LUCK for label in labels])
-    shares = votes.shares[:-1]
-    raw = stats.norm.sf((shares - expected) / votes.error(expected)) if votes.is_measurable else np.ones(len(labels))
-    p_values = np.minimum(looks * holm(raw), 1.0)
-    named = [j for j in range(len(labels)) if p_values[j] <= ALPHA]
+    labels, shares = votes.labels[:-1], votes.shares[:-1]
+    counts = () if public is None else np.clip(public.counts[:-1], 0.0, public_clients).tolist()
+    usual = [Background(count, public_clients, clients, votes.noise_std) for count in counts]
+    if usual:
+        raw = np.array([one.p_more(seen) for one, seen in zip(usual, votes.counts.tolist(), strict=False)])
+    else:
+        raw = stats.norm.sf((shares - _BACKGROUND) / votes.error(_BACKGROUND))
+    p_values = np.minimum(looks * holm(raw), 1.0) if votes.is_measurable else np.ones(len(labels))
+    at_rest = [_BACKGROUND] * len(labels) if public is None else np.clip(public.shares[:-1], 0.0, 1.0).tolist()
+    clear = [share_of_clients(votes, label)[1] > rest for label, rest in zip(labels, at_rest, strict=True)]
+    named = [j for j in range(len(labels)) if p_values[j] <= ALPHA and clear[j]]
     winner = max(named, key=lambda j: shares[j]) if named else None
-    needed = float(stats.norm.isf(ALPHA / (looks * len(labels))) + stats.norm.isf(1 - POWER))
+    level = ALPHA / (looks * len(labels))
     findings = list[Finding]()
     for j, label in enumerate(labels):
-        share, low, high = share_of_clients(votes, label)
-        smallest = expected[j] + needed * float(votes.error(expected[j])) if votes.is_measurable else 1.0
-        verdict: Verdict = "detected" if p_values[j] <= ALPHA else "not detected"
-        words = f"{label} would repair {percent(share)} of {_of(votes.arm)} (95 %: {span(low, high)})"
-        if verdict == "not detected":
-            words = (
-                f"{label} does not explain {_of(votes.arm)}: {percent(share)} voted for it "
-                f"(95 %: {span(low, high)}){_limit(smallest)}"
-            )
-        findings.append(
-            Finding(
-                kind="votes",
-                name=label,
-                statement=words + ".",
-                effect=share,
-                low=low,
-                high=high,
-                p_value=float(p_values[j]),
-                verdict=verdict,
-                epsilon=epsilon,
-                smallest=float(smallest) if smallest < 1 else None,
-                arms=(votes.arm, votes.arm),
-            )
-        )
+        if usual:
+            least = usual[j].fewest_detected(level) / max(votes.voters, 1.0)
+        else:
+            least = _BACKGROUND + float(stats.norm.isf(level)) * float(votes.error(_BACKGROUND))
+        sure = float(stats.norm.isf(1 - POWER)) * float(votes.error(min(least, 1.0)))
+        smallest = least + sure if votes.is_measurable else 1.0
+        findings.append(_of_candidate(votes, label, float(p_values[j]), float(smallest), epsilon))
     order = np.lexsort((-shares, p_values))
     return _diagnosis(votes, winner), [findings[j] for j in order]
 
 
-def usual_votes(reference: ArmVotes) -> dict[str, float]:
-    """The background of each candidate from an arm of public clients: an upper bound on the share that votes for it.
+def compare_members(
+    arm: ArmCues, public: int, public_clients: int, *, clients: int, epsilon: float, looks: float = 1
+) -> Finding:
+    """A finding on the share of clients in an arm, against that of public clients.
 
-    Public clients are a sample too: 1.64 standard deviations are added, so the bound is too low in 5 % of cases.
+    Args:
+        arm: The arm.
+        public: Number of public clients in it.
+        public_clients: Number of public clients.
+        clients: Number of clients of the whole population.
+        epsilon: What the release of the cues cost alone.
+        looks: Families and arms tested on this population; each gets an equal share of the 5 %.
     """
-    voters = max(reference.voters, 1.0)
-    shares = np.clip(reference.shares, 0.0, 1.0)
-    upper = shares + 1.64 * np.sqrt(shares * (1 - shares) / voters)
-    return dict(zip(reference.labels, np.minimum(upper, 1.0).tolist(), strict=True))
+    background = Background(public, public_clients, clients, arm.noise_std)
+    p_value = min(2 * looks * min(background.p_more(arm.counted), background.p_fewer(arm.counted)), 1.0)
+    share, low, high = arm.share(clients)
+    usual = public / max(public_clients, 1)
+    near = (public + 1) / (public_clients + 2)
+    draws = near * (1 - near) * (1 / clients + 1 / max(public_clients, 1))  # of clients and of public ones
+    wide = _WIDE * math.hypot(arm.noise_std / clients, math.sqrt(draws))
+    least = background.fewest_detected(ALPHA / 2 / looks) / clients - usual
+    is_detected = p_value <= ALPHA
+    way = "more" if share > usual else "less"
+    words = (
+        f"{_of(arm.arm)[0].upper()}{_of(arm.arm)[1:]} are {way} frequent than in public data"
+        if is_detected
+        else f"No difference detected in the share of {_of(arm.arm)}"
+    )
+    return Finding(
+        kind="share",
+        name=_of(arm.arm),
+        statement=f"{words}: {percent(share)} (95 %: {span(low, high)}) versus {percent(usual)}.",
+        effect=share - usual,
+        low=max(share - usual - wide, -1.0),
+        high=min(share - usual + wide, 1.0),
+        p_value=p_value,
+        verdict="detected" if is_detected else "not detected",
+        epsilon=epsilon,
+        smallest=float(least) if 0 < least < 1 else None,
+        arms=(arm.arm, "reference"),
+    )
 
 
 def share_of_clients(votes: ArmVotes, label: str) -> tuple[float, float, float]:
@@ -240,11 +290,12 @@ def share_of_clients(votes: ArmVotes, label: str) -> tuple[float, float, float]:
         raise InvalidInput(f"{label!r} was not on the ballot: the candidates were {', '.join(votes.labels)}")
     if not votes.is_measurable:
         return 0.0, 0.0, 1.0
-    share = float(votes.shares[votes.labels.index(label)])
+    share = min(max(float(votes.shares[votes.labels.index(label)]), 0.0), 1.0)  # the interval contains it
     # at an estimate of 0 or below the error is the noise alone: evaluate it at one standard deviation of the noise
     error = float(votes.error(max(share, votes.noise_std / votes.voters)))
     low, high = share - _WIDE * error, share + _WIDE * error
-    return min(max(share, 0.0), 1.0), max(low, 0.0), min(max(high, 0.0), 1.0)
+    share, low, high = (min(max(end, 0.0), 1.0) for end in (share, low, high))
+    return share, low, high
 
 
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -261,11 +312,40 @@ def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
     return corrected
 
 
-def _variance(first: ArmCues, second: ArmCues, disjoint_by_client: bool) -> np.ndarray:
-    noise = first.noise_error**2 + second.noise_error**2
-    if disjoint_by_client:
-        return noise + first.sampling_error**2 + second.sampling_error**2
-    return noise + (first.sampling_error + second.sampling_error) ** 2
+def _smallest_share(needed: float, error: float, clients: float) -> float:
+    """The share f of clients at which the effect is `needed` errors: f^2 = needed^2 (error^2 + f / clients).
+
+    The error is relative to how far a fault can move a client; clients with the fault add to the variance.
+    """
+    if not math.isfinite(needed):
+        return 1.0
+    half = needed**2 / max(clients, 1.0) / 2
+    return half + math.sqrt(half**2 + (needed * error) ** 2)
+
+
+def _of_candidate(votes: ArmVotes, label: str, p_value: float, smallest: float, epsilon: float) -> Finding:
+    """The finding of one candidate fault."""
+    share, low, high = share_of_clients(votes, label)
+    is_detected = p_value <= ALPHA
+    words = (
+        f"{label} would repair {percent(share)} of {_of(votes.arm)} (95 %: {span(low, high)})"
+        if is_detected
+        else f"{label} does not explain {_of(votes.arm)}: {percent(share)} voted for it "
+        f"(95 %: {span(low, high)}){_limit(smallest)}"
+    )
+    return Finding(
+        kind="votes",
+        name=label,
+        statement=words + ".",
+        effect=share,
+        low=low,
+        high=high,
+        p_value=p_value,
+        verdict="detected" if is_detected else "not detected",
+        epsilon=epsilon,
+        smallest=smallest if smallest < 1 else None,
+        arms=(votes.arm, votes.arm),
+    )
 
 
 def _diagnosis(votes: ArmVotes, winner: int | None) -> Diagnosis:
@@ -277,14 +357,17 @@ def _diagnosis(votes: ArmVotes, winner: int | None) -> Diagnosis:
         statement = f"No candidate fault explains {_of(votes.arm)}: {percent(share)} voted for none."
     else:
         statement = f"{fault}, {percent(share)} of {_of(votes.arm)} (95 %: {span(low, high)})."
-    tally = {label: round(float(share), 6) for label, share in zip(votes.labels, votes.shares, strict=True)}
+    shares = np.clip(votes.shares, 0.0, 1.0).tolist()
+    tally = {label: round(share, 6) for label, share in zip(votes.labels, shares, strict=True)}
     return Diagnosis(fault, share, low, high, votes.arm, statement, tally)
 
 
 def _cue_words(finding: Finding, mean: float, other: float, is_measurable: bool, beyond: bool) -> str:
-    (first, second), name = finding.arms, finding.name
+    (first, second), name, ends = finding.arms, finding.name, (finding.low, finding.high)
     if not is_measurable:
         return f"Too few clients in an arm to compare {name} at this epsilon."
+    if finding.verdict == "detected" and not beyond and (words := share_words(name, finding.arms, mean, other, ends)):
+        return words
     interval = f"{finding.effect:+.3f}, 95 %: {finding.low:+.3f} to {finding.high:+.3f}"
     more = " beyond what public data show" if beyond else ""
     if finding.verdict == "detected":
@@ -310,4 +393,4 @@ def _of(arm: str) -> str:
 def _limit(smallest: float) -> str:
     if not smallest < 1:
         return "; even a fault on all clients is below the detection limit"
-    return f"; detection limit: {percent(smallest, 2)} of clients"
+    return f"; at best, a fault on {percent(smallest, 2)} of clients is detected"

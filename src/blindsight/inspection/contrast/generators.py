@@ -32,14 +32,13 @@ from blindsight.selection import Arms, Criterion
 
 __all__ = ["train_generators"]
 
-Columns = Mapping[str, np.ndarray]
 _SPLIT = "split.json"
 
 
 def train_generators(
     question: Comparing, training: Training, inquiry: Inquiry, one: Round
-) -> tuple[Sequence[Columns], np.ndarray | None]:
-    """Examples of every arm, drawn from the same latents by a generator trained on its clients, and their labels."""
+) -> tuple[Sequence[Mapping[str, np.ndarray]], np.ndarray | None, list[float]]:
+    """Examples of every arm, from the same latents by a generator trained on its clients; their labels; its signal."""
     clients, arms = inquiry.observed(one), one.arms
     pair = _pair(question, clients)
     planned = [_lesson(question, training, inquiry, pair, clients, arms, number) for number in range(len(arms))]
@@ -49,7 +48,9 @@ def train_generators(
     models = inquiry.train(planned, "training generators", split=split)
     labels = np.repeat(np.arange(max(pair.classes, 1), dtype=np.int32), question.samples_of(max(pair.classes, 1)))
     drawn = [model.sample(len(labels), key=jax.random.key(0), labels=jnp.asarray(labels)) for model in models]
-    return [pair.coding.decode(np.asarray(examples)) for examples in drawn], labels if pair.classes else None
+    shown = [pair.coding.decode(np.asarray(examples)) for examples in drawn]
+    signals = [lesson.signal_to_noise(inquiry.training_noise) for lesson in planned]
+    return shown, labels if pair.classes else None, signals
 
 
 def _lesson(

@@ -18,57 +18,35 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
 from rich.table import Table
 from scipy import stats
 
-from blindsight.backends import Batch
 from blindsight.data import faults
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.inspection.contrast import cues
 from blindsight.inspection.contrast import votes as diagnosis
+from blindsight.inspection.contrast.counting import Background
 from blindsight.inspection.contrast.cues import Cues
-from blindsight.inspection.contrast.findings import ALPHA, LUCK, POWER, difference_of_cues, usual_votes
-from blindsight.inspection.contrast.released import ArmCues
-from blindsight.inspection.contrast.votes import Votes
-from blindsight.inspection.measuring import Measured, Part, noise_for
+from blindsight.inspection.contrast.findings import ALPHA, CAUTION, POWER
+from blindsight.inspection.contrast.outlook import Foretold
+from blindsight.inspection.contrast.released import ArmCues, ArmVotes, difference_of_cues
+from blindsight.inspection.contrast.vectors import client_vectors
+from blindsight.inspection.contrast.votes import VotesPart
+from blindsight.inspection.measuring import Measured, noise_for
 from blindsight.models.primary import Primary
 from blindsight.selection import Arms, everything
 from blindsight.selection import observe as observe_primary
 from blindsight.wording import percent
 
-__all__ = ["HEALTHY", "Prediction", "Yardstick", "client_vectors", "embedded_yardstick", "measure_yardstick", "predict"]
+__all__ = ["FAMILIES", "HEALTHY", "Prediction", "Yardstick", "embedded_yardstick", "measure_yardstick", "predict"]
 
 HEALTHY = "healthy"
-_CHUNK = 500  # clients per batch
-
-
-def client_vectors(population: Population, arms: Arms, parts: Sequence[Part]) -> dict[str, np.ndarray]:
-    """What every client would send for each part, shape (clients, coordinates): `simulation_only`."""
-    fitted, longest = arms.fit(population), max(int(population.sizes.max()), 1)
-    read = {*fitted.fields, cues.FIELD, diagnosis.FIELD, diagnosis.TRIED, "is_correct"} & set(population.columns)
-    key = jax.random.key(0)
-
-    @jax.jit
-    @jax.vmap
-    def on_client(fields: dict[str, jax.Array], weight: jax.Array) -> dict[str, jax.Array]:
-        batch = Batch(fields, weight)
-        masks = fitted.masks(batch)
-        return {part.name: part.client_part(batch, masks, key) for part in parts}
-
-    chunks: list[dict[str, Any]] = []
-    for start in range(0, population.size, _CHUNK):
-        sizes = population.sizes[start : start + _CHUNK, None]
-        places = np.arange(longest)[None, :]
-        rows = population.offsets[:-1][start : start + _CHUNK, None] + np.minimum(places, np.maximum(sizes - 1, 0))
-        rows = np.minimum(rows, population.n_examples - 1)
-        fields = {field: population.columns[field][rows] for field in sorted(read)}
-        chunks.append(jax.tree.map(np.asarray, on_client(fields, (places < sizes).astype(np.float32))))
-    return {part.name: np.concatenate([chunk[part.name] for chunk in chunks]) for part in parts}
+FAMILIES = 2 * CAUTION
+"""Cues are one family of tests, counts of clients the other."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +57,7 @@ class Yardstick:
     """
 
     cues: Cues
-    votes: Votes
+    votes: VotesPart
     means: Mapping[str, Mapping[str, np.ndarray]]  # healthy or a fault's spelling, then the part
     clients: int
     about: str
@@ -103,10 +81,10 @@ class Yardstick:
         return dataclasses.replace(self.cues.everyone(Measured(sums, 0.0, math.inf)), arm="public reference")
 
     @functools.cached_property
-    def background(self) -> dict[str, float]:
-        """The share of the first arm's clients that vote for each fault where nothing is wrong."""
+    def usual_votes(self) -> ArmVotes:
+        """The votes of the first arm's public clients, where nothing is wrong."""
         sums = np.asarray(self.means[HEALTHY]["votes"], np.float64) * self.clients
-        return usual_votes(self.votes.read(Measured(sums, 0.0, math.inf))[self.votes.arms[0]])
+        return self.votes.read(Measured(sums, 0.0, math.inf))[self.votes.arms[0]]
 
     def answer(self, fault: str) -> str | None:
         """The candidate that clients with `fault` should vote for; None if no candidate is of its type."""
@@ -135,7 +113,7 @@ class Yardstick:
         arms, disjoint = tuple(stored["arms"]), stored["disjoint_by_client"]
         return cls(
             Cues(tuple(stored["cues"]), arms, disjoint),
-            Votes(tuple(stored["labels"]), arms, disjoint, stored["margin"]),
+            VotesPart(tuple(stored["labels"]), arms, disjoint, stored["margin"]),
             {n: {part: np.asarray(v) for part, v in parts.items()} for n, parts in stored["means"].items()},
             stored["clients"],
             stored["about"],
@@ -196,8 +174,8 @@ def measure_yardstick(
     return Yardstick(measured_cues, counted_votes, means, population.size, about)
 
 
-@dataclasses.dataclass(frozen=True)
-class Prediction:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prediction(Foretold):
     """The probability of detecting and naming a fault on a fraction of clients, and the smallest detectable fraction.
 
     `by_sanity` is the probability that the cues of everyone differ from public ones (T1), `by_cues` that those of
@@ -206,11 +184,6 @@ class Prediction:
     the fault. `smallest_*` are the fractions detected with 90 % power, None if there is none.
     """
 
-    fault: str
-    fraction: float
-    clients: int
-    epsilon: float
-    delta: float
     by_sanity: float
     by_cues: float
     by_votes: float
@@ -222,20 +195,11 @@ class Prediction:
     about: str
 
     @property
-    def is_visible(self) -> bool:
-        """Whether one of the three detects it with 90 % power."""
-        return max(self.by_sanity, self.by_cues, self.by_votes) >= POWER
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of `blindsight plan --detect --json`."""
-        return dataclasses.asdict(self) | {"is_visible": self.is_visible}
+    def best(self) -> float:
+        return max(self.by_sanity, self.by_cues, self.by_votes)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        verdict, colour = ("suffice", "green") if self.is_visible else ("do not suffice", "yellow")
-        yield (
-            f"[bold {colour}]{self.clients:,} clients {verdict} to detect {escape(self.fault)} on "
-            f"{percent(self.fraction, 3)} of them[/] at epsilon {self.epsilon:g}, delta {self.delta:.3g}."
-        )
+        yield self.headline
         table = Table(box=None, pad_edge=False)
         for heading in ("test", "power", "90 % power above"):
             table.add_column(heading)
@@ -325,10 +289,10 @@ def _cue_power(
     A finding overestimates the error slightly, because it must estimate the variance between clients; `spreads` are the
     true values.
     """
-    difference, stated = difference_of_cues(*arms, True, expected)
+    difference, stated = difference_of_cues(*arms, expected=expected, is_pooled=expected is None)
     first, second = (dataclasses.replace(arm, spread=spread) for arm, spread in zip(arms, spreads, strict=True))
-    true = difference_of_cues(first, second, True, expected)[1]
-    threshold = stats.norm.isf(ALPHA / 2 / len(first.names)) * stated
+    true = difference_of_cues(first, second, expected=expected)[1]
+    threshold = stats.norm.isf(ALPHA / 2 / (FAMILIES * len(first.names))) * stated
     powers = stats.norm.sf((threshold - difference) / true) + stats.norm.sf((threshold + difference) / true)
     enough = [stats.norm.cdf((arm.counted - 5 * arm.noise_std) / max(arm.noise_std, 1e-9)) for arm in arms]
     return powers * float(np.prod(enough))
@@ -344,9 +308,14 @@ def _vote_power(yardstick: Yardstick, fault: str, fraction: float, clients: int,
     if votes.voters <= 0:
         return 0.0
     enough = float(stats.norm.cdf(votes.voters / votes.voters_std - 4))
-    share, usual = float(votes.shares[part.labels.index(answer)]), yardstick.background[answer] + LUCK
-    threshold = usual + float(stats.norm.isf(ALPHA / (len(part.labels) - 1))) * float(votes.error(usual))
-    return enough * float(stats.norm.cdf((share - threshold) / float(votes.error(share))))
+    place = part.labels.index(answer)
+    count = float(votes.counts[place])
+    public = float(yardstick.usual_votes.counts[place])
+    background = Background(public, yardstick.clients, clients, noise_std)
+    looks = FAMILIES * len(part.arms)  # votes of both arms, and the share of clients in the first
+    least = background.fewest_detected(ALPHA / (looks * (len(part.labels) - 1)))
+    deviation = math.sqrt(noise_std**2 + max(count * (1 - count / clients), 0.0))
+    return enough * float(stats.norm.cdf((count - least) / deviation))
 
 
 def _expected(yardstick: Yardstick, fault: str, fraction: float, clients: int, part: str) -> np.ndarray:

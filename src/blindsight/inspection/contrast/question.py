@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from blindsight.data import faults
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.inspection.question import Question
@@ -81,6 +82,7 @@ class Comparing(Question, abc.ABC):
     shares: Mapping[str, float] = dataclasses.field(default_factory=dict[str, float])
     per_class: int = 8
 
+    server: ClassVar[str] = "blindsight.inspection.contrast.task"
     free: ClassVar[str] = "per_class"
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"training": _training, "shares": dict}
 
@@ -90,6 +92,11 @@ class Comparing(Question, abc.ABC):
             raise InvalidInput(f"forming is {' or '.join(FORMINGS)}, got {self.forming!r}")
         if unknown := sorted(set(self.shares) - set(SHARES)):
             raise InvalidInput(f"precision is divided among {', '.join(SHARES)}, not {', '.join(unknown)}")
+        for suspect in (one for words in self.suspects for one in faults.parse(words)):
+            if suspect.field not in (None, *self.inputs, self.schema.label):
+                raise InvalidInput(
+                    f"the suspect {suspect} is about {suspect.field!r}: choose a field from {', '.join(self.inputs)}"
+                )
         if self.suspects and not self.model:
             raise InvalidInput(
                 "clients vote for the fault whose removal repairs the primary model: pass a model, or no suspects"

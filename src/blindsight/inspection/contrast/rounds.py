@@ -8,7 +8,7 @@ whose removal repairs the primary model.
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -26,8 +26,8 @@ from blindsight.inspection import measuring
 from blindsight.inspection.answering import Round
 from blindsight.inspection.contrast import cues, votes
 from blindsight.inspection.contrast.question import SHARES, Comparing, Quarters
-from blindsight.inspection.measuring import Measured, Part
-from blindsight.inspection.question import Plan, Public
+from blindsight.inspection.measuring import Measured, Part, PricedRelease
+from blindsight.inspection.question import Public, ReleasePlan, reading
 from blindsight.mechanisms import GaussianMechanism, QuantileEstimate, quantile
 from blindsight.selection import Arms, by_accuracy, everything
 from blindsight.selection import observe as observe_primary
@@ -83,7 +83,7 @@ def _check_judged(empty: Population) -> None:
         raise InvalidInput("quarters by accuracy need a primary model and labels: pass both, or choose other arms")
 
 
-def plan(question: Comparing, public: Public) -> Plan:
+def plan(question: Comparing, public: Public) -> ReleasePlan:
     """What all rounds release."""
     arms, empty = question.compared, observe(question, public, question.schema.population())
     is_quarters = isinstance(arms, Quarters)
@@ -92,12 +92,25 @@ def plan(question: Comparing, public: Public) -> Plan:
     fitted = (by_accuracy(0.5, 0.5) if isinstance(arms, Quarters) else arms).fit(empty)
     parts = _parts(question, public, empty, tuple(fitted), disjoint_by_client=fitted.disjoint_by_client)
     noise = _mechanisms(question, parts, with_thresholds=is_quarters)
-    return Plan([AccuracyCells(), *parts] if is_quarters else parts, noise)
+    is_tested, is_divided = question.asks_for_votes, len(fitted) > 1 and fitted.disjoint_by_client
+    least = _least(parts, noise, is_divided=is_divided) if is_tested else _least_shown(parts, noise)
+    return ReleasePlan([AccuracyCells(), *parts] if is_quarters else parts, noise, least=least)
+
+
+def _least(parts: Sequence[Part], noise: Mapping[str, GaussianMechanism], *, is_divided: bool) -> float:
+    """Clients below which no arm is read, wherever they are: cues need five deviations of noise, votes four."""
+    stds = {part.name: noise[part.name].noise_multiplier * part.bound for part in parts}
+    least = 5 * stds["cues"] * (2 if is_divided else 1)
+    for part in parts:
+        if isinstance(part, votes.VotesPart):
+            least = min(least, 4 * stds["votes"] * math.sqrt(len(part.labels)))
+    return least
 
 
 def observe(question: Comparing, public: Public, population: Population, *, is_public: bool = False) -> Population:
     """The population after every client has run the model, undone every suspect, and computed its cues."""
-    model, inputs = public.model, question.inputs
+    model = None if public.model is None else reading(public.model, question.schema)
+    inputs = question.inputs
     population = question.prepare(population, model, public.reference)
     label = question.schema.label
     if model is not None and question.asks_for_votes:
@@ -105,14 +118,15 @@ def observe(question: Comparing, public: Public, population: Population, *, is_p
         if label in population.fields:
             faults = question.suspects or votes.candidates(population, inputs, label)
             population = votes.observe(population, model, faults, inputs=inputs, label=label)
-    return cues.observe(population, inputs, question.ranges)
+    return cues.observe(population, inputs, question.ranges, public.reference)
 
 
 def _parts(
     question: Comparing, public: Public, empty: Population, arms: tuple[str, ...], *, disjoint_by_client: bool
 ) -> list[Part]:
     """The parts: cues always, votes with a model and labels, moments of images and of rows."""
-    parts: list[Part] = [cues.cues_part(empty, arms, disjoint_by_client=disjoint_by_client)]
+    usual = _public_cues(question, public)
+    parts: list[Part] = [cues.cues_part(empty, arms, disjoint_by_client=disjoint_by_client, public=usual)]
     if votes.FIELD in empty.fields:
         parts.append(votes.votes_part(empty, arms, disjoint_by_client=disjoint_by_client))
     chosen = None if question.training else _features(question, public, empty, len(arms))
@@ -122,6 +136,14 @@ def _parts(
         per_client = 1 if disjoint_by_client else len(arms)
         parts.append(MomentsPart(chosen, arms, classes or ("all",), label if classes else None, per_client))
     return parts
+
+
+def _public_cues(question: Comparing, public: Public) -> Population | None:
+    """The cues of public data, from which clients learn what is usual; images are never missing."""
+    is_image = any(question.schema.fields[field].kind == "image" for field in question.inputs)
+    if public.reference is None or is_image:
+        return None
+    return cues.observe(public.reference, question.inputs, question.ranges, public.reference)
 
 
 def _mechanisms(question: Comparing, parts: Sequence[Part], *, with_thresholds: bool) -> dict[str, GaussianMechanism]:
@@ -155,7 +177,8 @@ def _features(question: Comparing, public: Public, empty: Population, arms: int)
             columns.append(Category(field, len(empty.classes[field])))
         elif field in question.ranges and dtype != TEXT and not shape:
             low, high = question.ranges[field]
-            columns.append(Number(field, low, high, can_miss=dtype.kind == "f", whole=dtype.kind in "iu"))
+            is_whole = question.schema.fields[field].kind == "whole"
+            columns.append(Number(field, low, high, can_miss=dtype.kind == "f", whole=is_whole))
         else:
             return None
     return features.rows(columns)
@@ -164,16 +187,16 @@ def _features(question: Comparing, public: Public, empty: Population, arms: int)
 @functools.cache
 def _usual_noise(epsilon: float, delta: float) -> float:
     """The noise multiplier of moments when all parts are measured: public, so it may decide what is measured."""
-    parts = [_Priced(name) for name in SHARES]
+    parts = [PricedRelease(name, 1) for name in SHARES]
     return measuring.noise_for(parts, epsilon=epsilon, delta=delta, shares=SHARES)["moments"].noise_multiplier
 
 
-@dataclasses.dataclass(frozen=True)
-class _Priced:
-    """A part that takes a share of the precision."""
-
-    name: str
-    coordinates: int = 1
+def _least_shown(parts: Sequence[Part], noise: Mapping[str, GaussianMechanism]) -> float:
+    """Clients below which no sample is drawn, where samples are all that is asked for."""
+    counts = [
+        moments.fewest_seen(noise[part.name].noise_multiplier * part.bound) for part in parts if part.name == "moments"
+    ]
+    return max(counts, default=0.0)
 
 
 # --- thresholds of accuracy

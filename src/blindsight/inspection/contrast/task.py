@@ -8,20 +8,25 @@ import numpy as np
 from blindsight.accounting.assumptions import CLASSES_LISTED
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.inspection.answering import Round
+from blindsight.inspection.contrast.foresight import Foresight
 from blindsight.inspection.contrast.generators import train_generators
+from blindsight.inspection.contrast.planting import explanations, unknown_fault
 from blindsight.inspection.contrast.question import Comparing
-from blindsight.inspection.contrast.reading import notes, read, samples, views
-from blindsight.inspection.contrast.rounds import MEASURE, next_round, observe
+from blindsight.inspection.contrast.reading import notes, read, samples, signals, usual, views, warnings
+from blindsight.inspection.contrast.rounds import MEASURE, next_round, plan
 from blindsight.inspection.measuring import Measurement
-from blindsight.inspection.question import check_reference
 from blindsight.inspection.report import Report
+from blindsight.inspection.sections.evidence import is_difference
+from blindsight.inspection.sections.explanation import ExplanationSection
 from blindsight.inspection.session import Inquiry
 from blindsight.selection import ASSUMED, FORMINGS
 
-__all__ = ["compare", "inspect_arms"]
+__all__ = ["compare", "conduct", "foresee", "plan"]
+
+foresee = Foresight
 
 
-def inspect_arms(question: Comparing, inquiry: Inquiry) -> Report:
+def conduct(question: Comparing, inquiry: Inquiry) -> Report:
     """`compare`, which also saves the synthetic samples in the run's folder."""
     report = compare(question, inquiry)
     if any(view.samples is not None or view.rows is not None for view in report.arms):
@@ -30,30 +35,48 @@ def inspect_arms(question: Comparing, inquiry: Inquiry) -> Report:
 
 
 def compare(question: Comparing, inquiry: Inquiry) -> Report:
-    """Ask every round, then read the releases: findings, diagnoses, synthetic samples, and the guarantee."""
-    check_reference(inquiry.clients, inquiry.public.reference)
+    """Ask every round, then read the releases: findings, diagnoses, synthetic samples, and the guarantee.
+
+    If the inquiry has foresight, also on how many clients each fault would have been found.
+    """
     inquiry.progress("running the model on every client's examples", 0, 4)
-    public = inquiry.public.reference
-    normal = None if public is None else observe(question, inquiry.public, public, is_public=True)
+    sight = inquiry.sight if isinstance(inquiry.sight, Foresight) else None
+    normal = (sight or Foresight(question, inquiry.public)).planter.healthy
     measured, one = _measure(question, inquiry)
     examples: Sequence[Mapping[str, np.ndarray]] = [{} for _ in one.arms]
-    labels = None
+    labels, of_arms = None, [0.0 for _ in one.arms]
     if question.training is not None:
-        examples, labels = train_generators(question, question.training, inquiry, one)
+        examples, labels, of_arms = train_generators(question, question.training, inquiry, one)
     guarantee = _promise(question, inquiry, one)
     # everything below is post-processing of releases
     if "moments" in one.by_name:
         part = one.by_name["moments"]
         doing = functools.partial(inquiry.progress, "fitting the generator")
+        of_arms = signals(measured, part)
         examples, labels = samples(measured, part, question.samples_of(len(part.classes)), inquiry.root, doing)
-    findings, diagnoses = read(measured, one.by_name, one.arms, normal)
+    public = None if normal is None else usual(one.by_name, one.arms, normal)
+    findings, diagnoses = read(measured, one.by_name, one.arms, public)
+    warned = warnings(measured, one.by_name["cues"], one.arms, public, inquiry.public.model)
+    explanation, detection, is_found = None, None, any(is_difference(finding) for finding in findings)
+    if public is not None and (is_found or sight is not None):
+        inquiry.progress("planting candidate faults in public data", 3, 4)
+    if public is not None and is_found:
+        planter = None if sight is None else sight.planter
+        tried = explanations(question, inquiry.public, one, measured, dict(public.exact), planter)
+        unknown = unknown_fault(measured, one.by_name["cues"], public, findings)
+        explanation = ExplanationSection(tried, unknown) if tried else None
+    if public is not None and sight is not None:
+        planted = sight.planter.planted if is_found else []  # to explain the difference
+        detection = sight.detection_of(planted, one, public) if planted else sight.detection(one, public)
     return Report(
         title=question.title,
         task=question.task,
         question=question.sentence(inquiry.name),
-        arms=views(measured, one.by_name["cues"], examples, labels),
+        arms=views(measured, one.by_name["cues"], examples, labels, of_arms),
         findings=tuple(findings),
         diagnoses=tuple(diagnoses),
+        explanation=explanation,
+        detection=detection,
         guarantee=guarantee,
         releases=tuple(inquiry.releases),
         population={
@@ -61,7 +84,7 @@ def compare(question: Comparing, inquiry: Inquiry) -> Report:
             "clients": question.clients,
             "classes": list(one.empty.classes.get(question.schema.label, ())),
         },
-        notes=notes(one.arms, guarantee, normal),
+        notes=(*warned, *notes(one.arms, guarantee, public)),
         ledger=inquiry.so_far(),
     )
 

@@ -24,19 +24,20 @@ import numpy as np
 from blindsight.backends import Batch
 from blindsight.data import faults
 from blindsight.data.faults import Fault
+from blindsight.data.missing import is_missing
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.inspection.contrast.released import NONE, ArmVotes
 from blindsight.inspection.measuring import Measured
 from blindsight.models.primary import Primary, gather
 
-__all__ = ["FIELD", "NONE", "ArmVotes", "Votes", "candidates", "observe", "votes_part"]
+__all__ = ["FIELD", "NONE", "ArmVotes", "VotesPart", "candidates", "observe", "votes_part"]
 
 FIELD, TRIED = "repaired", "tried"
 
 
 @dataclasses.dataclass(frozen=True)
-class Votes:
+class VotesPart:
     """The part of a measurement that holds votes: a one-hot row for each arm."""
 
     labels: tuple[str, ...]  # the candidates, then "none"
@@ -115,7 +116,7 @@ def _suspects(kind: str, dtype: np.dtype[Any], shape: tuple[int, ...], field: st
     return [
         ":".join([name, *named, *([parameters] if parameters else [])])
         for name, damage in faults.FAULTS.items()
-        if damage.kind == kind and damage.suspects is not None
+        if damage.kind == kind and damage.undo is not None and damage.suspects is not None
         for parameters in damage.suspects(dtype, shape)
     ]
 
@@ -139,7 +140,7 @@ def observe(
         suspects: The faults to undo.
         inputs: Fields that the model reads.
         label: Field holding the true class.
-        most: Try this many failing examples of each client, the first ones (`tried`).
+        most: Try this many failing examples of each client, the first complete ones (`tried`).
     """
     columns = dict(population.columns)
     if "is_correct" not in columns:
@@ -147,7 +148,7 @@ def observe(
             f"votes need the primary model's mistakes: call selection.observe on {population.name}, with labels, first"
         )
     chosen = _as_faults(suspects)
-    tried = _first_failing(population, most)
+    tried = _first_failing(population, most, _several(inputs))
     rows = np.flatnonzero(tried)
     sizes = np.bincount(np.repeat(np.arange(population.size), population.sizes)[rows], minlength=population.size)
     repaired = np.zeros((population.n_examples, len(chosen)), bool)
@@ -167,7 +168,7 @@ def votes_part(
     *,
     disjoint_by_client: bool,
     margin: float | None = None,
-) -> Votes:
+) -> VotesPart:
     """The part that counts the votes of `population`, which `observe` has prepared.
 
     The margin is 15 % of a client's examples if arms consist of whole clients, and 8 % if they consist of examples: a
@@ -176,7 +177,7 @@ def votes_part(
     if FIELD not in population.fields:
         raise InvalidInput(f"{population.name} has no votes: pass the population that votes.observe returns")
     gain = (0.15 if disjoint_by_client else 0.08) if margin is None else margin
-    return Votes((*population.classes[FIELD], NONE), tuple(arms), disjoint_by_client, gain)
+    return VotesPart((*population.classes[FIELD], NONE), tuple(arms), disjoint_by_client, gain)
 
 
 def _as_faults(suspects: Sequence[Fault | str]) -> tuple[Fault, ...]:
@@ -189,9 +190,12 @@ def _as_faults(suspects: Sequence[Fault | str]) -> tuple[Fault, ...]:
     return chosen
 
 
-def _first_failing(population: Population, most: int) -> np.ndarray:
-    """The first `most` examples of each client that the primary model gets wrong."""
+def _first_failing(population: Population, most: int, inputs: Sequence[str]) -> np.ndarray:
+    """The first `most` examples of each client that the primary model gets wrong although no input is missing."""
     wrong = ~population.columns["is_correct"].astype(bool)
+    for field in inputs:  # what is missing cannot be undone
+        if population.columns[field].ndim == 1:
+            wrong &= ~is_missing(population.columns[field], has_classes=field in population.classes)
     before = np.concatenate([[0], np.cumsum(wrong)])
     place = before[:-1] - np.repeat(before[population.offsets[:-1]], population.sizes)
     return wrong & (place < most)
@@ -208,6 +212,8 @@ def _undo(
         settings = {
             w: p if v is None else names.index(str(v)) for p, (w, v) in enumerate(zip("ab", wanted, strict=True))
         }
+    if kind == "row":
+        return {**columns, **change(columns, np.zeros(len(columns[read[0]]), np.int64), **settings)}
     undone = dict(columns)
     for field in read[:-1] if kind != "label" else read[-1:]:
         fits = len(population.fields[field][1]) >= 2 if kind == "image" else True

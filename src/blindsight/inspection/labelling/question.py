@@ -22,6 +22,7 @@ class Labelling(Comparing):
     population: str = ""
 
     task: ClassVar[str] = "labelling"
+    server: ClassVar[str] = "blindsight.inspection.labelling.task"
     free: ClassVar[str] = "samples"
 
     def __post_init__(self) -> None:

@@ -14,32 +14,32 @@ from typing import Any
 import numpy as np
 
 from blindsight.errors import InvalidInput
-from blindsight.inspection.contrast.task import compare
+from blindsight.inspection.contrast.task import compare, plan
 from blindsight.inspection.labelling.question import Labelling
+from blindsight.inspection.question import reading
 from blindsight.inspection.report import Report
 from blindsight.inspection.session import Inquiry
 from blindsight.models.primary import Primary, gather
 from blindsight.runs import write_whole
 from blindsight.samples import label_studio
 from blindsight.samples.export import save_set
-from blindsight.samples.synthetic_set import BY_GENERATOR, read_set
+from blindsight.samples.synthetic_set import BY_GENERATOR, LABELS, read_set
 from blindsight.samples.views import ArmView
 
-__all__ = ["check_unlabelled", "make_set"]
-
-_LABELS = "labels.jsonl"  # people's labels, stored beside the set
+__all__ = ["check_unlabelled", "conduct", "plan"]
 
 
 def check_unlabelled(folder: Path) -> None:
     """Refuse a folder with labels, because new samples would replace the labelled ones."""
-    if (folder / "samples" / _LABELS).exists():
+    if (folder / "samples" / LABELS).exists():
         raise InvalidInput(f"{folder} has labels, and new samples would replace them: choose another folder")
 
 
-def make_set(question: Labelling, inquiry: Inquiry) -> Report:
+def conduct(question: Labelling, inquiry: Inquiry) -> Report:
     """The set with proposed labels, the files for Label Studio, and the report."""
     model = inquiry.public.model
     if model is not None:
+        model = reading(model, question.schema)
         model.check(inquiry.clients, question.inputs, question.schema.label)
     report = compare(question, inquiry)
     (arm,) = report.arms

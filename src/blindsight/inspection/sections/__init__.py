@@ -16,6 +16,26 @@ from blindsight.samples.views import ArmView
 __all__ = ["Facts", "Section"]
 
 
+class Explained(Protocol):
+    """What explains the findings."""
+
+    @property
+    def fault(self) -> str: ...
+    @property
+    def statement(self) -> str: ...
+    @property
+    def unknown(self) -> object | None: ...
+
+
+class Foreseen(Protocol):
+    """What could have been found."""
+
+    @property
+    def statement(self) -> str: ...
+    @property
+    def is_blind(self) -> bool: ...
+
+
 class Facts(Protocol):
     """What a section may read from its report."""
 
@@ -41,6 +61,10 @@ class Facts(Protocol):
     def diagnoses(self) -> tuple[Diagnosis, ...]: ...
     @property
     def named(self) -> tuple[Diagnosis, ...]: ...
+    @property
+    def explanation(self) -> Explained | None: ...
+    @property
+    def detection(self) -> Foreseen | None: ...
     def class_name(self, label: int) -> str: ...
 
 

@@ -10,12 +10,13 @@ from rich.table import Table
 
 from blindsight.accounting.guarantee import round_up
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
+from blindsight.inspection.contrast.released import NONE
 from blindsight.inspection.sections import Facts
 from blindsight.pages.bars import BarTable, Row, share_bar
 from blindsight.samples import as_json
 from blindsight.wording import percent
 
-__all__ = ["Findings", "Votes", "is_difference"]
+__all__ = ["Findings", "VotesSection", "is_difference"]
 
 QUIET = 4  # findings without a difference that the terminal still lists
 WIDE = 110  # columns of a terminal with room for numbers beside the statements, which repeat most of them
@@ -126,7 +127,7 @@ def _smallest(one: Finding) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Votes:
+class VotesSection:
     """For each arm, the fault that its clients voted for, and all noisy shares."""
 
     key: ClassVar[str] = "diagnoses"
@@ -138,7 +139,7 @@ class Votes:
         return [as_json.plain(one.to_dict()) for one in self.diagnoses]
 
     @classmethod
-    def from_dict(cls, value: Sequence[Mapping[str, Any]]) -> "Votes":
+    def from_dict(cls, value: Sequence[Mapping[str, Any]]) -> "VotesSection":
         """The section that `to_dict` was called on."""
         return cls(tuple(map(Diagnosis.from_dict, value)))
 
@@ -167,4 +168,7 @@ def _panel(report: Facts, one: Diagnosis) -> dict[str, object]:
         bar = share_bar(share, place if wins else None, *intervals.get(name, (None, None)))
         rows.append(Row(name, [bar], stands_out=wins))
     colour = share_bar(0.0, place).kind
-    return {"arm": one.arm, "colour": colour, "statement": one.statement, "table": BarTable(rows)}
+    most = "Most votes: " if report.explanation is not None and one.fault != NONE else ""  # what explains is elsewhere
+    explained = report.explanation is None or one.fault in [NONE, *(known.fault for known in report.named)]
+    but = "" if explained else " It does not predict everything that was released."
+    return {"arm": one.arm, "colour": colour, "statement": most + one.statement + but, "table": BarTable(rows)}

@@ -4,22 +4,28 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, cast
 
 from blindsight.errors import InvalidInput
-from blindsight.inspection.bias.section import Bias
+from blindsight.inspection.asking.section import Statistics
+from blindsight.inspection.bias.section import BiasSection
 from blindsight.inspection.contrast.findings import Diagnosis, Finding
 from blindsight.inspection.sections import Section
-from blindsight.inspection.sections.evidence import Findings, Votes
+from blindsight.inspection.sections.detection import Detection
+from blindsight.inspection.sections.evidence import Findings, VotesSection
+from blindsight.inspection.sections.explanation import ExplanationSection
 from blindsight.inspection.sections.privacy import Releases
 from blindsight.inspection.sections.remarks import Notes
 from blindsight.inspection.sections.samples import Samples
-from blindsight.inspection.unknowns.section import Unknowns
+from blindsight.inspection.unknowns.section import UnknownsSection
 from blindsight.samples.views import ArmView
 
 __all__ = ["ALWAYS", "SECTIONS", "Parts", "assemble"]
 
-SECTIONS: tuple[type[Section], ...] = (Bias, Samples, Votes, Unknowns, Findings, Releases, Notes)
+SECTIONS: tuple[type[Section], ...] = (
+    *(Statistics, BiasSection, ExplanationSection, Samples, VotesSection, UnknownsSection, Findings, Detection),
+    *(Releases, Notes),
+)
 """In the order of the page."""
 
-ALWAYS: tuple[type[Section], ...] = (Samples, Votes, Findings, Releases, Notes)
+ALWAYS: tuple[type[Section], ...] = (Samples, VotesSection, Findings, Releases, Notes)
 """Sections that every report has; all but the first may be empty."""
 
 
@@ -31,8 +37,11 @@ class Parts(TypedDict, total=False):
     diagnoses: Sequence[Diagnosis]
     releases: Sequence[Mapping[str, Any]]
     notes: Sequence[str]
-    unknowns: Unknowns | None
-    bias: Bias | None
+    unknowns: UnknownsSection | None
+    bias: BiasSection | None
+    explanation: ExplanationSection | None
+    detection: Detection | None
+    statistics: Statistics | None
 
 
 def assemble(stored: Sequence[Section], parts: Mapping[str, Any]) -> tuple[Section, ...]:

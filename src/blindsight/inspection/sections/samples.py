@@ -37,6 +37,12 @@ class Samples:
     def __post_init__(self) -> None:
         _check(self.arms)
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Which arms' samples show little but noise, if any do."""
+        is_alone = len(self.arms) == 1
+        return tuple(arm.warning if is_alone else f"{arm.name}: {arm.warning}" for arm in self.arms if arm.warning)
+
     def to_dict(self) -> list[Any]:
         """Plain values for JSON; images as PNG in base64."""
         return [arm.to_dict() for arm in self.arms]
@@ -47,7 +53,8 @@ class Samples:
         return cls(tuple(map(ArmView.from_dict, value)))
 
     def lines(self, report: Facts, console: Console) -> Iterator[RenderableType]:
-        """The arms' mean images and the difference of the first two, if they fit."""
+        """Warnings, then the arms' mean images and the difference of the first two, if they fit."""
+        yield from (f"[yellow]{escape(words)}[/]" for words in self.warnings)
         shown = [(arm.name, arm.mean) for arm in self.arms if arm.mean is not None]
         if not shown or any(mean.shape != shown[0][1].shape for _, mean in shown):
             return
@@ -68,7 +75,8 @@ class Samples:
         brightness = [(arm.name, place, gallery.histogram(samples)) for place, arm, samples in shown]
         rows = [(place, arm.name, _named(report, arm.rows)) for place, arm in enumerate(self.arms) if arm.rows]
         means = _means(report, self.arms, shown)
-        return {**_grids(report, shown), "means": means, "brightness": brightness, **columns.compare(rows)}
+        drawn = {"means": means, "brightness": brightness, **columns.compare(rows)}
+        return {**_grids(report, shown), **drawn, "warnings": self.warnings}
 
 
 def chosen(labels: np.ndarray | None, count: int) -> np.ndarray:

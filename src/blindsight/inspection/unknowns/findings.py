@@ -208,6 +208,6 @@ def _diagnoses(reading: Reading, candidates: Sequence[Finding]) -> list[Diagnosi
         return [Diagnosis(NONE, share, 0.0, 1.0, SIDES[1], why, tallies[1])]
     best = max(named, key=lambda one: one.effect)
     low, high = max(best.low, 0.0), min(best.high, 1.0)
-    meaning = SUSPECTS.get(best.name) or faults.parse(best.name)[0].damage.about
+    meaning = SUSPECTS.get(best.name) or faults.parse(best.name)[0].damage.description
     statement = f"{best.name}: {meaning}, on {percent(best.effect)} of clients (95 %: {span(low, high)})."
     return [Diagnosis(best.name, best.effect, low, high, SIDES[1], statement, tallies[1])]

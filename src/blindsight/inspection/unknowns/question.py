@@ -32,6 +32,7 @@ class Unknowns(Question):
     training: WordTraining | None = None
 
     task: ClassVar[str] = "unknowns"
+    server: ClassVar[str] = "blindsight.inspection.unknowns.task"
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"training": _training}
 
     def __post_init__(self) -> None:

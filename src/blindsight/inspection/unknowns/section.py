@@ -16,7 +16,7 @@ from blindsight.inspection.sections import Facts
 from blindsight.pages.bars import Bar, BarTable, Row, share_bar
 from blindsight.pages.filters import arm
 
-__all__ = ["Churn", "Generated", "Rate", "Side", "Unknowns", "WordList"]
+__all__ = ["Churn", "Generated", "Rate", "Side", "UnknownsSection", "WordList"]
 
 RISEN = 1.5
 """A word counts as more or less frequent if its probability changed by at least this factor."""
@@ -80,7 +80,7 @@ class Churn:
 
 
 @dataclasses.dataclass(frozen=True)
-class Unknowns:
+class UnknownsSection:
     """Both sides, and the names of the measured positions, traits and lengths."""
 
     key: ClassVar[str] = "unknowns"
@@ -118,7 +118,7 @@ class Unknowns:
         return dataclasses.asdict(self) | {"churn": None if churn is None else dataclasses.asdict(churn)}
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "Unknowns":
+    def from_dict(cls, value: Mapping[str, Any]) -> "UnknownsSection":
         """What `to_dict` was called on."""
         return cls(
             vocabulary=value["vocabulary"],

@@ -7,7 +7,6 @@ client may be on both sides and take part in all of it: all costs add up, and ev
 delta)-DP.
 """
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Mapping
@@ -21,22 +20,22 @@ from blindsight.data.text import Vocabulary
 from blindsight.errors import InvalidInput
 from blindsight.inspection import measuring
 from blindsight.inspection.answering import Round
-from blindsight.inspection.measuring import Part, Priced
-from blindsight.inspection.question import Plan, Public
+from blindsight.inspection.measuring import Measured, Part, Priced, PricedRelease
+from blindsight.inspection.question import Public, ReleasePlan
 from blindsight.inspection.report import Report
 from blindsight.inspection.session import Inquiry, Words
 from blindsight.inspection.unknowns import findings, models
 from blindsight.inspection.unknowns import words as on_clients
 from blindsight.inspection.unknowns.findings import NONE, Reading
 from blindsight.inspection.unknowns.question import Unknowns
-from blindsight.inspection.unknowns.section import Generated, Side
-from blindsight.inspection.unknowns.section import Unknowns as Section
-from blindsight.inspection.unknowns.words import ARMS, LENGTHS, PLACES, SIDES, TRAITS, Rates, Signs, Votes, sides_of
+from blindsight.inspection.unknowns.section import Generated, Side, UnknownsSection
+from blindsight.inspection.unknowns.words import ARMS, LENGTHS, PLACES, SIDES, TRAITS, Rates, SideVotes, Signs, sides_of
 from blindsight.mechanisms import GaussianMechanism
 from blindsight.samples.views import ArmView
 from blindsight.selection import FORMINGS
+from blindsight.wording import percent
 
-__all__ = ["SHARES", "find_unknowns", "next_round", "plan"]
+__all__ = ["SHARES", "conduct", "next_round", "plan"]
 
 SHARES = {"rates": 0.4, "signs": 0.3, "votes": 0.3}
 """How the precision of the round is divided."""
@@ -61,7 +60,7 @@ def next_round(question: Unknowns, public: Public) -> Round | None:
     """The only round; None after it was asked."""
     if _MEASURE in public.released:
         return None
-    parts: tuple[Part, ...] = (Rates(), Signs(), Votes(_labels(question)))
+    parts: tuple[Part, ...] = (Rates(), Signs(), SideVotes(_labels(question)))
     noise = _mechanisms(question, parts)
     return Round(
         name=_MEASURE,
@@ -74,11 +73,26 @@ def next_round(question: Unknowns, public: Public) -> Round | None:
     )
 
 
-def plan(question: Unknowns, public: Public) -> Plan:
+def plan(question: Unknowns, public: Public) -> ReleasePlan:
     """What the round and both discoveries release."""
     _vocabulary(public)
-    parts: tuple[Part, ...] = (Rates(), Signs(), Votes(_labels(question)))
-    return Plan([*parts, *_discoveries(question)], _mechanisms(question, parts))
+    parts: tuple[Part, ...] = (Rates(), Signs(), SideVotes(_labels(question)))
+    noise = _mechanisms(question, parts)
+    least = 5 * noise["rates"].noise_multiplier * parts[0].bound  # what `Reading.is_measurable` needs
+    return ReleasePlan([*parts, *_discoveries(question)], noise, notes=_limits(question, parts, noise), least=least)
+
+
+def _limits(question: Unknowns, parts: tuple[Part, ...], noise: Mapping[str, GaussianMechanism]) -> list[str]:
+    """What could be found if nothing had changed so far and every client had sentences on both sides."""
+    sums = {part.name: np.zeros(part.coordinates) for part in parts}
+    sums["rates"][-1] = question.clients
+    stds = {part.name: noise[part.name].noise_multiplier * part.bound for part in parts}
+    rates, signs, votes = (Measured(sums[name], stds[name], 0.0) for name in ("rates", "signs", "votes"))
+    tested = findings.compare(findings.read(rates, signs, votes, _labels(question)))[0]
+    limits = [one.smallest for one in tested if one.kind == "votes" and one.smallest is not None]
+    if not limits:
+        return ["No change could be found, not even on all clients."]
+    return [f"A fault would be named with 90 % power if at least {percent(max(limits), 2)} of clients vote for it."]
 
 
 def _observe(question: Unknowns, vocabulary: Vocabulary, population: Population) -> Population:
@@ -99,16 +113,9 @@ def _labels(question: Unknowns) -> tuple[str, ...]:
     return (*map(str, on_clients.suspects_of(question.suspects, question.case)), NONE)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Discovery:
-    """The discovery of words on one side, which takes a share of the precision."""
-
-    name: str
-    coordinates: int = WORD_CELLS
-
-
-def _discoveries(question: Unknowns) -> list[_Discovery]:
-    return [_Discovery(f"words {side}") for side in SIDES] if question.discover else []
+def _discoveries(question: Unknowns) -> list[PricedRelease]:
+    """The discovery of words on each side, if requested."""
+    return [PricedRelease(f"words {side}", WORD_CELLS) for side in SIDES] if question.discover else []
 
 
 def _mechanisms(question: Unknowns, parts: tuple[Part, ...]) -> dict[str, GaussianMechanism]:
@@ -122,8 +129,10 @@ def _mechanisms(question: Unknowns, parts: tuple[Part, ...]) -> dict[str, Gaussi
     return measuring.noise_for(priced, epsilon=left, delta=question.delta, shares=shares)
 
 
-def find_unknowns(question: Unknowns, payers: Mapping[str, str], inquiry: Inquiry) -> Report:
-    """Ask the round, discover and train if requested, and read the releases; `payers` are those of each side."""
+def conduct(question: Unknowns, inquiry: Inquiry) -> Report:
+    """Ask the round, discover and train if requested, and read the releases."""
+    paying = [inquiry.payers] * 2 if isinstance(inquiry.payers, str) else inquiry.payers
+    payers: dict[str, str] = dict(zip(SIDES, paying, strict=True))
     vocabulary, training = _vocabulary(inquiry.public), question.training
     inquiry.progress("looking for unknown words on every client", 0, 3)
     one = next_round(question, inquiry.public)
@@ -189,11 +198,11 @@ def _views(reading: Reading, clients: int) -> tuple[ArmView, ...]:
 
 def _section(
     reading: Reading, vocabulary: int, generated: Mapping[str, Generated], listed: Mapping[str, Words]
-) -> Section:
+) -> UnknownsSection:
     sides = list[Side]()
     for number, name in enumerate(SIDES):
         rate, *rates = reading.rates(number)
         ends = itertools.pairwise(itertools.accumulate(map(len, (PLACES, TRAITS, LENGTHS)), initial=0))
         places, traits, lengths = (tuple(rates[begin:end]) for begin, end in ends)
         sides.append(Side(name, rate, places, traits, lengths, generated.get(name), listed.get(name)))
-    return Section(vocabulary, PLACES, TRAITS, LENGTHS, *sides)
+    return UnknownsSection(vocabulary, PLACES, TRAITS, LENGTHS, *sides)

@@ -27,12 +27,12 @@ from blindsight.data import faults, text
 from blindsight.data.faults import Fault
 from blindsight.data.population import TEXT, Population, ranges
 from blindsight.data.text import Case, Vocabulary
-from blindsight.data.text_faults import TEXT_FAULTS, Known, mend
+from blindsight.data.text_faults import TEXT_FAULTS, KnownWords, mend
 from blindsight.errors import InvalidInput
 from blindsight.selection import Arms, where
 
 __all__ = ["ARMS", "LENGTHS", "PLACES", "RATES", "SIDES", "SIGNS", "SUSPECTS", "TRAITS"]
-__all__ += ["Rates", "Signs", "Votes", "joined", "observe", "paired", "sides_of", "suspects_of", "traits_of"]
+__all__ += ["Rates", "SideVotes", "Signs", "joined", "observe", "paired", "sides_of", "suspects_of", "traits_of"]
 
 SIDES = ("before", "after")
 ARMS = Arms([(side, where("side", number)) for number, side in enumerate(SIDES)])
@@ -152,7 +152,7 @@ def suspects_of(names: Sequence[str] | None, case: Case) -> tuple[Fault, ...]:
 
 def observe(sentences: Population, vocabulary: Vocabulary, suspects: Sequence[Fault], case: Case) -> Population:
     """The sentences with numeric fields on their unknown words, each client from its own sentences."""
-    known = Known(vocabulary, case)
+    known = KnownWords(vocabulary, case)
     texts = sentences.columns["text"].tolist()
     looked = np.zeros((len(texts), len(RATES) - 1), np.uint8)
     words, unknown = np.zeros(len(texts), np.int32), np.zeros(len(texts), np.int32)
@@ -246,7 +246,7 @@ class Signs:
 
 
 @dataclasses.dataclass(frozen=True)
-class Votes:
+class SideVotes:
     """The part that holds votes: one of the candidates or "none" for each side."""
 
     labels: tuple[str, ...]  # the candidates, then "none"

@@ -1,4 +1,4 @@
-/** What the model looks at in an address; blindsight/service/addresses.py does the same. */
+/** The features of an address; blindsight/service/addresses.py computes the same. */
 
 const WORDS = [
   "account",

@@ -1,0 +1,124 @@
+"""What explains a release: the candidates that were tried, and the one that is named. No JAX, for readers."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from blindsight.data import faults
+from blindsight.inspection.contrast.changed import Unknown
+from blindsight.samples import as_json
+from blindsight.wording import percent, span
+
+__all__ = [
+    "ANYTHING",
+    "FACELESS",
+    "SEVERAL",
+    "UNKNOWN",
+    "Explanation",
+    "Part",
+    "group_of",
+    "statement_of",
+    "verdict_on",
+]
+
+UNKNOWN, SEVERAL = "unknown", "several"
+FACELESS = "mistakes alone"
+"""A candidate without a signature: clients on which the model fails, and which look like any other."""
+ANYTHING = "anything else"
+"""The alternative to all candidates: a fault that moves clients in a direction drawn at random."""
+
+_POOR = 0.08  # a candidate whose misfit is exceeded less often than this explains nothing
+_CLOSE = 9.0  # candidates whose deviance differs by less cannot be told apart
+_BETTER = (10.0, 24.0)  # by how much the deviance of one fault, or of two, must be below that of anything else
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A fault with the share of all clients that it would affect, and the 95 % interval."""
+
+    fault: str
+    share: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.fault}, {percent(self.share)} of clients (95 %: {span(self.low, self.high)})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """A candidate with the share of all clients that it would affect, and how well it predicts what was released.
+
+    `deviance` is minus twice the log-likelihood, up to a constant; `p_value` says how often populations with the fault
+    deviate as much from their best fit, None if it was not tried. Two faults at once have two `parts`.
+    """
+
+    fault: str
+    share: float
+    low: float
+    high: float
+    deviance: float
+    p_value: float | None = None
+    parts: tuple[Part, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            object.__setattr__(self, "parts", (Part(self.fault, self.share, self.low, self.high),))
+
+    @classmethod
+    def of(cls, parts: Sequence[Part], deviance: float) -> "Explanation":
+        """The explanation by one fault, or by several at once."""
+        share, low, high = (min(sum(getattr(part, end) for part in parts), 1.0) for end in ("share", "low", "high"))
+        return cls(" + ".join(part.fault for part in parts), share, low, high, deviance, parts=tuple(parts))
+
+    @property
+    def fits(self) -> bool:
+        """Whether what was released looks like this fault, at a share that is not zero."""
+        return self.p_value is not None and self.p_value >= _POOR and all(part.low > 0 for part in self.parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "Explanation":
+        """The explanation that `to_dict` was called on."""
+        fields = as_json.finite_or_not(value, "share", "low", "high", "deviance", "p_value")
+        fields["parts"] = tuple(Part(**part) for part in value.get("parts", ()))
+        return cls(**fields)
+
+
+def group_of(fault: str) -> str:
+    """The fault without graded parameters: different factors of one field are one fault."""
+    name, *settings = fault.split(":")
+    if name not in faults.FAULTS:
+        return fault
+    graded = faults.FAULTS[name].graded
+    return ":".join([name, *(one for one in settings if one.partition("=")[0] not in graded)])
+
+
+def verdict_on(tried: Sequence[Explanation]) -> tuple[str, tuple[Explanation, ...]]:
+    """The fault that is named, `UNKNOWN` or `SEVERAL`; and the candidates that fit and cannot be told apart.
+
+    A fault is unknown if no candidate fits, if it takes no signature of one to predict what was released, or if a fault
+    of any other kind predicts it as well.
+    """
+    fitting = [one for one in tried if one.fits]
+    close = tuple(one for one in fitting if one.deviance - fitting[0].deviance < _CLOSE)
+    anything = min((one.deviance for one in tried if one.fault == ANYTHING), default=float("inf"))
+    if not close or any(one.fault == FACELESS for one in close):
+        return UNKNOWN, ()
+    if close[0].deviance > anything - _BETTER[len(close[0].parts) - 1]:
+        return UNKNOWN, ()
+    best = {" + ".join(group_of(part.fault) for part in one.parts): one for one in reversed(close)}
+    kept = tuple(one for one in close if one in best.values())
+    return (kept[0].fault if len(kept) == 1 else SEVERAL), kept
+
+
+def statement_of(tried: Sequence[Explanation], unknown: Unknown | None = None) -> str:
+    """What explains the release, in one sentence."""
+    fault, close = verdict_on(tried)
+    if fault == UNKNOWN:
+        return "An unknown fault: no candidate predicts what was released." if unknown is None else str(unknown)
+    named = [" and ".join(map(str, one.parts)) for one in close]
+    return f"{named[0]}." if fault != SEVERAL else f"One of these: {'; '.join(named)}."

@@ -1,0 +1,236 @@
+"""Candidates planted in public clients: what would they send if they had the fault?"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from blindsight.data import faults
+from blindsight.data.population import Population
+from blindsight.data.table_faults import UNITS
+from blindsight.errors import InvalidInput
+from blindsight.inspection.answering import Round
+from blindsight.inspection.contrast import cues, votes
+from blindsight.inspection.contrast.changed import Unknown, changed_statistics, share_with_it
+from blindsight.inspection.contrast.cues import Cues
+from blindsight.inspection.contrast.explained import FACELESS, Explanation, group_of
+from blindsight.inspection.contrast.explaining import Evidence, Planted, explain, likeliest
+from blindsight.inspection.contrast.findings import Finding
+from blindsight.inspection.contrast.planted import Planter
+from blindsight.inspection.contrast.question import Comparing
+from blindsight.inspection.contrast.reading import Usual
+from blindsight.inspection.contrast.vectors import client_vectors
+from blindsight.inspection.measuring import Measurement
+from blindsight.inspection.question import Public
+from blindsight.selection import Arms, everything
+
+__all__ = [
+    "candidates",
+    "explanations",
+    "faceless",
+    "odd_scales",
+    "scaled_fields",
+    "unknown_fault",
+    "without_odd_scales",
+]
+
+_SHORT = 8  # candidates that are planted whole, if the model has to run on each
+_LEAST = 20  # public clients without which nothing can be explained
+_SCALED = 3  # fields of which every scale is tried
+_SCALES = [10 ** (step / 20) for step in range(-60, 61) if abs(step) > 6]  # what is scaled by less is hard to tell
+_IN_USE = {f"{factor:g}" for unit in UNITS for factor in (unit, 1 / unit)}
+_PLAIN = 4.0  # squared distance by which an odd scale must predict better than a unit in use
+
+
+def candidates(
+    population: Population,
+    inputs: tuple[str, ...],
+    label: str,
+    suspects: Sequence[str] = (),
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+) -> list[str]:
+    """The faults that can happen to these fields: those that clients vote on, and those that they cannot undo."""
+    undone = list(suspects)
+    if not undone:
+        try:
+            undone = [str(fault) for fault in votes.candidates(population, inputs, label)]
+        except InvalidInput:  # nothing fits that can be undone
+            undone = []
+    facts = {field: one for field, one in faults.facts_of(population, ranges).items() if field in inputs}
+    spelled = list[list[str]]()
+    for name, damage in faults.FAULTS.items():
+        if damage.kind == "row":
+            spelled += [[name, words] for words in damage.planted(facts)]
+        for field, one in facts.items():
+            if damage.kind == one.kind and (damage.kind != "label" or damage.variants is not None):
+                named = [f"field={field}"] if damage.kind in ("label", "number") else []
+                spelled += [[name, *named, words] for words in damage.planted(one)]
+    return list(dict.fromkeys([*undone, *(":".join(filter(None, words)) for words in spelled)]))
+
+
+def explanations(
+    question: Comparing,
+    public: Public,
+    one: Round,
+    measured: Measurement,
+    sent: dict[str, np.ndarray],
+    planter: Planter | None = None,
+) -> tuple[Explanation, ...]:
+    """The candidates that could explain the release, the likeliest first; none if the reference is too small.
+
+    Args:
+        question: What was asked.
+        public: The public inputs.
+        one: The round that measured.
+        measured: What it released.
+        sent: What every public client would send, healthy.
+        planter: Has planted some of the candidates already.
+    """
+    reference = public.reference
+    if reference is None or reference.size < _LEAST:
+        return ()
+    planter = planter or Planter(question, public)
+    rows = planter.rows
+    planting = _Planting(question, planter, one, measured, sent, reference.select(rows))
+    listed = candidates(one.empty, question.inputs, question.schema.label, question.suspects, question.ranges)
+    seen, planted = planting.evidence(["cues"]), planting.by_cues(listed)
+    numbers = [f for f, facts in faults.facts_of(planting.some).items() if facts.kind == "number"]
+    planted |= planting.by_cues(odd_scales(scaled_fields(seen, planted, numbers)))
+    planted = without_odd_scales(seen, planted)
+    if list(sent) != ["cues"] or len(one.arms) > 1:  # the model has to run on each of them
+        planted = planting.whole(planting.shortlist(planted))
+    if one.arms.disjoint_by_client and len(one.arms) > 1:
+        planted[FACELESS] = rows, faceless(one, {name: vectors[rows] for name, vectors in sent.items()})
+    return explain(planting.evidence(list(sent)), planted)
+
+
+def odd_scales(fields: Iterable[str]) -> list[str]:
+    """A change of units that nobody suspects: every scale of these numbers."""
+    return [f"unit_change:field={field}:factor={scale:.3g}" for field in fields for scale in _SCALES]
+
+
+def scaled_fields(evidence: Evidence, planted: Planted, numbers: Sequence[str]) -> list[str]:
+    """The numbers that the likeliest candidates affect."""
+    best = [fault for _, fault in likeliest(evidence, planted)[: 4 * _SCALED]]
+    fields = [one.field for fault in best for one in faults.parse(fault) if one.field in numbers]
+    return [*dict.fromkeys(field for field in fields if field)][:_SCALED]
+
+
+def without_odd_scales(evidence: Evidence, planted: Planted) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """The candidates, without scales that predict hardly better than a unit in use."""
+    plain, odd = dict[str, float](), dict[str, float]()
+    for left, fault in likeliest(evidence, planted):
+        if fault.startswith("unit_change") and fault.rpartition("=")[2] not in _IN_USE:
+            odd[fault] = left
+        else:
+            plain[group_of(fault)] = min(left, plain.get(group_of(fault), np.inf))
+    hardly = {fault for fault, left in odd.items() if left > plain.get(group_of(fault), np.inf) - _PLAIN}
+    return {fault: sent for fault, sent in planted.items() if fault not in hardly}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Planting:
+    """Candidates planted in `some` public clients, the planter's rows of what all of them `sent`."""
+
+    question: Comparing
+    planter: Planter
+    one: Round
+    measured: Measurement
+    sent: dict[str, np.ndarray]
+    some: Population
+
+    @property
+    def rows(self) -> np.ndarray:
+        return self.planter.rows
+
+    def by_cues(self, listed: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """What clients would send as cues; with several arms, as if the model failed on all that have the fault."""
+        part, seen = self.one.by_name["cues"], dict[str, np.ndarray]()
+        for fault in listed:
+            damaged = _damaged(self.some, fault)
+            if damaged is not None:
+                prepared = self.question.prepare(damaged, None, None)
+                inputs, ranges = self.question.inputs, self.question.ranges
+                seen[fault] = cues.observe(prepared, inputs, ranges, self.planter.public.reference).columns[cues.FIELD]
+        if not seen:
+            return {}
+        sizes = np.tile(self.some.sizes, len(seen))
+        everyone = Population({cues.FIELD: np.concatenate([*seen.values()])}, sizes=sizes, name="planted")
+        alone = Arms({"everyone": everything()})
+        blocks = client_vectors(everyone, alone, [Cues(part.names, tuple(alone), True)])["cues"]
+        vectors = np.zeros((len(blocks), part.coordinates), np.float32)
+        vectors[:, : part.block] = blocks  # the first arm
+        return dict(zip(seen, ((self.rows, one) for one in np.split(vectors, len(seen))), strict=True))
+
+    def shortlist(self, planted: Planted) -> list[str]:
+        """The candidates worth running the model for: by cues, and by votes."""
+        best = [fault for _, fault in likeliest(self.evidence(["cues"]), planted)[:_SHORT]]
+        if "votes" not in self.one.by_name:
+            return best
+        labels = self.one.by_name["votes"].labels
+        most = np.max(np.asarray(self.measured["votes"].sums).reshape(len(self.one.arms), -1), axis=0)
+        voted = [labels[place] for place in np.argsort(-most[:-1])[: _SHORT // 2].tolist()]
+        return list(dict.fromkeys([*voted, *best]))
+
+    def whole(self, listed: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """What clients would send, once the model has run."""
+        planted = dict[str, tuple[np.ndarray, np.ndarray]]()
+        self.planter.plant(listed)
+        for fault in listed:
+            vectors = self.planter.sent(fault, self.one, list(self.sent))
+            if vectors is not None:
+                moved = np.concatenate([vectors[name] for name in self.sent], axis=1)
+                planted[fault] = self.rows[: len(moved)], moved
+        return planted
+
+    def evidence(self, names: Sequence[str]) -> Evidence:
+        """What was released of these parts."""
+        released = [self.measured[name] for name in names]
+        return Evidence(
+            sums=np.concatenate([part.sums for part in released]),
+            noise_std=np.concatenate([np.full(part.sums.size, part.noise_std) for part in released]),
+            clients=self.measured.clients,
+            public=np.concatenate([self.sent[name] for name in names], axis=1),
+        )
+
+
+def unknown_fault(measured: Measurement, part: Cues, public: Usual, findings: Sequence[Finding]) -> Unknown:
+    """What can be said of a fault that has no name.
+
+    Its share is estimated from all clients; with arms by accuracy, it is the share by which the first arm has grown.
+    """
+    changed = changed_statistics(findings)
+    grown = next((one for one in findings if one.kind == "share" and one.verdict == "detected"), None)
+    if grown is not None and grown.effect > 0:
+        return Unknown(changed, grown.effect, max(grown.low, 0.0), grown.high)
+    share = None
+    if len(part.arms) == 1:
+        seen, normal = part.read(measured["cues"])[part.arms[0]], public.read(part)[part.arms[0]]
+        share = share_with_it(seen, normal, measured.clients)
+    return Unknown(changed, *(share or ()))
+
+
+def faceless(one: Round, sent: dict[str, np.ndarray]) -> np.ndarray:
+    """What clients would send if the model failed on them for no visible reason: their own cues, in the first arm.
+
+    A client in no arm sends no cues; it takes those of the others' mean.
+    """
+    part = one.by_name["cues"]
+    blocks = sent["cues"].reshape(len(sent["cues"]), len(one.arms), part.block)
+    own, is_in = blocks.sum(axis=1), blocks[:, :, -1].sum(axis=1) > 0
+    own[~is_in] = own[is_in].mean(axis=0) if is_in.any() else 0.0
+    moved = {"cues": np.zeros_like(blocks)}
+    moved["cues"][:, 0] = own
+    if "votes" in sent:
+        ballots = np.zeros((len(own), len(one.arms), len(one.by_name["votes"].labels)), np.float32)
+        ballots[:, 0, -1] = 1
+        moved["votes"] = ballots
+    return np.concatenate([moved[name].reshape(len(own), -1) for name in sent], axis=1)
+
+
+def _damaged(some: Population, fault: str) -> Population | None:
+    """Public clients with the fault on all of their examples; None if their fields have no room for it."""
+    try:
+        return faults.apply(some, fault)
+    except InvalidInput:
+        return None

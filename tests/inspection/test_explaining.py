@@ -1,0 +1,79 @@
+"""Laws of explanations: the planted fault is named with its share; what is not in the library is called unknown."""
+
+import numpy as np
+import pytest
+
+from blindsight.inspection.contrast.explained import FACELESS, SEVERAL, UNKNOWN, Explanation, statement_of, verdict_on
+from blindsight.inspection.contrast.explaining import Evidence, explain
+
+CLIENTS, PUBLIC, SIZE = 300, 120, 12
+
+
+def people(dice: np.random.Generator, count: int) -> np.ndarray:
+    """Correlated, skewed contributions."""
+    own = dice.gamma(2.0, 0.1, (count, 3))
+    return own @ MIXING + 0.05 * dice.standard_normal((count, SIZE))
+
+
+MIXING = np.random.default_rng(0).normal(0, 1, (3, SIZE))
+MOVES = {name: np.random.default_rng(seed).normal(0, 0.6, SIZE) for seed, name in enumerate(("a", "b", "c"), 5)}
+
+
+def asked(dice: np.random.Generator, fault: str, share: float, *, known: tuple[str, ...] = ("a", "b")):
+    """What explains a release in which `share` of the clients have the fault."""
+    private, public = people(dice, CLIENTS), people(dice, PUBLIC)
+    hit = dice.random(CLIENTS) < share
+    private[hit] += MOVES[fault] * dice.uniform(0.8, 1.2, (int(hit.sum()), 1))
+    std = np.full(SIZE, 2.0)
+    evidence = Evidence(private.sum(axis=0) + std * dice.standard_normal(SIZE), std, CLIENTS, public)
+    rows = np.arange(60)
+    moved = lambda name: public[rows] + MOVES[name] * dice.uniform(0.8, 1.2, (60, 1))  # noqa: E731
+    return explain(evidence, {name: (rows, moved(name)) for name in known})
+
+
+def test_the_planted_fault_is_named_and_its_interval_covers_its_share():
+    dice, right, covered, runs = np.random.default_rng(1), 0, 0, 60
+    for _ in range(runs):
+        fault, close = verdict_on(asked(dice, "a", 0.2))
+        right += fault == "a"
+        covered += bool(close) and close[0].low <= 0.2 <= close[0].high
+    assert right / runs >= 0.9
+    assert covered / max(right, 1) >= 0.88  # who is hit varies too, as the interval says
+
+
+def test_what_is_not_in_the_library_is_unknown():
+    dice, runs = np.random.default_rng(2), 40
+    assert sum(verdict_on(asked(dice, "c", 0.2))[0] == UNKNOWN for _ in range(runs)) / runs >= 0.9
+
+
+def test_without_a_fault_no_candidate_has_a_share():
+    dice = np.random.default_rng(3)
+    assert sum(verdict_on(asked(dice, "a", 0.0))[0] == UNKNOWN for _ in range(40)) >= 36
+
+
+def one(fault: str, deviance: float, p_value: float | None = 0.5, low: float = 0.1) -> Explanation:
+    return Explanation(fault, 0.2, low, 0.3, deviance, p_value)
+
+
+@pytest.mark.parametrize(
+    ("tried", "verdict"),
+    [
+        ((one("a", 0), one("b", 50)), "a"),
+        ((one("a", 0), one("b", 5)), SEVERAL),  # nobody can tell
+        ((one("a", 0), one("b", 5, 0.001)), "a"),  # as likely, but it does not fit
+        ((one("a", 0, 0.001), one("b", 50, 0.001)), UNKNOWN),
+        ((one("a", 0, low=0.0),), UNKNOWN),  # no headline whose interval touches zero
+        ((one("a", 0, None),), UNKNOWN),  # nobody has tried
+        ((one("a", 0), one(FACELESS, 5)), UNKNOWN),  # clients fail, and nothing of the fault is needed to say so
+        ((one("a", 0), one(FACELESS, 30)), "a"),
+        ((), UNKNOWN),
+    ],
+)
+def test_a_name_is_given_only_to_the_one_candidate_that_fits(tried, verdict):
+    assert verdict_on(tried)[0] == verdict
+
+
+def test_statements_say_who_is_affected():
+    assert statement_of((one("invert", 0),)) == "invert, 20 % of clients (95 %: 10–30)."
+    assert statement_of(()).startswith("An unknown fault")
+    assert statement_of((one("a", 0), one("b", 1))).startswith("One of these: a, 20 % of clients (95 %: 10–30); b, ")
