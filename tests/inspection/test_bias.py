@@ -178,7 +178,7 @@ def test_authors_of_something_else_are_found_by_what_the_public_model_finds_unli
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0, 8.0])
 def test_discovering_words_costs_no_more_than_its_part(epsilon):
-    parts = [bias_rounds._Priced("styles", 19), bias_rounds._Priced("words", WORD_CELLS)]  # pyright: ignore[reportPrivateUsage]
+    parts = [measuring.PricedRelease("styles", 19), measuring.PricedRelease("words", WORD_CELLS)]
     noise = measuring.noise_for(parts, epsilon=epsilon, delta=1e-6, shares={"styles": 0.3, "words": 0.7})
     level = gaussian(math.sqrt(17) * noise["words"].noise_multiplier)  # 17 levels are to cost one release
     found = joint(*[level.event_for(2**17)] * 17)
