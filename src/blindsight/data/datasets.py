@@ -19,7 +19,7 @@ from typing import Any
 
 from blindsight.data import shards
 from blindsight.data.catalogue import DATASETS, Dataset
-from blindsight.data.downloads import Patience, alone, fetch
+from blindsight.data.downloads import Patience, alone, check_address, fetch
 from blindsight.data.population import Population
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.keys import reproducible
@@ -152,6 +152,8 @@ def get(
     mirror = mirror or os.environ.get("BLINDSIGHT_DATA_URL")
     if not mirror and not wanted.public:
         raise InvalidInput(f"{name} cannot be downloaded: {how_to_get(wanted)}")
+    if mirror:
+        check_address(mirror)  # before a folder is created
     folder = to or Path(os.environ.get("BLINDSIGHT_DATA") or cache_folder())
     unfinished = folder / f"{name}.download"
     with alone(unfinished):

@@ -25,7 +25,7 @@ from blindsight.version import __version__
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["Patience", "RemoteFile", "alone", "checksum", "fetch"]
+__all__ = ["Patience", "RemoteFile", "alone", "check_address", "checksum", "fetch"]
 
 CHUNK = 1 << 16
 MOMENTARY = {408, 425, 429, 500, 502, 503, 504}
@@ -81,8 +81,7 @@ def fetch(
         return target
     reasons: list[str] = []
     for url in file.urls:
-        if not url.startswith(("http://", "https://")):
-            raise InvalidInput(f"{url} is not a web address: it must begin with https:// or http://")
+        check_address(url)
         try:
             _obtain(url, file, part, progress, patience or Patience())
         except _Unusable as error:
@@ -93,6 +92,12 @@ def fetch(
             return target
     kept = f" ({_size(part):,} bytes are kept, and the same command resumes from there)" if _size(part) else ""
     raise BlindsightError(f"{file.name} could not be downloaded{kept}: {'; '.join(reasons)}")
+
+
+def check_address(url: str) -> None:
+    """Refuse anything but a web address."""
+    if not url.startswith(("http://", "https://")):
+        raise InvalidInput(f"{url} is not a web address: it must begin with https:// or http://")
 
 
 def checksum(path: Path, like: str = "sha256:") -> str:
