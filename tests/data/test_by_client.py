@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from wire_files import fedjax_database, picture, proto, tff_database
 
 from blindsight import cli, data
-from blindsight.data.by_client import digest_of
+from blindsight.data.by_client import files_digest
 from blindsight.data.private import column_names, misfits, private_table
 from blindsight.data.schema import Schema
 from blindsight.errors import InvalidInput
@@ -267,7 +267,7 @@ def test_the_owner_is_told_which_rows_do_not_fit_and_files_are_known_apart(tmp_p
     path = write_leaf(tmp_path / "t.json", {"a": USUAL, "odd": ODD["a word"]})
     assert misfits(path, fields=dict(SCHEMA.fields)) == {"age": [3]}
     other = write_leaf(tmp_path / "other.json", {"a": USUAL, "odd": ODD["a fraction"]})
-    assert digest_of(path) != digest_of(other)
+    assert files_digest(path) != files_digest(other)
 
 
 @pytest.mark.parametrize(

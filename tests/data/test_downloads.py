@@ -25,10 +25,10 @@ from waiting import until
 
 from blindsight.data import datasets, originals
 from blindsight.data.catalogue import DATASETS, Dataset
-from blindsight.data.downloads import Patience, RemoteFile, alone, checksum, fetch
+from blindsight.data.downloads import RemoteFile, Retries, alone, checksum, fetch
 from blindsight.errors import BlindsightError, InvalidInput
 
-HURRIED = Patience(attempts=3, wait_s=0.0, timeout_s=5.0)
+HURRIED = Retries(attempts=3, wait_s=0.0, timeout_s=5.0)
 CONTENT = np.random.default_rng(0).bytes(300_000)
 
 
@@ -329,7 +329,7 @@ def test_nobody_answers(mirror, tmp_path):
 def test_a_silent_server_is_not_waited_for(mirror, tmp_path):
     silent = threading.Event()
     mirror.answers = [Answer(hold=silent, cut_after=1)]
-    impatient = Patience(attempts=1, wait_s=0.0, timeout_s=0.2)
+    impatient = Retries(attempts=1, wait_s=0.0, timeout_s=0.2)
     with pytest.raises(BlindsightError, match=r"broke off after 0 bytes \(timed out\)"):
         fetch(mirror.remote(), tmp_path, patience=impatient)
     silent.set()

@@ -16,7 +16,7 @@ from blindsight import data
 from blindsight.data.dice import Dice
 from blindsight.data.embedded import POPULATIONS, handwriting
 from blindsight.data.embedded.strokes import CHARACTERS, POINTS, WAYS, templates
-from blindsight.data.population import GeneratedPopulation
+from blindsight.data.generated import GeneratedPopulation
 from blindsight.errors import InvalidInput
 
 GENERATED = [name for name in POPULATIONS if name != "digits"]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from blindsight import data
 from blindsight.data import faults
 from blindsight.data.faults import FAULTS, Fault
-from blindsight.data.population import GeneratedPopulation, Population, as_text
+from blindsight.data.generated import GeneratedPopulation
+from blindsight.data.population import Population, as_text
 from blindsight.errors import InvalidInput
 
 IMAGE = [name for name, damage in FAULTS.items() if damage.kind == "image"]

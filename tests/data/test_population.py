@@ -15,7 +15,8 @@ from rich.console import Console
 
 from blindsight.data import faults
 from blindsight.data.embedded import embedded
-from blindsight.data.population import GeneratedPopulation, Population, as_text, open_population, ranges
+from blindsight.data.generated import GeneratedPopulation
+from blindsight.data.population import Population, as_text, open_population, ranges
 from blindsight.errors import BlindsightError, InvalidInput
 
 TEXT = np.dtypes.StringDType()

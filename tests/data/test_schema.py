@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from blindsight import cli
+from blindsight import cli, data
+from blindsight.data import csv_tables
 from blindsight.data.population import TEXT, Population
 from blindsight.data.private import column_names, is_table, misfits, private_table
 from blindsight.data.schema import Field, Schema, read_field
@@ -164,6 +165,15 @@ def test_a_record_that_is_not_closed_ends_with_its_line(tmp_path: Path, lines, w
     assert found.get("b", ["two\nlines"]) == ["two\nlines"]
 
 
+@pytest.mark.parametrize("line", ["c,5,{},,", 'c,5,"{}', 'c,5,"{}\n"', "c,5,{}"])
+def test_one_clients_long_text_is_no_error_and_removes_nobody_elses_rows(tmp_path: Path, monkeypatch, line):
+    """Python's csv stops at 128 kB in a cell and Arrow at a row longer than a block, with errors of their own."""
+    monkeypatch.setattr(csv_tables, "_BLOCK", 1 << 10)
+    found = notes_of(tmp_path, [*USUAL, line.format("long " * 30_000)])
+    assert {who: len(notes) for who, notes in found.items() if who != "c"} == dict.fromkeys("bef", 1) | {"a": 2, "d": 2}
+    assert "c" in found
+
+
 def test_a_file_whose_writer_chose_another_type_for_one_value_is_read_alike(tmp_path: Path):
     """Pandas writes a column of whole numbers as fractions because of one gap, and as text because of one word."""
     columns: list[Any] = [[1, 2, 3], [1.0, 2.0, None], ["1", "2", "n/a"]]
@@ -190,6 +200,46 @@ def test_images_of_another_shape_are_left_out(tmp_path: Path):
     assert found.sizes.tolist() == [1, 0, 1, 0]
     assert found.columns["photo"].dtype == np.uint8
     assert found.columns["photo"].tolist() == [lists[0], lists[4]]
+
+
+@pytest.mark.parametrize("odd", ["north", 3.5, True, [1], {"a": 1}, None])
+def test_a_part_of_another_type_takes_no_column_from_the_others(tmp_path: Path, odd):
+    """A client's own file may lack a column that others have, and its values decide the types of its columns."""
+    parts = [{"who": "a", "region": "north"}, {"who": "b", "age": 3, "region": "north"}, {"who": "c", "region": odd}]
+    for number, row in enumerate(parts):
+        pq.write_table(pa.Table.from_pylist([row]), tmp_path / f"{number}.parquet")
+    fields = {name: SCHEMA.fields[name] for name in ("age", "region")}
+    found = private_table(tmp_path, client="who", fields=fields, gaps=list(fields))
+    assert list(found.fields) == ["region", "age"]
+    assert found["b"]["age"].tolist() == [3]
+    assert found.columns["region"].tolist()[:2] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "when",
+    [pa.array([0, 2**31 - 1], pa.date32()), pa.array([0, 2**62], pa.timestamp("ms"))],
+    ids=["a date", "a time"],
+)
+def test_dates_beyond_the_calendar_are_left_out_by_their_client(tmp_path: Path, when):
+    """They had ended everybody's question in a traceback."""
+    fields = {"when": Field("text"), "named": Field("category", values=("1970-01-01", "never"))}
+    pq.write_table(pa.table({"who": ["a", "b"], "when": when, "named": when}), tmp_path / "t.parquet")
+    found = private_table(tmp_path / "t.parquet", client="who", fields=fields)
+    assert found.ids.tolist() == ["a", "b"]
+    assert found["a"]["when"].tolist() == ["1970-01-01"]
+    pq.write_table(pa.table({"who": when, "age": [1, 2]}), tmp_path / "t.parquet")
+    assert private_table(tmp_path / "t.parquet", client="who", fields={"age": Field("whole")}).ids[0] == "1970-01-01"
+
+
+def test_half_a_letter_in_a_numpy_archive_is_its_clients_alone(tmp_path: Path):
+    """NumPy keeps halves of surrogate pairs, which are no text: they had ended everybody's question in a traceback."""
+    notes = np.array(["fine", "half a \udcff letter"])
+    np.savez(tmp_path / "t.npz", who=np.array(["a", "\udcffb"]), note=notes)
+    found = private_table(tmp_path / "t.npz", client="who", fields={"note": Field("text")})
+    assert found.sizes.tolist() == [1, 1]
+    assert found["a"]["note"].tolist() == ["fine"]
+    with pytest.raises(InvalidInput, match="holds text that is not Unicode"):
+        data.npz(tmp_path / "t.npz", client="who", fields=["note"])
 
 
 def test_a_numpy_archive_is_read_by_its_schema(tmp_path: Path):
@@ -225,6 +275,8 @@ def test_the_datas_owner_may_ask_which_rows_do_not_fit(tmp_path: Path):
     fine = CliRunner().invoke(cli.app, [*asked, "--type", "age=whole"])
     assert fine.exit_code == 0
     assert "in order: 2 clients, 2 examples" in fine.stdout
+    absent = CliRunner().invoke(cli.app, ["data", "check", str(tmp_path / "absent.csv"), "--type", "age=whole"])
+    assert (absent.exit_code, "in order" in absent.stdout) == (2, False)
 
 
 def test_text_is_kept_letter_for_letter(tmp_path: Path):

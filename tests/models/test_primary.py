@@ -1,18 +1,28 @@
 """Primary models: any function, a classifier, an ONNX file; and what does not fit is refused in one sentence."""
 
+import dataclasses
 import json
 import struct
+import types
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression, Perceptron
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from wire_files import varint
 
 from blindsight.data import embedded
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
-from blindsight.models import CNN, MLP
-from blindsight.models.primary import Primary, fit, gather, primary
+from blindsight.models import CNN, MLP, Logistic
+from blindsight.models.equinox_models import fit
+from blindsight.models.primary import Learnt, Primary, gather, primary
 from blindsight.models.scaling import Scaling
 
 
@@ -37,6 +47,19 @@ def test_scores_are_those_of_one_call_however_they_are_batched():
     predicted, sure = primary(model).predict(image)
     np.testing.assert_array_equal(predicted, whole.argmax(axis=1))
     np.testing.assert_allclose(sure, np.asarray(jax.nn.softmax(whole, axis=1)).max(axis=1), rtol=1e-4)
+
+
+def test_a_model_is_never_called_without_examples():
+    """scikit-learn refuses an empty batch, and so does `reshape(0, -1)`; a dry run has no examples to show."""
+
+    def strict(inputs: np.ndarray) -> np.ndarray:
+        return ten(inputs.reshape(len(inputs), -1))
+
+    for by_row in (True, False):
+        model = dataclasses.replace(primary(strict), by_row=by_row)
+        assert model.scores(np.zeros((0, 28, 28), np.uint8)).shape == (0, 10)
+        predicted, sure = model.predict_by_client(np.zeros((0, 28, 28), np.uint8), np.zeros(0, int))
+        assert len(predicted) == len(sure) == 0
 
 
 @pytest.mark.parametrize(
@@ -113,16 +136,9 @@ def test_fitting_learns_what_it_is_shown():
 
 def _field(number: int, value: bytes | str | int) -> bytes:
     if isinstance(value, int):
-        return _varint(number << 3) + _varint(value)
+        return varint(number << 3) + varint(value)
     value = value.encode() if isinstance(value, str) else value
-    return _varint(number << 3 | 2) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    out = b""
-    while value > 127:
-        out, value = out + bytes([value & 127 | 128]), value >> 7
-    return out + bytes([value])
+    return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 def _tensor_type(kind: int, shape: tuple[int | str, ...]) -> bytes:
@@ -238,3 +254,117 @@ def test_rows_are_scaled_one_by_one_even_if_there_are_none():
     scaling = Scaling.of(np.array([[0.0, 10.0], [2.0, 30.0]]))
     np.testing.assert_allclose(scaling(np.array([[2.0, 10.0], [np.nan, 20.0]])), [[1, -1], [0, 0]], atol=1e-5)
     assert scaling(np.zeros((0, 2), np.float32)).shape == (0, 2)  # a client without rows
+
+
+def test_rows_are_scaled_before_a_model_that_mixes_them_client_by_client():
+    """Scaling treats each row alone, which says nothing of the model after it."""
+    scaling = Scaling.of(np.array([[0.0, 10.0], [2.0, 30.0]]))
+    learnt = Learnt()
+    rows, sizes = np.array([[0.0, 12.0], [1.0, 20.0], [2.0, 14.0]]), np.array([1, 2])
+
+    def standardised(batch: np.ndarray) -> np.ndarray:
+        return np.stack([-batch[:, 0], batch[:, 0]], axis=1) - batch.mean()
+
+    model = scaling.before(standardised, name="mixes rows", learnt=learnt)
+    other = rows.copy()
+    other[0] += 100
+    seen, seen_beside_another = (model.scores_by_client(one, sizes)[1:] for one in (rows, other))
+    np.testing.assert_array_equal(seen, seen_beside_another)
+    assert scaling.before(Logistic((2,), 2, key=jax.random.key(0)), name="ours", learnt=learnt).by_row
+
+
+# --- models of other libraries
+
+
+def rows_of(count: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32)
+    return x, np.array(["low", "middle", "high"])[np.digitize(x.sum(axis=1), [-0.5, 0.5])]
+
+
+ESTIMATORS = {
+    "logistic": lambda: LogisticRegression(),
+    "pipeline": lambda: make_pipeline(StandardScaler(), LogisticRegression()),
+    "forest": lambda: RandomForestClassifier(3, random_state=0),
+    "margins": lambda: LinearSVC(),
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_scikit_learn_classifier_predicts_as_it_does_itself(name, classes):
+    x, y = rows_of()
+    y = np.where(y == "high", "middle", y) if classes == 2 else y
+    estimator = ESTIMATORS[name]().fit(x, y)
+    model = primary(estimator)
+    assert model.classes == tuple(estimator.classes_)
+    assert model.scores(x).shape == (60, classes)
+    named = np.array(model.classes)[model.predict(x)[0]]
+    assert named.tolist() == np.asarray(estimator.predict(x)).tolist()
+    probabilities = getattr(estimator, "predict_proba", None)
+    if probabilities is not None:
+        _, sure = model.predict(x)
+        np.testing.assert_allclose(sure, probabilities(x).max(axis=1), atol=1e-5)
+
+
+def test_a_scikit_learn_classifier_reads_images_as_rows_and_is_checked():
+    digits = embedded("digits")
+    estimator = GaussianNB().fit(digits.columns["image"].reshape(-1, 64), digits.columns["label"])
+    model = primary(estimator, name="bayes")
+    model.check(digits)
+    assert np.mean(model.predict(digits.columns["image"])[0] == digits.columns["label"]) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: LogisticRegression(), "LogisticRegression has no classes_: fit the classifier first"),
+        (lambda: LinearRegression().fit([[0.0], [1.0]], [0.0, 1.0]), "LinearRegression has no classes_"),
+        (lambda: Perceptron().fit, None),
+    ],
+)
+def test_what_is_no_classifier_is_refused(make, words):
+    if words is None:
+        assert primary(make()).name == "fit"  # any callable is a model
+        return
+    with pytest.raises(InvalidInput, match=words):
+        primary(make())
+
+
+def test_a_pytorch_module_is_read_in_its_layout_and_without_dropout():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3), torch.nn.Flatten(), torch.nn.Dropout(), torch.nn.Linear(144, 10)
+    )
+    digits = embedded("digits")
+    images = digits.columns["image"][:5]
+    model = primary(net.train(), layout="NCHW")
+    with torch.no_grad():
+        expected = net.eval()(torch.from_numpy(images[:, None])).numpy()
+    np.testing.assert_allclose(primary(net.train(), layout="NCHW").scores(images), expected, atol=1e-5)
+    model.check(digits)
+    with pytest.raises(InvalidInput, match="reads float32 and image holds uint8"):
+        model.check(images_of(np.uint8, 255, (8, 8)))
+    scaled = primary(net, layout="NCHW", value_range=(0, 1))
+    of_bytes = (images * 255).astype(np.uint8)
+    close = scaled.scores((of_bytes / np.float32(255)).astype(np.float32))
+    np.testing.assert_allclose(scaled.scores(of_bytes), close, atol=1e-4)
+
+
+def test_a_hugging_face_output_has_its_logits_taken_and_its_names_read():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    class Output(dict):
+        @property
+        def logits(self):
+            return self["logits"]
+
+    class Classifier(torch.nn.Module):
+        config = types.SimpleNamespace(id2label={1: "dog", 0: "cat"})
+
+        def forward(self, x):
+            return Output(logits=x[:, :2])
+
+    model = primary(Classifier())
+    assert model.classes == ("cat", "dog")
+    assert model.scores(np.array([[1.0, 2.0, 3.0]], np.float32)).tolist() == [[1.0, 2.0]]

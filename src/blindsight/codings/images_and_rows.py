@@ -177,11 +177,19 @@ class Described(Protocol):
     """The part of a population used here: `codings` must not import `data`."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Its name in messages."""
+        ...
+
     @property
-    def fields(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]: ...
+    def fields(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+        """The dtype and shape of every field."""
+        ...
+
     @property
-    def classes(self) -> dict[str, tuple[str, ...]]: ...
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        """The class names of the fields that have them."""
+        ...
 
 
 def coding_of(

@@ -1,8 +1,8 @@
 """Histograms of oriented gradients: an image's edge strength by direction, cell by cell (Dalal and Triggs 2005).
 
-Nothing is learnt, so nothing is spent: the features are fixed. From 12,000 images, a linear model on them classifies
-digits and clothes about as well as a small convolutional network, with a tenth of the weights, and gradient noise grows
-with the number of weights.
+The features are fixed and learn nothing from clients, so they cost no budget. From 12,000 images, a linear model on
+them classifies digits and clothes about as well as a small convolutional network, with a tenth of the weights, and
+gradient noise grows with the number of weights.
 """
 
 import numpy as np

@@ -9,12 +9,14 @@ import types
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from blindsight.config.run import Config
 from blindsight.errors import InvalidInput
 
-__all__ = ["as_toml", "load", "parse", "read_toml", "without_nulls"]
+__all__ = ["as_toml", "from_table", "load", "parse", "read_toml", "without_nulls"]
+
+_Settings = TypeVar("_Settings")
 
 
 def read_toml(path: str | Path, what: str) -> dict[str, Any]:
@@ -36,9 +38,14 @@ def load(path: str | Path) -> Config:
         raise InvalidInput(f"{path}: {error}") from None
 
 
+def from_table(kind: type[_Settings], table: Mapping[str, Any]) -> _Settings:
+    """The dataclass `kind` from a table as TOML gives it: keys are its fields, and its own checks say the rest."""
+    return _build(kind, table, "")
+
+
 def parse(table: Mapping[str, Any]) -> Config:
     """The configuration in a table as TOML gives it."""
-    return _build(Config, table, "")
+    return from_table(Config, table)
 
 
 def without_nulls(settings: Any) -> Any:

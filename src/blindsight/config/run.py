@@ -111,7 +111,7 @@ def _check_audit(audit: AuditSettings, config: Config) -> None:
             most = max(audit.copies)
             require(most <= text.sentences, "audit", "copies", "at most [text] sentences", audit.copies)
     if not (by_coins or (audit.canaries and config.model.is_language)):
-        raise InvalidInput("[audit] plants nobody: give one_run or directions a number, such as 200")
+        raise InvalidInput("[audit] plants no clients: give one_run or directions a number, such as 200")
     if audit.directions and privacy.none:
         raise InvalidInput(
             "[audit] directions have the length of the clip, and none = true has no clip: leave them out"

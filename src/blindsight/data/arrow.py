@@ -1,8 +1,9 @@
 """Arrow tables as populations: each column becomes one array, and rows are placed with their clients.
 
-A missing value (null) becomes NaN in a column of numbers, which are then floats, and an empty text. A column of
-booleans with a missing value becomes codes of the classes `TRUTH`, with `MISSING` for it. Images and lists must be
-complete.
+Values are first converted to plain types (`arrow_values`), and image files to pixels. In a column of numbers a missing
+value (null) becomes NaN, and the column holds floats; in a column of text it becomes an empty text. A column of
+booleans with a missing value becomes codes of the classes `TRUTH`, with `MISSING` for that value. Images and lists must
+be complete.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,21 +11,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from blindsight.data.arrow_values import compute, is_list, is_number, is_picture, is_text, plain
 from blindsight.data.missing import MISSING, TRUTH
+from blindsight.data.pictures import pictures_of
 from blindsight.data.population import TEXT, Columns, Population, as_text
-from blindsight.data.reading import FileRows, placed, refuse_nan
+from blindsight.data.reading import FileRows, placed, refuse_infinite, refuse_nan
 from blindsight.errors import InvalidInput
 
-__all__ = ["arrow_column", "arrow_population", "compute", "no_client"]
+__all__ = ["arrow_column", "arrow_population", "no_client"]
 
 _TEXT_STEP = 1 << 16  # strings pass through Python this many at a time, never all at once
-
-
-def compute() -> Any:
-    """Arrow's compute functions, which it generates on import, where type checkers cannot see them."""
-    import pyarrow.compute
-
-    return pyarrow.compute
 
 
 def arrow_population(
@@ -35,9 +31,8 @@ def arrow_population(
     name: str,
     classes: Sequence[str] = (),
     named: Mapping[str, tuple[str, ...]] | None = None,
-    pictures: Columns | None = None,
 ) -> Population:
-    """The population of a table, grouped by its column `client`, with `pictures` as further columns.
+    """The population of a table, grouped by its column `client`.
 
     Args:
         table: Arrow table.
@@ -46,25 +41,27 @@ def arrow_population(
         name: Name of the population.
         classes: Columns that become labels with named classes.
         named: Class names of columns that hold codes already.
-        pictures: Further columns, such as decoded images.
     """
     rows.refuse_none()
     owners, ids = _owners(table.column(client), rows, client)
     order = np.argsort(owners, kind="stable") if np.any(owners[1:] < owners[:-1]) else None
-    columns = {field: _moved(picture, order) for field, picture in (pictures or {}).items()}
-    named = dict(named or {})
+    columns, named = Columns(), dict(named or {})
     for field in table.column_names:
-        column = table.column(field)
         if field == client:
+            continue
+        column = plain(table.column(field))
+        if is_picture(column.type):
+            columns[field] = _moved(pictures_of(column, rows, field), order)
             continue
         if _is_truth(column.type) and column.null_count and field not in named:
             columns[field], named[field] = _moved(_truth_codes(column), order), TRUTH
             continue
-        if order is not None and _is_text(column.type) and not column.null_count:
+        if order is not None and is_text(column.type) and not column.null_count:
             columns[field] = arrow_column(column.cast("large_string").take(order), rows, field)  # numpy is slower
             continue
         array = arrow_column(column, rows, field)
         refuse_nan(array, rows, field)
+        refuse_infinite(array, rows, field)
         if field in named:
             array = _coded(array, named[field], rows, field)
         columns[field] = _moved(array, order)
@@ -94,11 +91,11 @@ def arrow_column(column: Any, rows: FileRows, field: str, width: int = 0) -> np.
 
     pc = compute()
     kind, is_single, width = column.type, width == 0, max(width, 1)
-    if pa.types.is_dictionary(kind):
-        return arrow_column(column.cast(kind.value_type), rows, field, width)
-    if column.null_count and is_single and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+    if (simple := plain(column)) is not column:
+        return arrow_column(simple, rows, field, 0 if is_single else width)
+    if column.null_count and is_single and is_number(kind):
         return column.cast(pa.float64()).to_numpy()
-    if column.null_count and is_single and _is_text(kind):
+    if column.null_count and is_single and is_text(kind):
         return _text(pc.fill_null(column, ""))
     if column.null_count:
         row = pc.index(column.is_null(), True).as_py() // width
@@ -107,13 +104,13 @@ def arrow_column(column: Any, rows: FileRows, field: str, width: int = 0) -> np.
         return arrow_column(_storage(column), rows, field, width).reshape(len(column), *kind.shape)
     if isinstance(kind, pa.BaseExtensionType):
         return arrow_column(_storage(column), rows, field, width)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list(kind):
         length = _common_length(pc.list_value_length(column).to_numpy(), rows, field, width)
         inner = arrow_column(pc.list_flatten(column), rows, field, width * max(length, 1))
         return inner.reshape(len(column), length, *inner.shape[1:])
-    if _is_text(kind):
+    if is_text(kind):
         return _text(column)
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
+    if pa.types.is_boolean(kind) or is_number(kind):
         return column.to_numpy()
     raise InvalidInput(
         f"{rows.files[0]}: field {field!r} holds {kind}; turn it into numbers, booleans or text, or leave it out with "
@@ -131,12 +128,6 @@ def _truth_codes(column: Any) -> np.ndarray:
     import pyarrow as pa
 
     return np.asarray(compute().fill_null(column.cast(pa.int32()), MISSING), np.int32)
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _storage(column: Any) -> Any:
@@ -168,12 +159,10 @@ def _owners(column: Any, rows: FileRows, client: str) -> tuple[np.ndarray, np.nd
     """The client of each row as a code, and the ids, in order of first appearance."""
     import pyarrow as pa
 
-    pc = compute()
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    pc, column = compute(), _whole_ids(column)
     if column.null_count:
         no_client(rows, pc.index(column.is_null(), True).as_py(), client)
-    if _is_text(column.type):
+    if is_text(column.type):
         if (empty := pc.index(column, pa.scalar("", column.type)).as_py()) >= 0:
             no_client(rows, empty, client)
     elif not pa.types.is_integer(column.type):
@@ -184,3 +173,16 @@ def _owners(column: Any, rows: FileRows, client: str) -> tuple[np.ndarray, np.nd
     codes = np.concatenate([chunk.indices.to_numpy() for chunk in coded.chunks])
     distinct = pa.chunked_array([coded.chunk(0).dictionary])  # one dictionary, shared by all chunks
     return codes, as_text(arrow_column(distinct, rows, client))
+
+
+def _whole_ids(column: Any) -> Any:
+    """Client ids; those that are floats only because one is missing are whole numbers again."""
+    import pyarrow as pa
+
+    column = plain(column)
+    if pa.types.is_floating(column.type):
+        numbers = column.to_numpy()
+        if (np.isnan(numbers) | (np.floor(numbers) == numbers)).all():
+            absent = np.isnan(numbers)
+            return pa.chunked_array([pa.array(np.where(absent, 0, numbers).astype(np.int64), mask=absent)])
+    return column

@@ -1,8 +1,8 @@
-"""Reads files that have no header and store each client's arrays, messages or images separately.
+"""Reads files that have no header and store each client's arrays, messages, images or lines separately.
 
 Clients may store the same field differently: integers or floats, another shape, or not at all. The schema defines the
-fields and their types. Examples that do not fit it are dropped, as their client would drop them. `client_files`
-implements the formats.
+fields and their types. Examples that do not fit it are dropped, as their client would drop them. `client_files` and
+`json_lines` implement the formats.
 """
 
 import hashlib
@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 
 from blindsight.data.client_files import READERS
+from blindsight.data.conforming import blank
 from blindsight.data.formats import loader_of
+from blindsight.data.json_lines import JSONL_SUFFIXES, client_lines, jsonl
 from blindsight.data.population import TEXT, as_text
-from blindsight.data.reading import existing
+from blindsight.data.reading import existing, exists, files_of
 from blindsight.data.schema import Field
 from blindsight.errors import InvalidInput
 
-__all__ = ["Conform", "conformed", "digest_of", "is_by_client", "read_by_client"]
+__all__ = ["Conform", "conformed", "files_digest", "is_by_client", "read_by_client"]
 
 Conform = Callable[[np.ndarray, Field], tuple[np.ndarray, np.ndarray]]
 """Converts an array of examples to a field's type and says which of them fit; raises if none can."""
@@ -27,36 +29,41 @@ Conform = Callable[[np.ndarray, Field], tuple[np.ndarray, np.ndarray]]
 
 def is_by_client(path: str | Path) -> bool:
     """Whether the file or folder stores each client's examples separately, with no header that lists the fields."""
-    return Path(path).exists() and loader_of(path) in READERS
+    return exists(path) and loader_of(path) in (jsonl, *READERS)
 
 
 def read_by_client(
-    path: str | Path, fields: Mapping[str, Field], *, split: str | None = None
+    path: str | Path, fields: Mapping[str, Field], *, split: str | None = None, client: str = "client"
 ) -> dict[str, dict[str, list[Any]]]:
     """Each client's examples of these fields, as lists of values of any type; fields that it lacks are absent.
 
     A file that is invalid as a whole is refused; the message reveals none of its contents.
     """
     clients: dict[str, dict[str, list[Any]]] = {}
-    for client, own in READERS[loader_of(path)](existing(path), fields, split):
-        clients.setdefault(_utf8(client, "backslashreplace"), own)  # the first of duplicates wins
+    loader = loader_of(path)
+    if loader is jsonl:
+        read = client_lines(files_of(path, *JSONL_SUFFIXES), fields, client)
+    else:
+        read = READERS[loader](existing(path), fields, split)
+    for one, own in read:
+        clients.setdefault(_utf8(one, "backslashreplace"), own)  # the first of duplicates wins
     if not clients:
         raise InvalidInput(f"{path} has no clients: there is nothing to read")
     return clients
 
 
-def digest_of(path: str | Path) -> str:
+def files_digest(path: str | Path) -> str:
     """32 hex digits that hash the contents of a file or of a folder's files; as secret as the data."""
     source = existing(path)
     digest = hashlib.blake2b(digest_size=16)
-    for file in sorted(source.rglob("*")) if source.is_dir() else [source]:
+    for file in sorted(source.rglob("*")) if source.is_dir() else files_of(path):
         digest.update(file.read_bytes() if file.is_file() else b"")
     return digest.hexdigest()
 
 
 def conformed(rows: list[Any], field: Field, conform: Conform) -> tuple[np.ndarray, np.ndarray]:
     """Examples of mixed shapes and types, converted to the field's type, and which of them fit."""
-    values, fits = _blank(field, len(rows)), np.zeros(len(rows), bool)
+    values, fits = blank(field, len(rows)), np.zeros(len(rows), bool)
     for places, alike in _groups(rows):
         try:
             values[places], fits[places] = conform(alike, field)
@@ -74,7 +81,7 @@ def _groups(rows: list[Any]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             array = np.asarray(row)
         except (ValueError, OverflowError, RecursionError):  # lists of different lengths, or too deep
             continue
-        if array.dtype.kind in "biufU":
+        if array.dtype.kind in "biufU" and array.size:
             dtype = {"f": np.dtype(np.float64), "U": TEXT}.get(array.dtype.kind, array.dtype.newbyteorder("="))
             places.setdefault((dtype, array.shape), []).append(place)
             arrays.setdefault((dtype, array.shape), []).append(_texts(array.tolist()) if dtype == TEXT else array)
@@ -90,10 +97,3 @@ def _texts(value: Any) -> Any:
 
 def _utf8(text: str, errors: str) -> str:
     return text.encode(errors=errors).decode()
-
-
-def _blank(field: Field, count: int) -> np.ndarray:
-    if field.kind == "image":
-        return np.zeros((count, *field.shape), np.uint8 if field.of_bytes else np.float32)
-    kinds: Mapping[str, Any] = {"number": np.float64, "whole": np.int64, "truth": bool, "category": np.int32}
-    return np.full(count, "", object) if field.kind == "text" else np.zeros(count, kinds[field.kind])

@@ -7,8 +7,8 @@ none of its contents.
 
 import contextlib
 import json
+import re
 import sqlite3
-import warnings
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 
 from blindsight.data.federated import fedjax_sqlite, leaf, tff_hdf5, tff_sqlite
-from blindsight.data.folders import MODES, image_folder
+from blindsight.data.folders import image_folder
+from blindsight.data.pictures import fitting_pixels
 from blindsight.data.reading import need
 from blindsight.data.schema import Field
-from blindsight.data.wire import Feature, msgpack_arrays, tf_example, varints
+from blindsight.data.wire import Feature, msgpack_arrays, tf_example
 from blindsight.errors import InvalidInput
+from blindsight.protobuf import varints
 
 __all__ = ["READERS", "ClientExamples", "Reader"]
 
@@ -31,6 +33,8 @@ ClientExamples = Iterator[tuple[str, dict[str, list[Any]]]]
 Reader = Callable[[Path, Mapping[str, Field], str | None], ClientExamples]
 """Reads these fields and this split of a file."""
 
+_DEEPEST = 64  # Python refuses to parse about a thousand levels of nesting
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{\]}]', re.DOTALL)  # of JSON: a string, or an opening or closing bracket
 _DIGITS = 400  # no type holds a longer number, and Python refuses to parse one of 4,300 digits
 
 
@@ -38,17 +42,39 @@ def _leaf(source: Path, fields: Mapping[str, Field], split: str | None) -> Clien
     del split
     for file in sorted(source.glob("*.json")) if source.is_dir() else [source]:
         try:
-            content = json.loads(
-                file.read_text(encoding="utf-8", errors="replace"),
-                parse_int=lambda digits: int(digits) if len(digits) < _DIGITS else None,
-                strict=False,  # a client's text may contain line breaks
-            )
-            clients = content["user_data"].items()
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            clients = _parsed(file.read_text(encoding="utf-8", errors="replace"))["user_data"].items()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise InvalidInput(f"{file} is not LEAF JSON, an object of users, num_samples and user_data") from None
         for client, own in clients:
             held = own.items() if isinstance(own, dict) else ()
             yield client, {field: rows for field, rows in held if field in fields and isinstance(rows, list)}
+
+
+def _parsed(text: str) -> Any:
+    """The JSON, whatever one client's values are: too long or too deep, they are null."""
+    try:
+        return json.loads(
+            text,
+            parse_int=lambda digits: int(digits) if len(digits) < _DIGITS else None,
+            strict=False,  # a client's text may contain line breaks
+        )
+    except RecursionError:
+        return _parsed(_shallow(text))
+
+
+def _shallow(text: str) -> str:
+    """The JSON with null for everything that is nested deeper than any example."""
+    kept, depth, end = list[str](), 0, 0
+    for token in _TOKEN.finditer(text):
+        if token[0] in "[{":
+            depth += 1
+            kept += [text[end : token.start()]] if depth == _DEEPEST else []
+        elif token[0] in "]}":
+            if depth == _DEEPEST:
+                kept.append("null")
+                end = token.end()
+            depth -= 1
+    return "".join([*kept, text[end:]])
 
 
 def _hdf5(file: Path, fields: Mapping[str, Field], split: str | None) -> ClientExamples:
@@ -147,22 +173,9 @@ def _images(folder: Path, fields: Mapping[str, Field], split: str | None) -> Cli
             continue
         files = [(file, None) for file in _inside(client) if file.is_file()]
         files += [(file, group.name) for group in _inside(client) if group.is_dir() for file in _inside(group)]
-        pixels = [_pixels(file, fields["image"]) for file, _ in files] if "image" in fields else []
+        pixels = [fitting_pixels(file, fields["image"]) for file, _ in files] if "image" in fields else []
         own: dict[str, list[Any]] = {"image": pixels, "label": [label for _, label in files]}
         yield client.name, {field: rows for field, rows in own.items() if field in fields}
-
-
-def _pixels(file: Path, field: Field) -> np.ndarray | None:
-    """The image if it has the field's shape; otherwise None, and nothing is decoded."""
-    from PIL import Image
-
-    try:
-        with warnings.catch_warnings(action="error"), Image.open(file) as image:
-            if image.mode not in MODES or image.size[::-1] != field.shape[:2]:
-                return None
-            return np.asarray(image)
-    except Exception:  # a damaged image makes Pillow raise almost anything
-        return None
 
 
 def _inside(folder: Path) -> list[Path]:

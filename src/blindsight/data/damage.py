@@ -1,10 +1,10 @@
 """Faults that occur in data pipelines, as functions on columns of examples; `faults` chooses the affected clients.
 
-Those of images are here; `table_faults` has those of tables, and `text_faults` those of texts.
+Image faults are here, table faults in `table_faults`, and text faults in `text_faults`.
 
-A function takes the affected examples of one field and the fault's parameters and returns as many, of the same dtype
-and shape. `restore` inverts it exactly on integers and text, and on floats to within rounding. Where information is
-lost there is no `restore`, and `lost` says why.
+A function takes the affected examples of one field and the fault's parameters. It returns the same number of examples,
+of the same dtype and shape. `restore` inverts it exactly on integers and text, and on floats to within rounding. Where
+information is lost there is no `restore`, and `lost` says why.
 """
 
 import dataclasses
@@ -16,10 +16,10 @@ import numpy as np
 
 from blindsight.errors import InvalidInput
 
-__all__ = ["DAMAGES", "Damage", "FieldFacts", "Suspects", "as_pixels"]
+__all__ = ["DAMAGES", "Damage", "FieldFacts", "Suspects", "as_pixels", "white"]
 
 ColumnFunction = Callable[..., Any]
-"""Maps affected examples of a field to as many others; for rows, all columns to those that changed."""
+"""Maps affected examples of a field to the same number of damaged ones; for rows, all columns to the changed ones."""
 
 Suspects = Callable[[np.dtype[Any], tuple[int, ...]], Sequence[str]]
 """Maps a field's dtype and shape to parameter settings such as `axis=vertical`; an empty string means the defaults."""
@@ -27,7 +27,7 @@ Suspects = Callable[[np.dtype[Any], tuple[int, ...]], Sequence[str]]
 
 @dataclasses.dataclass(frozen=True)
 class FieldFacts:
-    """Public facts on a field: its kind (see `Damage`), dtype, shape, range of numbers and names of classes."""
+    """Public facts about a field: its kind (see `Damage`), dtype, shape, range of numbers and names of classes."""
 
     kind: str
     dtype: np.dtype[Any]

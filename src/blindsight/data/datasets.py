@@ -19,7 +19,7 @@ from typing import Any
 
 from blindsight.data import shards
 from blindsight.data.catalogue import DATASETS, Dataset
-from blindsight.data.downloads import Patience, alone, check_address, fetch
+from blindsight.data.downloads import Retries, alone, check_address, fetch
 from blindsight.data.population import Population
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.keys import reproducible
@@ -137,7 +137,7 @@ def get(
     to: Path | None = None,
     mirror: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-    patience: Patience | None = None,
+    patience: Retries | None = None,
 ) -> Path:
     """Download, verify and prepare a data set, unless this machine has it; returns its folder.
 
@@ -171,7 +171,7 @@ def _fetch_all(
     folder: Path,
     mirror: str | None,
     progress: Callable[[int, int], None],
-    patience: Patience | None,
+    patience: Retries | None,
 ) -> None:
     """Download every file into `folder`, with a single progress over all of them."""
     expected = sum(file.size or 0 for file in wanted.downloads)

@@ -25,7 +25,7 @@ from blindsight.version import __version__
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["Patience", "RemoteFile", "alone", "check_address", "checksum", "fetch"]
+__all__ = ["RemoteFile", "Retries", "alone", "check_address", "checksum", "fetch"]
 
 CHUNK = 1 << 16
 MOMENTARY = {408, 425, 429, 500, 502, 503, 504}
@@ -46,7 +46,7 @@ class RemoteFile:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Patience:
+class Retries:
     """How many attempts may fail in a row without a new byte, and how long each step may take."""
 
     attempts: int = 4
@@ -72,7 +72,7 @@ def fetch(
     folder: Path,
     *,
     progress: ByteProgress = lambda done, total: None,
-    patience: Patience | None = None,
+    patience: Retries | None = None,
 ) -> Path:
     """The path of `file` in `folder`, downloaded from the first address that serves it unless it exists already."""
     target, part = folder / file.name, folder / f"{file.name}.part"
@@ -83,7 +83,7 @@ def fetch(
     for url in file.urls:
         check_address(url)
         try:
-            _obtain(url, file, part, progress, patience or Patience())
+            _obtain(url, file, part, progress, patience or Retries())
         except _Unusable as error:
             reasons.append(str(error))
         else:
@@ -131,7 +131,7 @@ def alone(folder: Path) -> Generator[None]:
 # --- one address
 
 
-def _obtain(url: str, file: RemoteFile, part: Path, progress: ByteProgress, patience: Patience) -> None:
+def _obtain(url: str, file: RemoteFile, part: Path, progress: ByteProgress, patience: Retries) -> None:
     """Make `part` the complete, verified file. If resumed bytes turn out wrong, start over once."""
     while True:
         resumed = _size(part) > 0
@@ -147,7 +147,7 @@ def _obtain(url: str, file: RemoteFile, part: Path, progress: ByteProgress, pati
             )
 
 
-def _complete(url: str, file: RemoteFile, part: Path, progress: ByteProgress, patience: Patience) -> None:
+def _complete(url: str, file: RemoteFile, part: Path, progress: ByteProgress, patience: Retries) -> None:
     """Bring `part` to its full length, retrying as long as bytes still arrive."""
     failures, most = 0, _size(part)
     while True:

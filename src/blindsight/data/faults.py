@@ -152,7 +152,7 @@ def fitting(population: Population) -> list[str]:
 def facts_of(
     population: Population, public_ranges: Mapping[str, tuple[float, float]] | None = None
 ) -> dict[str, FieldFacts]:
-    """Public facts on each field, which decide the faults that can affect it; vectors are left out."""
+    """Public facts about each field, which determine the faults that can affect it; vectors are left out."""
     facts: dict[str, FieldFacts] = {}
     for field, (dtype, shape) in population.fields.items():
         ends, classes = (public_ranges or {}).get(field), population.classes.get(field, ())

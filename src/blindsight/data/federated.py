@@ -12,8 +12,9 @@ import numpy as np
 
 from blindsight.data.population import TEXT, Columns, Population, as_text
 from blindsight.data.reading import ClientByClient, FileRows, existing, need, one_split, placed, refuse_nan
-from blindsight.data.wire import Feature, msgpack_arrays, tf_example, varints
+from blindsight.data.wire import Feature, msgpack_arrays, tf_example
 from blindsight.errors import InvalidInput
+from blindsight.protobuf import varints
 
 __all__ = ["fedjax_sqlite", "leaf", "sqlite_tables", "tff_hdf5", "tff_sqlite"]
 
@@ -135,10 +136,13 @@ def _database(file: Path) -> Generator[Any]:
 
 
 def _leaf_clients(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    content: Any = None
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         clients, counts, fields_of = content["users"], content["num_samples"], content["user_data"]
     except (ValueError, KeyError, TypeError) as error:
+        if isinstance(content, list):
+            raise InvalidInput(f"{file} holds a list: write an object on each line of a .jsonl file") from error
         raise InvalidInput(
             f"{file} is not LEAF JSON, an object of users, num_samples and user_data: {error}"
         ) from error

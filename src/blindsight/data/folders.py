@@ -1,23 +1,18 @@
 """Loaders of folders: images sorted by client, and data sets saved by Hugging Face's `datasets`."""
 
-import io
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from blindsight.data.arrow import arrow_population
+from blindsight.data.frames import dataset_population
+from blindsight.data.pictures import stack
 from blindsight.data.population import Columns, Population
-from blindsight.data.reading import FileRows, as_classes, existing, need, one_split, wanted_columns
+from blindsight.data.reading import as_classes, existing, need, one_split
+from blindsight.data.whole import known_as_whole
 from blindsight.errors import InvalidInput
 
-__all__ = ["IMAGE_SUFFIXES", "MODES", "hugging_face", "image_folder"]
-
-IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-
-MODES = ("1", "L", "LA", "RGB", "RGBA", "I;16", "I", "F")  # a palette's numbers are not colours
+__all__ = ["hugging_face", "image_folder"]
 
 
 def image_folder(path: str | Path, *, name: str | None = None) -> Population:
@@ -48,7 +43,7 @@ def image_folder(path: str | Path, *, name: str | None = None) -> Population:
         raise InvalidInput(
             f"{folder} holds no images: put them in {folder.name}/CLIENT/ or {folder.name}/CLIENT/LABEL/"
         )
-    columns: Columns = {"image": _stack([(str(file), file) for file in files])}
+    columns: Columns = {"image": stack([(str(file), file) for file in files])}
     classes: dict[str, tuple[str, ...]] = {}
     if labelled:
         columns["label"], classes["label"] = as_classes(np.array(labels), f"{folder}, field 'label'")
@@ -56,6 +51,7 @@ def image_folder(path: str | Path, *, name: str | None = None) -> Population:
     return Population(columns, sizes=sizes, ids=ids, name=name or folder.resolve().name, classes=classes)
 
 
+@known_as_whole
 def hugging_face(
     path: str | Path,
     *,
@@ -73,69 +69,10 @@ def hugging_face(
     folder = existing(path)
     try:
         loaded = datasets.load_from_disk(str(folder))
-    except Exception as error:  # the library raises what its many parts raise
+    except Exception as error:  # the library may raise almost anything
         raise InvalidInput(f"{folder} is not a data set saved by save_to_disk, or it is damaged: {error}") from error
     data = loaded[one_split(split, list(loaded), folder)] if isinstance(loaded, datasets.DatasetDict) else loaded
-    wanted = wanted_columns(data.column_names, client, fields, (), folder)
-    table = data.with_format("arrow")[:]
-    rows = FileRows([folder], [len(table)])
-    pictures: Columns = {}
-    classes: dict[str, tuple[str, ...]] = {}
-    for field in wanted:
-        feature = data.features[field]
-        if isinstance(feature, datasets.Image):
-            pictures[field] = _stored_images(table.column(field), rows, field)
-        elif isinstance(feature, datasets.ClassLabel):
-            classes[field] = tuple(feature.names)
-    plain = [field for field in wanted if field not in pictures]
-    return arrow_population(
-        table.select([client, *plain]),
-        rows,
-        client,
-        name=name or folder.resolve().name,
-        named=classes,
-        pictures=pictures,
-    )
-
-
-def _stored_images(column: Any, rows: FileRows, field: str) -> np.ndarray:
-    sources: list[tuple[str, Any]] = []
-    for row, value in enumerate(column.to_pylist()):
-        where = rows.at(row, field)
-        if not value or not (value.get("bytes") or value.get("path")):
-            raise InvalidInput(f"{where}: the image is missing; fill it in or leave the row out")
-        sources.append((where, io.BytesIO(value["bytes"]) if value.get("bytes") else existing(value["path"])))
-    return _stack(sources)
-
-
-def _stack(sources: Sequence[tuple[str, Any]]) -> np.ndarray:
-    """One array of all images, given as (location, file); all must have the same size and mode."""
-    from PIL import Image
-
-    stacked: Any = None
-    first = ("", ("", (0, 0)))
-    for row, (where, source) in enumerate(sources):
-        try:
-            with warnings.catch_warnings(action="error"), Image.open(source) as image:
-                form = (image.mode, image.size)
-                pixels = np.asarray(image)
-        except Exception as error:  # a damaged image makes Pillow raise almost anything
-            raise InvalidInput(f"{where} is not an image, or it is damaged ({error}): replace it") from error
-        if form[0] not in MODES:
-            raise InvalidInput(f"{where} has mode {form[0]}: convert it to grey (L) or colour (RGB)")
-        if stacked is None:
-            first = (where, form)
-            stacked = np.empty((len(sources), *pixels.shape), pixels.dtype)
-        if form != first[1]:
-            raise InvalidInput(
-                f"{where} is {_picture(*form)}, but {first[0]} is {_picture(*first[1])}: make them alike"
-            )
-        stacked[row] = pixels
-    return stacked
-
-
-def _picture(mode: str, size: tuple[int, int]) -> str:
-    return f"{mode} of {size[0]}x{size[1]} pixels"
+    return dataset_population(data, folder, client=client, fields=fields, name=name or folder.resolve().name)
 
 
 def _folders_in(folder: Path) -> list[Path]:

@@ -5,22 +5,24 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from blindsight.data.csv_tables import CSV_SUFFIXES, csv
 from blindsight.data.federated import fedjax_sqlite, leaf, sqlite_tables, tff_hdf5, tff_sqlite
-from blindsight.data.folders import IMAGE_SUFFIXES, hugging_face, image_folder
+from blindsight.data.folders import hugging_face, image_folder
+from blindsight.data.json_lines import JSONL_SUFFIXES, jsonl
+from blindsight.data.pictures import IMAGE_SUFFIXES
 from blindsight.data.population import Population, open_population
-from blindsight.data.reading import existing
-from blindsight.data.tables import csv, npz, parquet
+from blindsight.data.reading import existing, files_of
+from blindsight.data.tables import npz, parquet
 from blindsight.errors import InvalidInput
 
-__all__ = ["load", "loader_for", "loader_of", "read_file"]
+__all__ = ["load", "loader_for", "loader_of", "read_file", "takes"]
 
 Loader = Callable[..., Population]
 
 _SUFFIXES: dict[str, Loader] = {
     ".parquet": parquet,
-    ".csv": csv,
-    ".csv.gz": csv,
-    ".csv.xz": csv,
+    **dict.fromkeys(CSV_SUFFIXES, csv),
+    **dict.fromkeys(JSONL_SUFFIXES, jsonl),
     ".json": leaf,
     ".h5": tff_hdf5,
     ".hdf5": tff_hdf5,
@@ -28,10 +30,11 @@ _SUFFIXES: dict[str, Loader] = {
 }
 _FIRST_BYTES: dict[bytes, Loader] = {b"PAR1": parquet, b"\x89HDF\r\n\x1a\n": tff_hdf5, b"PK\x03\x04": npz}
 _SQLITE = b"SQLite format 3\0"
+_WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods")
 
 _SUPPORTED = (
-    f"files {', '.join(_SUFFIXES)}, .sqlite and .db, and folders of a saved population, of .parquet files, of LEAF "
-    ".json files, of images by client, or of a Hugging Face data set"
+    f"files {', '.join(_SUFFIXES)}, .sqlite and .db, patterns of tables such as parts/*.csv, and folders of a saved "
+    "population, of tables, of LEAF .json files, of images by client, or of a Hugging Face data set"
 )
 
 
@@ -43,6 +46,8 @@ def load(
     classes: Sequence[str] | None = None,
     text: Sequence[str] | None = None,
     separator: str | None = None,
+    encoding: str | None = None,
+    decimal: str | None = None,
     split: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     name: str | None = None,
@@ -50,18 +55,20 @@ def load(
     """The population at `path`, in any supported format; options that the format's loader lacks are refused.
 
     Args:
-        path: File or folder.
+        path: File or folder, or a pattern of tables such as `parts/*.csv`.
         client: Column holding the client id, for tables (default "client").
         fields: Columns to read; all by default.
         classes: Columns that become labels with named classes, for tables.
         text: Columns to read as text even if they look like numbers, for CSV.
-        separator: Separator between the cells of a line, for CSV (default ",").
+        separator: Separator between the cells of a line, for CSV; inferred from the header by default.
+        encoding: Encoding, for CSV; guessed by default.
+        decimal: Decimal mark, for CSV; by default a point, or inferred from the numbers.
         split: Split to read, where a file or folder holds several.
         shapes: Shape of the examples of each field, for TFF's SQLite.
         name: Name of the population; the file's name by default.
     """
     given = {"client": client, "fields": fields, "classes": classes, "text": text, "separator": separator}
-    given |= {"split": split, "shapes": shapes, "name": name}
+    given |= {"encoding": encoding, "decimal": decimal, "split": split, "shapes": shapes, "name": name}
     return read_file(path, {option: value for option, value in given.items() if value is not None})
 
 
@@ -86,13 +93,21 @@ def loader_for(path: str | Path, options: Mapping[str, Any]) -> Loader:
     return loader
 
 
+def takes(path: str | Path, option: str) -> bool:
+    """Whether the loader for `path` has this option."""
+    loader = loader_of(path)
+    return loader is not None and option in inspect.signature(loader).parameters
+
+
 def loader_of(path: str | Path) -> Loader | None:
     """The loader for `path`; None if its format is not supported."""
     source = existing(path)
-    return _of_folder(source) if source.is_dir() else _of_file(source)
+    return _of_folder(source) if source.is_dir() else _of_file(files_of(path)[0])
 
 
 def _of_file(file: Path) -> Loader | None:
+    if file.suffix.lower() in _WORKBOOKS:
+        raise InvalidInput(f"{file} is a workbook: save its sheet as CSV, or pass it to data.table as a DataFrame")
     for suffix, loader in _SUFFIXES.items():
         if file.name.lower().endswith(suffix):
             return loader
@@ -111,12 +126,20 @@ def _of_folder(folder: Path) -> Loader | None:
         return open_population
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
         return hugging_face
-    if next(folder.glob("*.parquet"), None):
-        return parquet
+    if tables := _of_tables([*folder.glob("*")]):
+        return tables
     if next(folder.glob("*.json"), None):
         return leaf
     if any(file.suffix.lower() in IMAGE_SUFFIXES for file in folder.glob("*/**/*")):
         return image_folder  # whatever else a client's folder contains
-    if next(folder.rglob("*.parquet"), None):
-        return parquet
+    if tables := _of_tables([*folder.rglob("*")]):
+        return tables
     return image_folder if any(inner.is_dir() for inner in folder.glob("[!.]*")) else None
+
+
+def _of_tables(files: Sequence[Path]) -> Loader | None:
+    """The loader of a table's parts, if any of these files is one."""
+    for loader, suffixes in ((parquet, (".parquet",)), (csv, CSV_SUFFIXES), (jsonl, JSONL_SUFFIXES)):
+        if any(file.name.lower().endswith(suffixes) and not file.name.startswith(".") for file in files):
+            return loader
+    return None

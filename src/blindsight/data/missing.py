@@ -1,4 +1,4 @@
-"""Missing values, and values that no public list has, as columns hold them.
+"""How columns hold missing values, and values that are not on a public list.
 
 =============  ==============================================  =====================================
 kind           missing                                         not one of the listed values
@@ -23,7 +23,7 @@ TRUTH = ("false", "true")
 
 
 def is_missing(column: np.ndarray, *, has_classes: bool = False) -> np.ndarray:
-    """Which examples have no value in a column of single values; unlisted values are values.
+    """Which examples have no value in a column of single values; an unlisted value is not missing.
 
     >>> is_missing(np.array([1.0, np.nan])).tolist(), is_missing(np.array([0, -1, -2]), has_classes=True).tolist()
     ([False, True], [False, True, False])
@@ -38,7 +38,7 @@ def is_missing(column: np.ndarray, *, has_classes: bool = False) -> np.ndarray:
 def coded_as(column: np.ndarray, values: Sequence[str], names: Sequence[str] | None = None) -> np.ndarray:
     """The column as codes of `values`, `MISSING` or `UNLISTED`.
 
-    The column holds texts, codes of the classes `names`, or without names whole numbers, whose digits are their names.
+    The column holds texts, codes of the classes `names`, or, without names, whole numbers named by their digits.
 
     >>> coded_as(np.array(["b", "", "z"], np.dtypes.StringDType()), ("a", "b")).tolist()
     [1, -1, -2]

@@ -7,33 +7,29 @@ the data, so populations exist only in simulations; only bounded sums leave them
 
 import functools
 import hashlib
-import itertools
 import json
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from blindsight.data.columns import TEXT, as_text, load_column, save_column
 from blindsight.data.content import content_of
 from blindsight.data.description import Description
 from blindsight.errors import BlindsightError, InvalidInput
-from blindsight.keys import digest_of
 
-__all__ = ["Columns", "Description", "GeneratedPopulation", "Population", "open_population"]
+__all__ = ["Columns", "Description", "Population", "open_population"]
 
 Columns = dict[str, np.ndarray]
 """Field name to array; the first axis indexes examples. Text has numpy's variable-width string dtype."""
 
-Change = Callable[[np.ndarray, Columns], Columns]
+ColumnChange = Callable[[np.ndarray, Columns], Columns]
 """Maps client indices and those clients' examples to the changed examples."""
 
-Draw = Callable[[np.ndarray], Columns]
-"""Maps client indices to those clients' examples, concatenated in that order."""
-
-TEXT = np.dtypes.StringDType()
-
-_FEW = 100  # clients drawn for a fingerprint
+_UNREADABLE = (OSError, EOFError, AttributeError, LookupError, TypeError, ValueError, MemoryError, RecursionError)
+_DAMAGED = (*_UNREADABLE, zipfile.BadZipFile)  # numpy takes some bytes for a damaged zip file
 
 
 class Population:
@@ -43,6 +39,9 @@ class Population:
     >>> people.size, people.n_examples, people["2"]["x"].tolist()
     (3, 5, [2, 3, 4])
     """
+
+    is_elsewhere = False
+    """Whether the examples are at the sites of a fleet."""
 
     def __init__(
         self,
@@ -66,8 +65,9 @@ class Population:
         self.synthetic = synthetic
         self._columns = {field: _as_column(column) for field, column in columns.items()}
         self._origin: Population | None = None  # the population whose fields were replaced
+        self._whole: Callable[[], str] | None = None  # the content of the table that this is read from
         _check_ids(self.ids, self.size, name)
-        _check_columns(self._columns, self.n_examples, name)
+        check_columns(self._columns, self.n_examples, name)
 
     @property
     def size(self) -> int:
@@ -99,6 +99,23 @@ class Population:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}: {self.size:,} clients, {self.n_examples:,} examples>"
+
+    def _repr_html_(self) -> str:
+        from blindsight import pages
+
+        rows = [
+            (
+                name,
+                f"{'text' if dtype == TEXT else dtype}{list(shape) if shape else ''}",
+                len(self.classes.get(name, ())) or "",
+            )
+            for name, (dtype, shape) in self.fields.items()
+        ]
+        origin = "synthetic" if self.synthetic else "real"
+        summary = f"{self.size:,} clients, {self.n_examples:,} examples, {origin} data"
+        return pages.card(
+            self.name, rows, about=f"{summary}; simulation_only", headings=("field", "one example", "classes")
+        )
 
     def __getitem__(self, client: str | int) -> Columns:
         """One client's examples, by id or by index."""
@@ -175,29 +192,36 @@ class Population:
         replaced._origin = None if name else self._origin or self
         return replaced
 
-    def transform(self, change: Change, *, name: str, recipe: Any = None) -> "Population":
-        """The same clients after `change(clients, columns)`, which returns as many examples for each client.
+    def transform(self, change: ColumnChange, *, name: str, recipe: Any = None) -> "Population":
+        """The same clients after `change(clients, columns)`, which keeps each client's number of examples.
 
         A generated population stays generated: the change is applied when examples are drawn. `recipe` is everything
-        the change depends on, as for `GeneratedPopulation`.
+        the change depends on, as for `data.generated.GeneratedPopulation`.
         """
         return self.replace(change(np.arange(self.size), self.columns), name=name)
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """16 hex digits that change with any client or example. Only for simulations, or for the data's owner."""
-        return _fingerprint(self.ids, self.sizes, self.columns)
+        return fingerprint_of(self.ids, self.sizes, self.columns)
 
     @property
     def content(self) -> str:
-        """Identifies the data in a ledger under any name: see `data.content`. As secret as the data.
+        """Identifies the data in a ledger, whatever their name: see `data.content`. As secret as the data.
 
         Fields derived from the data do not change it. Empty for a generated population, which has no real data.
         """
         return self._content if self._origin is None else self._origin.content
 
+    def part_of(self, whole: Callable[[], str]) -> Self:
+        """This population, identified in a ledger by the content of the whole table that it is read from."""
+        self._whole = whole
+        return self
+
     @functools.cached_property
     def _content(self) -> str:
+        if self._whole is not None:
+            return self._whole()
         # without examples, hash the clients instead: a ledger without an entry would reveal that there are none
         clients = json.dumps([self.name, self.ids.tolist()]).encode()
         return content_of(self.columns) or hashlib.blake2b(clients, digest_size=16).hexdigest()
@@ -230,83 +254,12 @@ class Population:
             raise BlindsightError(f"cannot create {folder} ({error.strerror}): choose another folder") from error
         np.save(folder / "sizes.npy", self.sizes)
         for number, column in enumerate([self.ids, *self.columns.values()]):
-            _save_column(folder / f"column-{number}.npy", column)
+            save_column(folder / f"column-{number}.npy", column)
         header = {"format": 1, "name": self.name, "fields": list(self.columns)}
         header |= {"classes": self.classes, "synthetic": self.synthetic}
         text = json.dumps(header, indent=2) + "\n"
         (folder / "population.json").write_text(text, encoding="utf-8")  # last: marks the folder as complete
         return folder
-
-
-class GeneratedPopulation(Population):
-    """A population that generates its examples on demand, the same ones each time.
-
-    `recipe` is everything that `draw` depends on: generator, seed and options. Populations with different recipes count
-    as different data. Without a recipe, comparing them means drawing all clients.
-    """
-
-    def __init__(
-        self,
-        draw: Draw,
-        *,
-        sizes: Any,
-        name: str,
-        recipe: Any = None,
-        ids: Any = None,
-        classes: Mapping[str, tuple[str, ...]] | None = None,
-        synthetic: bool = False,
-    ) -> None:
-        self.draw = draw
-        super().__init__({}, sizes=sizes, name=name, ids=ids, classes=classes, synthetic=synthetic)
-        self._recipe = recipe
-        self._numbers = np.arange(self.size)  # indices of these clients in the recipe
-
-    @property
-    def columns(self) -> Columns:
-        """All examples, drawn once and kept."""
-        if not self._columns:
-            self._columns = self.draw(np.arange(self.size))
-            _check_columns(self._columns, self.n_examples, self.name)
-        return self._columns
-
-    @property
-    def fields(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
-        """Dtype and shape of one example in each field, taken from the first client with examples."""
-        some = self.draw(np.array([int(np.argmax(self.sizes > 0))]))
-        return {field: (column.dtype, column.shape[1:]) for field, column in some.items()}
-
-    def examples(self, clients: np.ndarray) -> Columns:
-        """The examples of these clients; no others are drawn."""
-        return super().examples(clients) if self._columns else self.draw(clients)
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """As for any population; for a large one, of its recipe and of its first clients, to detect changed code."""
-        few = self._recipe is None or self.size <= _FEW
-        drawn = _fingerprint(self.ids, self.sizes, self.draw(np.arange(self.size if few else _FEW)))
-        return drawn if few else digest_of([drawn, self._recipe, self._numbers])[:16]
-
-    @property
-    def content(self) -> str:
-        """Empty: generated examples are no person's data."""
-        return ""
-
-    def select(self, clients: Any, *, name: str | None = None) -> "Population":
-        """The population of only these clients, still generated on demand."""
-        chosen = self._chosen(clients)
-        options: dict[str, Any] = {"ids": self.ids[chosen], "classes": self.classes, "synthetic": self.synthetic}
-        options["recipe"] = self._recipe
-        draw = lambda some: self.draw(chosen[some])  # noqa: E731
-        selected = GeneratedPopulation(draw, sizes=self.sizes[chosen], name=name or self.name, **options)
-        selected._numbers = self._numbers[chosen]
-        return selected
-
-    def transform(self, change: Change, *, name: str, recipe: Any = None) -> "Population":
-        """The same clients after `change(clients, columns)`, applied when examples are drawn."""
-        options: dict[str, Any] = {"ids": self.ids, "classes": self.classes, "synthetic": self.synthetic}
-        if self._recipe is not None and recipe is not None:
-            options["recipe"] = (self._recipe, self._numbers, recipe)
-        return GeneratedPopulation(lambda some: change(some, self.draw(some)), sizes=self.sizes, name=name, **options)
 
 
 def open_population(path: str | Path) -> Population:
@@ -317,27 +270,21 @@ def open_population(path: str | Path) -> Population:
         if header["format"] != 1:
             raise InvalidInput(f"{folder} was saved by a newer Blindsight: update to read it")
         return Population(
-            {f: _load_column(folder / f"column-{n}.npy") for n, f in enumerate(header["fields"], 1)},
+            {f: load_column(folder / f"column-{n}.npy") for n, f in enumerate(header["fields"], 1)},
             sizes=np.load(folder / "sizes.npy"),
-            ids=_load_column(folder / "column-0.npy"),
+            ids=load_column(folder / "column-0.npy"),
             name=header["name"],
             classes={field: tuple(names) for field, names in header["classes"].items()},
             synthetic=header["synthetic"],
         )
     except InvalidInput:
         raise
-    except (OSError, EOFError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except _DAMAGED as error:
         raise InvalidInput(f"{folder} is not a saved population, or it is damaged: {error}") from error
 
 
-def as_text(values: Any) -> np.ndarray:
-    """An array of variable-width strings, without a Python object for each."""
-    if not isinstance(values, np.ndarray):
-        return np.array(values, dtype=TEXT)  # directly: fixed-width strings would drop trailing NUL characters
-    return values if values.dtype == TEXT else values.astype(TEXT)
-
-
-def _fingerprint(ids: np.ndarray, sizes: np.ndarray, columns: Columns) -> str:
+def fingerprint_of(ids: np.ndarray, sizes: np.ndarray, columns: Columns) -> str:
+    """16 hex digits that change with any id, size or value."""
     digest = hashlib.blake2b(json.dumps(list(columns)).encode(), digest_size=8)
     for column in (ids, sizes, *columns.values()):
         digest.update(f"{column.dtype} {column.shape}".encode())
@@ -370,32 +317,11 @@ def _check_ids(ids: np.ndarray, size: int, name: str) -> None:
         raise InvalidInput(f"two clients of {name} have the same id: make ids unique")
 
 
-def _check_columns(columns: Columns, n_examples: int, name: str) -> None:
+def check_columns(columns: Columns, n_examples: int, name: str) -> None:
+    """Refuse columns that do not hold this many numbers or texts each."""
     for field, column in columns.items():
         rows = column.shape[0] if column.ndim else 0
         if rows != n_examples or not column.ndim:
             raise InvalidInput(f"field {field!r} of {name} has {rows:,} examples, but its clients have {n_examples:,}")
         if column.dtype.kind not in "biufT":
             raise InvalidInput(f"field {field!r} of {name} holds {column.dtype}: use numbers or text")
-
-
-def _save_column(path: Path, column: np.ndarray) -> None:
-    """Save numbers as they are, and text as UTF-8 bytes with the length of each."""
-    if column.dtype == TEXT:
-        encoded = [text.encode() for text in column.ravel().tolist()]
-        lengths = np.array([len(text) for text in encoded], np.int64)
-        np.save(path.with_suffix(".lengths.npy"), lengths.reshape(column.shape))
-        column = np.frombuffer(b"".join(encoded), np.uint8)
-    np.save(path, column)
-
-
-def _load_column(path: Path) -> np.ndarray:
-    column = np.load(path, mmap_mode="r")
-    if not path.with_suffix(".lengths.npy").exists():
-        return column
-    lengths = np.load(path.with_suffix(".lengths.npy"))
-    bounds, raw = [0, *np.cumsum(lengths).tolist()], column.tobytes()
-    if bounds[-1] != len(raw):
-        raise InvalidInput(f"{path} is damaged: its texts have {len(raw):,} bytes instead of {bounds[-1]:,}")
-    texts = [raw[start:end].decode() for start, end in itertools.pairwise(bounds)]
-    return np.array(texts, dtype=TEXT).reshape(lengths.shape)

@@ -1,8 +1,8 @@
-"""What public data say about the fields of a table that is private: kinds, and the values of categories.
+"""The schema of a private table, inferred from public data: kinds of fields, and the values of categories.
 
-Their values may be looked at, so they say more than their types do: a text field with few different values is a
-category, and a float column with gaps but without fractions holds integers. Clients are then read by that, and
-`conform` gives the public data the same columns.
+Anyone may read public values, so they provide more than types: a text field with few different values is a category,
+and a float column with gaps but without fractions holds integers. Clients are then read by this schema, and `conform`
+gives the public data the same columns.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from blindsight.data.schema import Field, Schema
 
 __all__ = ["conform", "fill_of", "public_schema"]
 
-_MOST_VALUES, _LEAST_EACH = 32, 10  # different values of a category, and examples for each on average
+_MOST_VALUES, _LEAST_EACH = 32, 10  # maximum number of values of a category; minimum mean number of examples of each
 
 
 def public_schema(public: Population) -> Schema:
@@ -45,7 +45,7 @@ def _looked_at(public: Population, name: str, field: Field) -> Field:
 
 
 def conform(public: Population, fields: dict[str, Field]) -> Population:
-    """The public data with these fields as `private_table` reads clients' if their values may be missing."""
+    """The public data converted to these fields as `private_table` converts clients' data with gaps."""
     columns, classes = dict(public.columns), dict(public.classes)
     for name, field in fields.items():
         if name not in columns or columns[name].ndim > 1:
@@ -65,7 +65,7 @@ def conform(public: Population, fields: dict[str, Field]) -> Population:
 
 
 def fill_of(field: Field, name: str, public: Population | None) -> float:
-    """What a model reads where this field is missing: as the schema says, else the public median or commonest value.
+    """What a model reads where this field is missing: as the schema says, or the public median or commonest value.
 
     Without public data it is the middle of the public range, or 0.
     """

@@ -2,8 +2,12 @@
 
 import dataclasses
 import difflib
+import glob
+import gzip
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
+import lzma
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +21,18 @@ __all__ = [
     "FileRows",
     "as_classes",
     "existing",
+    "exists",
+    "files_of",
     "first_appearance",
     "native",
     "need",
     "need_column",
     "one_split",
     "placed",
+    "refuse_infinite",
     "refuse_nan",
+    "table_name",
+    "unpacked",
     "wanted_columns",
 ]
 
@@ -56,11 +65,66 @@ class FileRows:
         return f"{self.files[file]}, row {row - int(ends[file]) + self.counts[file] + 1}, field {field!r}"
 
 
+def unpacked(file: Path) -> bytes:
+    """The bytes in a file, which may be compressed as `.gz` or `.xz`."""
+    openers: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open}
+    try:
+        with openers.get(file.suffix.lower(), lambda path: path.open("rb"))(file) as source:
+            return source.read()
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise InvalidInput(f"{file} cannot be read ({error}): check that it is complete") from error
+
+
+def exists(path: str | Path) -> bool:
+    """Whether the file or folder exists, or a file matches the pattern `path`."""
+    return Path(path).exists() or bool(_matches(path))
+
+
 def existing(path: str | Path) -> Path:
-    """`path`, if it exists."""
-    if not Path(path).exists():
+    """`path`, if it exists, or if files match it."""
+    if not exists(path):
         raise InvalidInput(f"there is no file or folder {path}: check the path")
     return Path(path)
+
+
+def files_of(path: str | Path | Sequence[str | Path], *suffixes: str) -> list[Path]:
+    """The files that `path` refers to: itself, those in a folder with these suffixes, or those of a pattern or list."""
+    paths = [path] if isinstance(path, str | Path) else list(path)
+    if not paths:
+        raise InvalidInput("the list of files is empty: give at least one")
+    files: list[Path] = []
+    for one in paths:
+        place, inside = existing(one), _matches(one)
+        if not inside:
+            inside = sorted(file for file in place.rglob("*") if _is_shown(file, place)) if place.is_dir() else [place]
+        if place.is_dir():
+            inside = [file for file in inside if file.name.lower().endswith(suffixes)]
+        if not inside:
+            raise InvalidInput(f"the folder {one} has no {' or '.join(suffixes)} file: check the path")
+        files += inside
+    return files
+
+
+def table_name(path: str | Path) -> str:
+    """The name of the population in a file or folder; files of a pattern are named after their folder.
+
+    >>> table_name("data/people.csv.gz"), table_name("data/people-*.csv")
+    ('people', 'data')
+    """
+    place = Path(path)
+    return (place.resolve().parent.name if glob.has_magic(place.name) else place.name.partition(".")[0]) or "table"
+
+
+def _matches(path: str | Path) -> list[Path]:
+    """The files that match a pattern such as `parts/*.csv`; none if `path` is no pattern, or exists by that name."""
+    if not glob.has_magic(str(path)) or Path(path).exists():
+        return []
+    return sorted(file for file in map(Path, glob.glob(str(path), recursive=True)) if file.is_file())
+
+
+def _is_shown(file: Path, folder: Path) -> bool:
+    hidden = any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+    return not hidden and file.is_file()
 
 
 def need(module: str, extra: str, what: str) -> Any:
@@ -76,7 +140,7 @@ def need_column(column: str, columns: Iterable[str], file: str | Path) -> None:
     names = list(columns)
     if column in names:
         return
-    near = difflib.get_close_matches(column, names, n=1, cutoff=0)
+    near = difflib.get_close_matches(str(column), names, n=1, cutoff=0)  # 0 names no column, but "0" may
     listed = ", ".join(repr(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
     hint = f"the nearest of its columns ({listed}) is {near[0]!r}" if near else "it has no columns"
     raise InvalidInput(f"{file} has no column {column!r}: {hint}")
@@ -136,6 +200,16 @@ def refuse_nan(column: np.ndarray, rows: FileRows, field: str, *, single: bool =
     if len(missing):
         row = int(missing[0]) // (column.size // len(column))
         raise InvalidInput(f"{rows.at(row, field)}: the value is missing (NaN); fill it in or leave the row out")
+
+
+def refuse_infinite(column: np.ndarray, rows: FileRows, field: str) -> None:
+    """Refuse the first infinite number."""
+    if column.dtype.kind != "f" or not len(column):
+        return
+    if len(infinite := np.flatnonzero(np.isinf(column.reshape(len(column), -1)).any(axis=1))):
+        raise InvalidInput(
+            f"{rows.at(int(infinite[0]), field)}: the value is infinite; correct it, or leave it out as missing"
+        )
 
 
 def as_classes(column: np.ndarray, where: str) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -230,6 +304,7 @@ class ClientByClient:
         if not len(column):
             return  # an empty list has no dtype or shape to compare
         refuse_nan(column, FileRows([where], [len(column)]), field, single=True)
+        refuse_infinite(column, FileRows([where], [len(column)]), field)
         parts = self._parts[field]
         if parts and (_kind(column), column.shape[1:]) != (_kind(parts[0]), parts[0].shape[1:]):
             raise InvalidInput(

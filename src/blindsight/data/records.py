@@ -6,20 +6,32 @@ many cells as the header. Otherwise the record ends with its line. If the other 
 pairs, no unclosed mark can remove any of them.
 """
 
+import csv
 import io
 import re
-from csv import reader
 from pathlib import Path
 
 from blindsight.errors import InvalidInput
 
-__all__ = ["client_of", "split_records"]
+__all__ = ["cells_of", "client_of", "one_line_end", "split_records"]
+
+csv.field_size_limit(2**31 - 1)  # by default a text of 128 kB is an error, which one client can cause
 
 _END = rb"(?:\r\n|\n|\r|\Z)"
 
 
+def one_line_end(data: bytes) -> bytes:
+    """The file with a space for each carriage return that does not end a line; the public header shows how lines end.
+
+    Readers treat a carriage return anywhere as a line end. In one client's value it would begin a row of a client that
+    does not exist, and change the number of clients.
+    """
+    header = re.search(rb"\r\n|\n|\r", data)
+    return data if header is None or header[0] == b"\r" else re.sub(rb"\r(?!\n)", b" ", data)
+
+
 def split_records(data: bytes, separator: str, file: str | Path) -> tuple[bytes, list[str]]:
-    """The file without its broken lines, and these; a line after one that has too few cells for a row continues it."""
+    """The file without its broken lines, and those lines; the next line continues one with too few cells."""
     if b'"' not in data:
         return data, []
     cut = re.escape(separator.encode())
@@ -49,7 +61,7 @@ def split_records(data: bytes, separator: str, file: str | Path) -> tuple[bytes,
 
 def client_of(line: str, place: int, separator: str) -> str | None:
     """The client id of a broken line, if it has one: its cell at `place`, even if that is unclosed or follows one."""
-    cells = next(reader([line], delimiter=separator), [])
+    cells = cells_of(line, separator)
     if cells and place >= len(cells) - 1:  # an unclosed cell has swallowed those after it
         cells = [*cells[:-1], *cells[-1].split(separator)]
     return cells[place] if place < len(cells) else None
@@ -64,6 +76,10 @@ def _row(marked: bytes, plain: bytes, cut: bytes) -> re.Pattern[bytes]:
     return re.compile(rb"(?>%b(?:%b%b)*+)" % (cell, cut, cell) + _END)
 
 
+def cells_of(record: str, separator: str) -> list[str]:
+    """The cells of the first record, however long they are."""
+    return next(csv.reader(io.StringIO(record, newline=""), delimiter=separator), [])
+
+
 def _cells(record: bytes, separator: str) -> int:
-    lines = io.StringIO(record.decode("utf-8-sig", errors="replace"), newline="")
-    return len(next(reader(lines, delimiter=separator), []))
+    return len(cells_of(record.decode("utf-8-sig", errors="replace"), separator))

@@ -15,14 +15,14 @@ kind           holds                                                written as
 `image`        numbers of one `shape`: bytes, or floats             `photo=image:28x28`
 =============  ===================================================  ==================================
 
-Values may be missing (`data.missing`). `gaps` marks a field of integers whose column holds floats for that reason, and
-`fill` is the public number that a model reads in place of a missing value, unless it can read NaN.
+Values may be missing (`data.missing`). `gaps` marks an integer field that may have missing values, so its column holds
+floats. `fill` is the public number that a model reads in place of a missing value, unless it can read NaN.
 """
 
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -119,6 +119,12 @@ class Schema:
                 fields[name] = Field("text" if dtype == TEXT else kinds[dtype.kind])
         return cls(fields)
 
+    def gapped(self, names: Collection[str]) -> "Schema":
+        """The same schema, in which whole numbers of the named fields may be missing."""
+        whole = {name: field for name, field in self.fields.items() if name in names and field.kind == "whole"}
+        marked = {name: dataclasses.replace(field, gaps=True) for name, field in whole.items()}
+        return dataclasses.replace(self, fields={**self.fields, **marked})
+
     @classmethod
     def load(cls, path: str | Path) -> "Schema":
         """The schema in a JSON file."""
@@ -177,7 +183,7 @@ class Schema:
         return {name: field.values for name, field in self.fields.items() if field.kind == "category"}
 
     def population(self, examples: Mapping[str, np.ndarray] | None = None, *, client: str = "client") -> Population:
-        """A population of one client with these examples, or with none, so that a client runs the same code as many."""
+        """A population of one client with these examples, or with none, so that one client runs the same code."""
         columns = examples or {name: np.zeros((0, *field.shape), field.dtype) for name, field in self.fields.items()}
         size = len(next(iter(columns.values()), ()))
         classes = {name: values for name, values in self.classes.items() if name in columns}

@@ -9,6 +9,7 @@ from blindsight.data.datasets import read_dataset
 from blindsight.data.embedded import POPULATIONS, make_embedded
 from blindsight.data.formats import read_file
 from blindsight.data.population import Population
+from blindsight.data.reading import exists, files_of
 from blindsight.errors import InvalidInput, PrivacyError
 
 __all__ = ["check_public", "same_clients", "source"]
@@ -26,7 +27,7 @@ def source(name: str, options: Mapping[str, Any] | None = None) -> Population:
         return _read(make_embedded, name, options or {})
     if name in DATASETS:
         return _read(read_dataset, name, options or {})
-    if Path(name).exists():
+    if exists(name):
         return _read(read_file, name, options or {})
     names = ", ".join([*POPULATIONS, *DATASETS])
     raise InvalidInput(f"{name} is neither a file nor a population: the names are {names}")
@@ -45,16 +46,27 @@ def check_public(
 def same_clients(name: str, options: Mapping[str, Any], other: str, other_options: Mapping[str, Any]) -> bool:
     """Whether two data specifications mean the same clients.
 
-    Files are compared by resolved path. A different seed means different embedded clients, and a different split means
-    different images; no other option distinguishes clients.
+    Files are compared by resolved path: patterns or folders that share a file share clients. A different seed means
+    different embedded clients, and a different split means different images; no other option distinguishes clients.
     """
 
-    def place(one: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
+    def places(one: str, given: Mapping[str, Any]) -> set[Any]:
+        if not one:  # the clients of a fleet, whose data are elsewhere
+            return set()
         if one in POPULATIONS:
-            return one, given.get("seed", 0)
-        return (one, given.get("split", "")) if one in DATASETS else (Path(one).resolve(),)
+            return {(one, given.get("seed", 0))}
+        if one in DATASETS:
+            return {(one, given.get("split", ""))}
+        return {Path(one).resolve(), *(file.resolve() for file in _files(one))}
 
-    return place(name, options) == place(other, other_options)
+    return bool(places(name, options) & places(other, other_options))
+
+
+def _files(name: str) -> list[Path]:
+    """Every file in a folder, or of a pattern."""
+    if Path(name).is_dir():
+        return [file for file in Path(name).rglob("*") if file.is_file()]
+    return files_of(name) if exists(name) else []
 
 
 def _read(read: Callable[[str, Mapping[str, Any]], Population], name: str, options: Mapping[str, Any]) -> Population:

@@ -18,13 +18,11 @@ __all__ = ["TABLE_FAULTS", "UNITS"]
 UNITS = (1000.0, 100.0, 10.0, 60.0, 24.0, 12.0, 2.54, 2.2046, 3.2808)
 """Factors between units in use: thousands, per cent, tenths, minutes, hours, months, inches, pounds, feet.
 
-Factors below 2 are left out: too much else moves a distribution by as little.
+Factors below 2 are left out: too many other causes shift a distribution that little.
 """
 
 SENTINELS = (-1.0, 0.0, 99.0, 999.0, 9999.0)
 """Codes that stand for missing values."""
-
-Rows = Mapping[str, np.ndarray]
 
 
 # --- labels
@@ -92,7 +90,9 @@ def _number(number: np.ndarray, values: np.ndarray, what: str) -> np.ndarray:
 # --- rows
 
 
-def _column_swap(rows: Rows, owner: np.ndarray, a: str | None, b: str | None) -> dict[str, np.ndarray]:
+def _column_swap(
+    rows: Mapping[str, np.ndarray], owner: np.ndarray, a: str | None, b: str | None
+) -> dict[str, np.ndarray]:
     numbers = [name for name, column in rows.items() if column.ndim == 1 and column.dtype.kind in "iuf"]
     pairs = [pair for pair in itertools.combinations(numbers, 2) if rows[pair[0]].dtype == rows[pair[1]].dtype]
     if a is None and b is None and pairs:
@@ -102,7 +102,7 @@ def _column_swap(rows: Rows, owner: np.ndarray, a: str | None, b: str | None) ->
     return {a: rows[b].copy(), b: rows[a].copy()}
 
 
-def _repeated_rows(rows: Rows, owner: np.ndarray) -> dict[str, np.ndarray]:
+def _repeated_rows(rows: Mapping[str, np.ndarray], owner: np.ndarray) -> dict[str, np.ndarray]:
     """Every second row of a client becomes a copy of the one before."""
     first = np.searchsorted(owner, owner)  # rows of a client are neighbours
     place = np.arange(len(owner)) - first
@@ -110,7 +110,7 @@ def _repeated_rows(rows: Rows, owner: np.ndarray) -> dict[str, np.ndarray]:
     return {field: column[source] for field, column in rows.items()}
 
 
-# --- what is looked for
+# --- parameters to look for
 
 
 def _factors(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Sequence[str]:

@@ -1,42 +1,41 @@
-"""Loaders of tables with a column of client ids: Parquet, CSV and NumPy archives.
+"""Loaders of tables with a column of client ids: Parquet files and NumPy archives; for CSV see `csv_tables`.
 
 Rows are grouped without a Python loop over them: stably by client, clients in order of first appearance.
 """
 
-import io
+import dataclasses
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
-from csv import reader
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from blindsight.data.arrow import arrow_population, compute, no_client
+from blindsight.data.arrow import arrow_population, no_client
+from blindsight.data.arrow_values import as_strings, is_number, is_text, plain
+from blindsight.data.csv_tables import CSV_SUFFIXES, read_private_csv
+from blindsight.data.dialect import Dialect
 from blindsight.data.population import Columns, Population, as_text
 from blindsight.data.reading import (
     FileRows,
     existing,
+    files_of,
     first_appearance,
     native,
     need_column,
     placed,
+    refuse_infinite,
     refuse_nan,
     wanted_columns,
 )
-from blindsight.data.records import client_of, split_records
+from blindsight.data.whole import known_as_whole
 from blindsight.errors import InvalidInput
 
-__all__ = ["NUMBER", "arrow_of", "csv", "npz", "parquet", "read_columns"]
-
-# No leading zeros: 01067 is a postcode, and would lose its zero as a number.
-NUMBER = r"^[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
-_WHOLE = r"^-?(?:0|[1-9][0-9]*)$"
-_TRUTH = r"^(?i:true|false)$"
-_NOTHING = r"^(?i:nan|na|n/a|null|none)?$"  # a missing number or truth value
+__all__ = ["RawTable", "arrow_of", "npz", "parquet", "read_columns"]
 
 
+@known_as_whole
 def parquet(
     path: str | Path | Sequence[str | Path],
     *,
@@ -45,16 +44,17 @@ def parquet(
     classes: Sequence[str] = (),
     name: str | None = None,
 ) -> Population:
-    """The population in a Parquet file, in all `.parquet` files of a folder, or in a list of files.
+    """The population in a Parquet file, in all `.parquet` files of a folder, or those of a pattern or a list.
 
     `client` is the column holding the client id. Numbers, booleans and text keep their types, except that a column of
-    integers or booleans with missing values cannot (`data.missing`); lists of one length become arrays. Columns named
-    in `classes` become int32 labels with their names in `Population.classes`.
+    integers or booleans with missing values cannot (`data.missing`). Decimals become floats, times seconds since 1970
+    (`data.arrow_values`), encoded images pixels, and lists of one length arrays. Columns named in `classes` become
+    int32 labels with their names in `Population.classes`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    files = _parquet_files(path)
+    files = files_of(path, ".parquet")
     tables: list[Any] = []
     for file in files:
         try:
@@ -62,55 +62,14 @@ def parquet(
             wanted = wanted_columns(source.schema_arrow.names, client, fields, classes, file)
             tables.append(source.read(columns=[client, *wanted]))
         except (pa.ArrowException, OSError) as error:
-            raise InvalidInput(f"{file} is not a Parquet file, or it is damaged: write it anew") from error
-        _refuse_differing(tables[0].schema, tables[-1].schema, files[0], file)
+            raise InvalidInput(f"{file} is not a Parquet file, or it is damaged: write it again") from error
+        _refuse_missing(tables[0].schema, tables[-1].schema, files[0], file)
     rows = FileRows(files, [len(table) for table in tables])
-    tables = [table.select(tables[0].column_names) for table in tables]
-    return arrow_population(pa.concat_tables(tables), rows, client, classes=classes, name=name or files[0].stem)
+    columns = {field: _joined([one.column(field) for one in tables], field, files) for field in tables[0].column_names}
+    return arrow_population(pa.table(columns), rows, client, classes=classes, name=name or files[0].stem)
 
 
-def csv(
-    path: str | Path,
-    *,
-    client: str = "client",
-    fields: Sequence[str] | None = None,
-    classes: Sequence[str] = (),
-    text: Sequence[str] = (),
-    separator: str = ",",
-    name: str | None = None,
-) -> Population:
-    """The population in a CSV file with a header, plain or compressed as `.gz` or `.xz`.
-
-    The first value of a column decides whether it holds numbers, booleans (true, false) or text, and all other rows
-    must agree. An empty cell is a missing value (`data.missing`); among numbers and booleans so are NaN, NA, N/A, null
-    and none. Client ids are kept verbatim.
-
-    Args:
-        path: File.
-        client: Column holding the client id.
-        fields: Columns to read; all by default.
-        classes: Columns that become labels with named classes.
-        text: Columns to read as text even if they look like numbers.
-        separator: Separator between the cells of a line.
-        name: Name of the population; the file's name by default.
-    """
-    import pyarrow as pa
-
-    if len(separator) != 1:
-        raise InvalidInput(f"separator must be one character, got {separator!r}")
-    file = existing(path)
-    table = _read_csv(file, separator)
-    wanted = wanted_columns(table.column_names, client, fields, classes, file)
-    for field in text:
-        need_column(field, wanted, file)
-    rows = FileRows([file], [len(table)])
-    typed = {
-        field: table.column(field) if field in (client, *text) else _typed(table.column(field), rows, field)
-        for field in (client, *wanted)
-    }
-    return arrow_population(pa.table(typed), rows, client, classes=classes, name=name or file.name.partition(".")[0])
-
-
+@known_as_whole
 def npz(
     path: str | Path,
     *,
@@ -134,14 +93,23 @@ def npz(
                 f"with fields=(...) or make them equal"
             )
         refuse_nan(column, rows, field)
+        refuse_infinite(column, rows, field)
     if owners.dtype.kind in "UT" and len(empty := np.flatnonzero(owners == "")):
         no_client(rows, int(empty[0]), client)
     codes, ids = first_appearance(owners)
     return placed(columns, codes, as_text(ids), file, classes=classes, name=name or file.stem)
 
 
-def read_columns(path: str | Path, *, client: str, separator: str = ",") -> dict[str, Any]:
-    """Every column of a table as Arrow reads it, with those of CSV as text.
+@dataclasses.dataclass(frozen=True)
+class RawTable:
+    """Columns as Arrow reads them, those of CSV as text, in which numbers have this decimal mark."""
+
+    columns: dict[str, Any]
+    decimal: str = "."
+
+
+def read_columns(path: str | Path, *, client: str, dialect: Dialect | None = None) -> RawTable:
+    """Every column of a table.
 
     A CSV line with too few or too many cells becomes an empty row of its client. A file that is invalid as a whole is
     refused; the message reveals none of its contents.
@@ -149,22 +117,49 @@ def read_columns(path: str | Path, *, client: str, separator: str = ",") -> dict
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    file = existing(path)
-    if file.is_dir() or file.suffix.lower() == ".parquet" or _begins(file, b"PAR1"):
+    file, decimal = files_of(path, ".parquet", *CSV_SUFFIXES)[0], "."
+    if file.suffix.lower() == ".parquet" or _begins(file, b"PAR1"):
         try:
-            tables = [pq.read_table(one) for one in _parquet_files(file)]
-            table = pa.concat_tables(tables, promote_options="permissive")
+            tables = [pq.ParquetFile(one).read() for one in files_of(path, ".parquet")]
         except (pa.ArrowException, OSError) as error:
-            raise InvalidInput(f"{file} is not a Parquet file, or it is damaged: write it anew") from error
+            raise InvalidInput(f"{file} is not a Parquet file, or it is damaged: write it again") from error
+        for one in tables:
+            _refuse_same_names(one, file)
+        table = _concatenated(tables)
     elif _begins(file, b"PK\x03\x04"):
-        return {name: arrow_of(array) for name, array in _arrays(file).items()}
+        return RawTable({name: arrow_of(array) for name, array in _arrays(file).items()})
     else:
-        table = _read_csv(file, separator, client=client)
+        table, decimal = read_private_csv(path, client, dialect or Dialect())
     if not len(table):
         raise InvalidInput(f"{file} has no rows: there is nothing to read")
+    _refuse_same_names(table, file)
+    return RawTable({name: table.column(name) for name in table.column_names}, decimal)
+
+
+def _refuse_same_names(table: Any, file: Path) -> None:
     if len(set(table.column_names)) < len(table.column_names):
         raise InvalidInput(f"{file} has a column name more than once: name each column once")
-    return {name: table.column(name) for name in table.column_names}
+
+
+def _concatenated(tables: Sequence[Any]) -> Any:
+    """One table of several; a column whose types cannot be joined, which one value may decide, becomes text.
+
+    Columns are those of any of the tables, whatever types they have.
+    """
+    import pyarrow as pa
+
+    joined = dict[str, Any]()
+    for name in dict.fromkeys(name for one in tables for name in one.column_names):
+        own = [
+            one.select([name]) if name in one.column_names else pa.table({name: pa.nulls(len(one))}) for one in tables
+        ]
+        try:
+            column = pa.concat_tables(own, promote_options="permissive").column(name)
+        except pa.ArrowException:
+            texts = [part for one in own for part in as_strings(one.column(name)).chunks]
+            column = pa.chunked_array(texts, pa.large_string())
+        joined[name] = column
+    return pa.table(joined)
 
 
 def _begins(file: Path, start: bytes) -> bool:
@@ -190,144 +185,36 @@ def arrow_of(array: np.ndarray) -> Any:
     return pa.chunked_array([values])
 
 
-def _parquet_files(path: str | Path | Sequence[str | Path]) -> list[Path]:
-    paths = [path] if isinstance(path, str | Path) else list(path)
-    if not paths:
-        raise InvalidInput("the list of Parquet files is empty: give at least one")
-    files: list[Path] = []
-    for one in (existing(one) for one in paths):
-        inside = sorted(one.rglob("*.parquet")) if one.is_dir() else [one]
-        if not inside:
-            raise InvalidInput(f"the folder {one} has no .parquet file: check the path")
-        files += inside
-    return files
-
-
-def _refuse_differing(first: Any, other: Any, first_file: Path, file: Path) -> None:
+def _refuse_missing(first: Any, other: Any, first_file: Path, file: Path) -> None:
     for field in first.names:
         need_column(field, other.names, file)
     for field in other.names:
         need_column(field, first.names, first_file)
-        if first.field(field).type != other.field(field).type:
+
+
+def _joined(parts: Sequence[Any], field: str, files: Sequence[Path]) -> Any:
+    """The column of all files: of one type, or numbers that are whole in some and missing in others, or texts."""
+    import pyarrow as pa
+
+    known = [(part, file) for part, file in zip(parts, files, strict=True) if not pa.types.is_null(part.type)]
+    for part, file in known[1:]:
+        if part.type != known[0][0].type and _kind(part) != _kind(known[0][0]):
             raise InvalidInput(
-                f"{file}: field {field!r} holds {other.field(field).type}, but {first.field(field).type} in "
-                f"{first_file}; write both files with the same types"
+                f"{file}: field {field!r} holds {part.type}, but {known[0][0].type} in {known[0][1]}; write both files "
+                f"with the same types"
             )
+    if len({str(part.type) for part in parts}) > 1:
+        parts = [plain(part) if known[0][0].type != part.type or _kind(part) else part for part in parts]
+    tables = [pa.table({field: part}) for part in parts]
+    return pa.concat_tables(tables, promote_options="permissive").column(field)
 
 
-def _read_csv(file: Path, separator: str, *, client: str | None = None) -> Any:
-    """The table with every cell as text; with `client` it is private, and an invalid line keeps only its client."""
-    is_private = client is not None
-    import pyarrow as pa
-    import pyarrow.csv as arrow_csv
-
-    data = _bytes(file)
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:  # before Arrow reports a row with it, where the error cannot be caught
-        if not is_private:
-            raise InvalidInput(
-                f"{file} is not CSV in UTF-8 (byte {error.start:,} is not valid text): write it again"
-            ) from error
-        data = data.decode(errors="replace").encode()
-    data, broken = split_records(data, separator, file) if is_private else (data, list[str]())
-    wrong: list[Any] = []
-
-    def note(row: Any) -> str:
-        wrong.append(row)
-        return "skip" if is_private else "error"
-
-    lines = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", errors="replace", newline="")
-    header = next(reader(lines, delimiter=separator), [])
-    try:
-        table = arrow_csv.read_csv(
-            pa.BufferReader(data),
-            # One thread, so that an invalid row has a number; large blocks, because a row must fit into one.
-            read_options=arrow_csv.ReadOptions(use_threads=False, block_size=1 << 26),
-            parse_options=arrow_csv.ParseOptions(
-                delimiter=separator, newlines_in_values=True, invalid_row_handler=note
-            ),
-            convert_options=arrow_csv.ConvertOptions(column_types=dict.fromkeys(header, pa.large_string())),
-        )
-    except pa.ArrowInvalid as error:
-        if is_private:
-            raise InvalidInput(f"{file} is not CSV in UTF-8: see blindsight data check {file}") from None
-        if wrong:
-            raise InvalidInput(
-                f"{file}, row {wrong[0].number - 1}: it has {wrong[0].actual_columns} fields where the header has "
-                f"{wrong[0].expected_columns}; correct the row, or give another separator=..."
-            ) from error
-        raise InvalidInput(f"{file} is not CSV in UTF-8 ({str(error).splitlines()[0]}): write it again") from error
-    if client is None:
-        _refuse_unclosed(table, data, file)
-        return table
-    broken += [line.text or "" for line in wrong]
-    return _with_broken(table, broken, client, separator) if broken else table
-
-
-def _with_broken(table: Any, broken: Sequence[str], client: str, separator: str) -> Any:
-    """The table with a row for each broken line, which keeps only its client id."""
+def _kind(column: Any) -> str:
+    """numbers or text, of whatever type; empty for all else, of which files have one type."""
     import pyarrow as pa
 
-    place = table.column_names.index(client) if client in table.column_names else 0
-    owners = [client_of(line, place, separator) for line in broken]
-    columns = {name: owners if name == client else [None] * len(broken) for name in table.column_names}
-    more = pa.table({name: pa.array(values, pa.large_string()) for name, values in columns.items()})
-    return pa.concat_tables([table, more])
-
-
-def _bytes(file: Path) -> bytes:
-    import gzip
-    import lzma
-
-    openers: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open}
-    try:
-        with openers.get(file.suffix.lower(), lambda path: path.open("rb"))(file) as source:
-            data = source.read()
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise InvalidInput(f"{file} cannot be read ({error}): check that it is complete") from error
-    if not data.strip():
-        raise InvalidInput(f"{file} is empty: there is nothing to read")
-    return data
-
-
-def _refuse_unclosed(table: Any, data: bytes, file: Path) -> None:
-    """Refuse an unclosed quotation mark, which turns all rows after it into one cell."""
-    if len(table) and table.num_columns:
-        last = table.column(table.num_columns - 1)[-1].as_py()
-        if isinstance(last, str) and last.endswith("\n") and not data[-8:].rstrip(b"\r\n").endswith(b'"'):
-            raise InvalidInput(f"{file}, row {len(table)}: unclosed quotation mark; close it or double it")
-
-
-def _typed(column: Any, rows: FileRows, field: str) -> Any:
-    """A column of CSV cells as numbers, booleans or text, by the type of its first value."""
-    import pyarrow as pa
-
-    pc = compute()
-    absent = pc.match_substring_regex(column, _NOTHING)
-    filled = pc.index(absent, False).as_py()
-    first = column[filled].as_py() if filled >= 0 else ""
-    for pattern, what in ((NUMBER, "a number"), (_TRUTH, "true or false")):
-        if not pc.match_substring_regex(pa.array([first]), pattern)[0].as_py():
-            continue
-        wrong = pc.index(pc.or_(absent, pc.match_substring_regex(column, pattern)), False).as_py()
-        if wrong >= 0:
-            raise InvalidInput(
-                f"{rows.at(wrong, field)}: {column[wrong].as_py()!r} is not {what}, as the values before it are; "
-                f"correct it, or read the column as text: text = [{field!r}] in the options"
-            )
-        values = pc.if_else(absent, pa.scalar(None, column.type), column)
-        if pattern == _TRUTH:
-            return pc.equal(pc.utf8_lower(values), "true")
-        whole = pc.all(pc.match_substring_regex(values, _WHOLE)).as_py()
-        try:
-            return pc.cast(pc.utf8_ltrim(values, "+"), pa.int64() if whole else pa.float64())
-        except pa.ArrowInvalid as error:
-            raise InvalidInput(
-                f"{rows.files[0]}: field {field!r} has whole numbers beyond 64 bits ({error}); read the column as text "
-                f"with text = [{field!r}] in the options"
-            ) from error
-    return column
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    return "numbers" if is_number(kind) else "text" if is_text(kind) else ""
 
 
 def _read_npz(
@@ -351,8 +238,19 @@ def _read_npz(
                 raise InvalidInput(f"{file}: field {field!r} is damaged ({error}); write the file again") from error
             if column.dtype.kind not in "biufUT":
                 raise InvalidInput(f"{file}: field {field!r} holds {column.dtype}; use numbers, booleans or text")
-            columns[field] = as_text(column) if column.dtype.kind == "U" else native(column)
+            columns[field] = _texts(column, file, field, private=every) if column.dtype.kind == "U" else native(column)
     return columns
+
+
+def _texts(column: np.ndarray, file: Path, field: str, *, private: bool) -> np.ndarray:
+    """A column of texts; halves of surrogate pairs, which no text has, are replaced or refused."""
+    try:
+        return as_text(column)
+    except TypeError:
+        if not private:
+            raise InvalidInput(f"{file}: field {field!r} holds text that is not Unicode; write it again") from None
+        texts = [text.encode(errors="replace").decode() for text in column.ravel().tolist()]
+        return as_text(np.array(texts)).reshape(column.shape)
 
 
 def _shape(column: np.ndarray) -> str:

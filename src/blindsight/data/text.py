@@ -196,6 +196,14 @@ def unknown_words(
 
     Fields: `word`; `tokens`, its bytes as `word_bytes` returns them; `position`, its index in its text, from 0. Clients
     without such words have no examples.
+
+    Args:
+        population: Clients with texts.
+        vocabulary: Words that are known.
+        field: Field holding the text.
+        length: Bytes of a word; longer ones are cut off.
+        most: Words of each client; the first ones are used.
+        case: Whether words that differ only in capitals are distinct.
     """
     missing = [
         [(word, place) for place, word in enumerate(tokens(text, case=case)) if word not in vocabulary]

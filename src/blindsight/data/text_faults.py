@@ -1,7 +1,7 @@
 """Text faults, and how a client approximately undoes each so that words are in the vocabulary again.
 
-A mend guesses the original sentence from the words of a vocabulary. A right guess turns unknown words into known ones;
-clients vote by it on which fault explains their unknown words (`inspection.unknowns.words`).
+A mend guesses the original sentence from the words of a vocabulary. A correct guess turns unknown words into known
+ones, so clients use it to vote on which fault explains their unknown words (`inspection.unknowns.words`).
 """
 
 import bisect

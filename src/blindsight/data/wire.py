@@ -6,14 +6,14 @@ FedJAX stores a client's arrays in msgpack. Malformed data raise `ValueError`.
 
 import dataclasses
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Feature", "msgpack_arrays", "tf_example", "varints"]
+from blindsight.protobuf import DELIMITED, FOUR_BYTES, VARINT, fields, parts
 
-_VARINT, _EIGHT_BYTES, _DELIMITED, _FOUR_BYTES = 0, 1, 2, 5
+__all__ = ["Feature", "msgpack_arrays", "tf_example"]
+
 _KINDS = {1: "bytes", 2: "floats", 3: "integers"}
 
 
@@ -33,47 +33,28 @@ def tf_example(message: bytes) -> dict[str, Feature]:
     {'a': Feature(kind='integers', texts=[], numbers=b'\\x07')}
     """
     features: dict[str, Feature] = {}
-    for features_message in _delimited(message, 1):
-        for entry in _delimited(features_message, 1):
-            name = b"".join(_delimited(entry, 1)).decode()
-            feature = _feature(b"".join(_delimited(entry, 2)))  # parts of one message merge by concatenation
+    for features_message in parts(message, 1):
+        for entry in parts(features_message, 1):
+            name = b"".join(parts(entry, 1)).decode()
+            feature = _feature(b"".join(parts(entry, 2)))  # parts of one message merge by concatenation
             if feature is not None:
                 features[name] = feature
     return features
 
 
-def varints(raw: np.ndarray) -> np.ndarray:
-    """The 64-bit integers of a run of varints, decoded in one vectorised pass.
-
-    >>> varints(np.frombuffer(bytes.fromhex("07 ac02 ffffffffffffffffff01"), np.uint8)).tolist()
-    [7, 300, -1]
-    """
-    ends = np.flatnonzero(raw < 128)  # the top bit means that another byte follows
-    starts = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
-    lengths = ends - starts + 1
-    longest = int(lengths.max(initial=0))
-    if (len(raw) and raw[-1] >= 128) or longest > 10:
-        raise ValueError("a number is truncated")
-    values = np.zeros(len(ends), np.uint64)
-    for position in range(longest):
-        has = lengths > position
-        values[has] |= (raw[starts[has] + position].astype(np.uint64) & np.uint64(127)) << np.uint64(7 * position)
-    return values.view(np.int64)
-
-
 def _feature(message: bytes) -> Feature | None:
     feature = None
-    for number, wire, content in _fields(message):
-        if number not in _KINDS or wire != _DELIMITED:
+    for number, wire, content in fields(message):
+        if number not in _KINDS or wire != DELIMITED:
             continue
         if feature is None or feature.kind != _KINDS[number]:
             feature = Feature(_KINDS[number])  # in a oneof, the last one wins
-        for value_number, value_wire, value in _fields(content):
+        for value_number, value_wire, value in fields(content):
             if value_number != 1:
                 continue
             if feature.kind == "bytes":
                 feature.texts.append(value)
-            elif value_wire in (_DELIMITED, _FOUR_BYTES if feature.kind == "floats" else _VARINT):
+            elif value_wire in (DELIMITED, FOUR_BYTES if feature.kind == "floats" else VARINT):
                 feature.numbers += value  # packed, or one at a time: the bytes of the values are the same
             else:
                 raise ValueError("a list holds values of another type")
@@ -84,42 +65,6 @@ def _feature(message: bytes) -> Feature | None:
     ):
         raise ValueError("a number is truncated")
     return feature if feature and (feature.texts or feature.numbers) else None
-
-
-def _delimited(message: bytes, wanted: int) -> list[bytes]:
-    return [content for number, wire, content in _fields(message) if (number, wire) == (wanted, _DELIMITED)]
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Field number, wire type and content of each field of a message."""
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        wire = tag & 7
-        if wire == _DELIMITED:
-            length, at = _varint(message, at)
-        elif wire == _VARINT:
-            length = _varint(message, at)[1] - at
-        elif wire in (_EIGHT_BYTES, _FOUR_BYTES):
-            length = 8 if wire == _EIGHT_BYTES else 4
-        else:
-            raise ValueError(f"there is no wire type {wire}")
-        if at + length > len(message):
-            raise ValueError("the message is truncated")
-        yield tag >> 3, wire, message[at : at + length]
-        at += length
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(message) and shift < 70:
-        byte = message[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-    raise ValueError("the message is truncated")
 
 
 _ARRAY_OF_NUMBERS, _ARRAY_OF_BYTES = 1, 4  # FedJAX's extension types
@@ -142,7 +87,7 @@ def msgpack_arrays(data: bytes) -> dict[str, np.ndarray]:
         if end != len(data) or not isinstance(fields, dict):
             raise ValueError("it is not one map of arrays")
         return {field.decode(): _array(*content) for field, content in fields.items()}
-    except (IndexError, struct.error, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (IndexError, struct.error, TypeError, AttributeError, OverflowError, RecursionError, SyntaxError) as error:
         raise ValueError(f"it is not a map of arrays: {error}") from error
 
 

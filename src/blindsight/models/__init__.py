@@ -8,10 +8,11 @@
     generators           generators fitted to moments released once
     glm                  generalised linear models in NumPy, for clients and servers without JAX
     primary              the model under inspection: a function, a classifier, a run or an ONNX file
+    equinox_models, python_models, onnx_files    sources of such a model; `onnx_export` writes ONNX files
     scaling              standardised rows for a classifier
-    layers, recurrent    building blocks
+    latents, layers, recurrent   building blocks
 
-Nothing is imported before it is used: a client or a server of linear models runs without JAX.
+Submodules are imported on first use, so clients and servers of linear models run without JAX.
 """
 
 import lazy_loader

@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from blindsight.models.layers import Embedding, softmax_cross_entropy
+from blindsight.models.layers import Embedding
 from blindsight.models.recurrent import CIFG, LSTM, CellState
 
 __all__ = ["LanguageModel", "char_model", "next_token_loss", "recall", "token_loss", "word_model"]
@@ -38,15 +38,22 @@ class LanguageModel(eqx.Module):
 
     @property
     def n_possible(self) -> int:
-        """Number of ids that can come next: all but the start, and the padding if it is not the end."""
+        """Number of ids that can come next: all except the start, and the padding unless it is also the end."""
         return self.vocabulary - len({self.start, self.pad} - {self.end})
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """(batch, time) to the logits of the next token, (batch, time, vocabulary)."""
+        return self.embedding.logits(self._read(tokens))
+
+    def cross_entropy(self, tokens: jax.Array, targets: jax.Array) -> jax.Array:
+        """The cross-entropy of each target, (batch, time); an implementation may avoid computing all logits."""
+        return self.embedding.cross_entropy(self._read(tokens), targets)
+
+    def _read(self, tokens: jax.Array) -> jax.Array:
         x = self.embedding(tokens)
         for layer in self.layers:
             x = layer(x)
-        return self.embedding.logits(x)
+        return x
 
     def begin(self, batch: int) -> list[CellState]:
         """The initial state of a batch of rows."""
@@ -67,7 +74,7 @@ class LanguageModel(eqx.Module):
         return jnp.where(never, -jnp.inf, logits)
 
     def counts(self, tokens: jax.Array) -> jax.Array:
-        """(batch, time + 1) to whether each target, (batch, time), counts: up to and including the first end."""
+        """Mask, (batch, time), of targets that count in rows (batch, time + 1): up to and including the first end."""
         before = tokens[:, :-1]
         return (before != self.end) & (before != self.pad)
 
@@ -109,7 +116,7 @@ def token_loss(field: str = "tokens") -> Callable[[LanguageModel, Any, jax.Array
         del key
         tokens = batch[field]
         weight = model.counts(tokens).astype(jnp.float32)
-        losses = softmax_cross_entropy(model(tokens[:, :-1]), tokens[:, 1:])
+        losses = model.cross_entropy(tokens[:, :-1], tokens[:, 1:])
         return jnp.sum(losses * weight, axis=1), jnp.sum(weight, axis=1)
 
     return of_examples

@@ -23,36 +23,37 @@ import jax.numpy as jnp
 
 from blindsight.codings.images_and_rows import Coding, Images
 from blindsight.errors import InvalidInput
+from blindsight.models.latents import LatentModel
 from blindsight.models.layers import Conv, ConvTranspose, Dense, LayerNorm
 
-__all__ = ["GAN", "compact_gan", "critic_loss", "fake_loss", "generator_loss", "paper_gan", "real_loss"]
+__all__ = [
+    "GAN",
+    "CompactImageGenerator",
+    "compact_gan",
+    "critic_loss",
+    "fake_loss",
+    "generator_loss",
+    "paper_gan",
+    "real_loss",
+]
 
-_SLOPE = 0.01  # of a leaky ReLU below zero, in the paper's critic
+_SLOPE = 0.01  # negative slope of the leaky ReLU in the paper's critic
 _STEEPER = 0.2
 
 
-class GAN(eqx.Module):
+class GAN(LatentModel, eqx.Module):
     """A generator and its critic; `classes` is 0 if both are unconditional."""
 
     generator: Any  # (latents, labels) to encoded examples
-    critic: Any  # (examples, labels, weights) to a score each; only batch norms use the weights
+    critic: Any  # (examples, labels, weights) to one score per example; only batch norms use the weights
     coding: Coding = eqx.field(static=True)
     latents: int = eqx.field(static=True)
     classes: int = eqx.field(static=True)
     label: str = eqx.field(static=True, default="label")
 
-    @eqx.filter_jit
-    def sample(self, count: int, *, key: jax.Array, labels: jax.Array | None = None) -> jax.Array:
-        """`count` generated examples, cycling through the classes; the latents depend only on the key."""
-        if labels is None:
-            labels = jnp.arange(count, dtype=jnp.int32) % max(self.classes, 1)
-        return self.generator(jax.random.normal(key, (count, self.latents)), labels)
-
-    def labels(self, batch: Any) -> jax.Array:
-        """The classes in a batch; all 0 if there are none."""
-        if not self.classes:
-            return jnp.zeros(batch.weight.shape, jnp.int32)
-        return batch[self.label].astype(jnp.int32)
+    def decode(self, latents: jax.Array, labels: jax.Array) -> jax.Array:
+        """The generator's examples."""
+        return self.generator(latents, labels)
 
 
 def critic_loss(gan: GAN, critic: Any, batch: Any, key: jax.Array, penalty: float = 10.0) -> jax.Array:
@@ -156,7 +157,7 @@ def compact_gan(
     generator_key, critic_key = jax.random.split(key)
     if isinstance(coding, Images):
         critic: Any = _CompactImageCritic(coding, classes, channels, key=critic_key)
-        generator: Any = _CompactImageGenerator(coding, classes, latents, width, key=generator_key)
+        generator: Any = CompactImageGenerator(coding, classes, latents, width, key=generator_key)
     else:
         critic = _CompactRowCritic(coding, classes, hidden, key=critic_key)
         generator = _CompactRowGenerator(coding, classes, latents, 4 * width, key=generator_key)
@@ -207,7 +208,7 @@ class _PaperCritic(eqx.Module):
         return self.output(jax.nn.leaky_relu(x, _SLOPE))[:, 0]
 
 
-class _CompactImageGenerator(eqx.Module):
+class CompactImageGenerator(eqx.Module):
     """Latents and class to a coarse image of many channels, upsampled twice by 2 and cropped to size."""
 
     dense: list[Dense]

@@ -42,7 +42,7 @@ class Generator(Protocol):
         ...
 
     def examples(self, latents: np.ndarray, uniforms: np.ndarray) -> dict[str, np.ndarray]:
-        """Columns of shape (arms, classes, n, ...); `uniforms` (n, columns) are the randomness beyond the latents."""
+        """Columns of shape (arms, classes, n, ...); `uniforms` (n, columns) supply the remaining randomness."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Generalised linear models in NumPy: predictions, losses and gradients, all that a client needs.
+"""Generalised linear models in NumPy: predictions, losses and gradients, everything a client needs.
 
 Five families, each convex in its weights. With features x in [0, 1] and linear predictor x @ w:
 

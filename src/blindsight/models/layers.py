@@ -15,8 +15,11 @@ import jax.numpy as jnp
 
 from blindsight.errors import InvalidInput
 from blindsight.kernels.patches import convolve
+from blindsight.kernels.vocabulary import cross_entropy_in_blocks
 
 __all__ = ["Conv", "ConvTranspose", "Dense", "Embedding", "LayerNorm", "max_pool", "softmax_cross_entropy"]
+
+_BLOCK = 1000  # number of words for which a batch of logits fits into a processor's cache
 
 
 class Dense(eqx.Module):
@@ -123,6 +126,12 @@ class Embedding(eqx.Module):
         """The inner product of `x` with every token's vector."""
         return product(x, self.table.T)
 
+    def cross_entropy(self, x: jax.Array, labels: jax.Array) -> jax.Array:
+        """The cross-entropy of `logits(x)`; on a CPU, the logits of a large vocabulary are never stored."""
+        if len(self.table) > _BLOCK and jax.default_backend() == "cpu":
+            return cross_entropy_in_blocks(x, self.table, labels, _BLOCK)
+        return softmax_cross_entropy(self.logits(x), labels)
+
 
 def max_pool(x: jax.Array, size: int = 2) -> jax.Array:
     """The maximum of every `size` x `size` block; a remainder at the edge is dropped. Ties go to the first."""
@@ -204,6 +213,6 @@ def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
 
 
 def glorot(key: jax.Array, shape: tuple[int, ...], fan_in: float, fan_out: float) -> jax.Array:
-    """Initial weights after Glorot and Bengio 2010."""
+    """Initial weights as in Glorot and Bengio 2010."""
     limit = math.sqrt(6 / (fan_in + fan_out))
     return jax.random.uniform(key, shape, minval=-limit, maxval=limit)

@@ -31,7 +31,7 @@ class _Level:
 
 @dataclasses.dataclass(frozen=True)
 class NGram:
-    """Probabilities of the next token after the last few."""
+    """Probabilities of the next token given the last few."""
 
     vocabulary: int
     levels: tuple[_Level, ...]
@@ -59,8 +59,8 @@ class NGram:
     def top(self, contexts: np.ndarray, count: int) -> np.ndarray:
         """The `count` most likely words after each context (m, order - 1): no special tokens; ties go to the first.
 
-        Words never seen after a context are ranked as in the order below, so the likeliest are among those seen and the
-        likeliest below: few have to be compared.
+        Words never seen after a context are ranked as in the order below. So the most likely words were either seen
+        after the context or are among the most likely of the order below, and only these are compared.
         """
         if not 1 <= count <= self.vocabulary - FIRST_WORD:
             raise InvalidInput(f"between 1 and {self.vocabulary - FIRST_WORD} words can be proposed, got {count}")

@@ -1,26 +1,40 @@
 """ONNX files as functions from examples to scores, with what the file says about its inputs and classes.
 
-The scores of a file with one output are that output. scikit-learn's converters write two, the label and the
-probabilities, the latter as a tensor or as a list of maps (ZipMap); the scores are their logarithms. The names of the
-classes, in the order of their scores, come from the maps, or from the attributes of the graph.
+If a file has one output, the scores are that output. scikit-learn's converters write two: the label, and the
+probabilities as a tensor or as a list of maps (ZipMap). Then the scores are the logarithms of the probabilities. The
+names of the classes, in the order of their scores, come from the maps, or from the attributes of the graph.
 """
 
 import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from blindsight.errors import InvalidInput
+from blindsight.protobuf import DELIMITED, fields, parts, varints
 
-__all__ = ["LAYOUTS", "OnnxModel", "class_names", "read_onnx"]
+__all__ = ["LAYOUTS", "OnnxModel", "class_names", "laid_out", "read_onnx", "to_range"]
 
 LAYOUTS = ("NF", "NHW", "NHWC", "NCHW")
 """Examples as rows of numbers, as images, as images with channels last, and with channels first."""
+
+_INSIDE: dict[str, dict[int, str]] = {
+    "model": {7: "graph", 20: "training", 25: "function"},
+    "training": {1: "graph", 2: "graph"},
+    "function": {7: "node", 11: "attribute"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+}
+"""Fields of ONNX's messages that hold nested messages, down to tensors."""
+_EXTERNAL, _LOCATION = 13, 14  # fields of a tensor that locate its numbers
+_MOST_FIELDS, _DEEPEST = 1 << 29, 100
 
 _NORMAL = {"mean": "0", "std": "1"}
 _LEAST = np.float32(1e-12)  # a probability of 0 has a finite score
@@ -47,12 +61,13 @@ class OnnxModel:
 def read_onnx(
     path: Path, *, value_range: tuple[float, float] | None = None, layout: str | None = None, dtype: Any = None
 ) -> OnnxModel:
-    """The model in an ONNX file; the range and the layout are as given, else as its metadata say.
+    """The model in an ONNX file; a given range or layout takes precedence over the file's metadata.
 
     `metadata_props` may hold `layout` (NHW, NHWC, NCHW or NF), `range` ("0,1"), and the `mean` and `std` that normalise
     inputs.
     """
-    session = _session(path)
+    file = _read(path)
+    session = _session(path, file)
     if len(session.get_inputs()) != 1:
         raise InvalidInput(f"{path} has {len(session.get_inputs())} inputs: export it with one")
     (reads,) = session.get_inputs()
@@ -66,19 +81,34 @@ def read_onnx(
     scores = _scores_of(path, session)
 
     def call(inputs: np.ndarray) -> np.ndarray:
-        x = inputs if reads_bytes else (_to_range(inputs, low, high) - mean) / std
-        x = np.ascontiguousarray(_laid_out(x, shape), np.uint8 if reads_bytes else np.float32)
+        x = inputs if reads_bytes else (to_range(inputs, low, high) - mean) / std
+        x = np.ascontiguousarray(laid_out(x, shape), np.uint8 if reads_bytes else np.float32)
         return scores({reads.name: x})
 
-    about = f"{low!r} {high!r} {shape} {None if dtype is None else np.dtype(dtype)} ".encode()
-    digest = hashlib.blake2b(about + path.read_bytes(), digest_size=16).hexdigest()
+    reading = f"{low!r} {high!r} {shape} {None if dtype is None else np.dtype(dtype)} ".encode()
+    digest = hashlib.blake2b(reading + file, digest_size=16).hexdigest()
     kind = None if dtype is None else np.dtype(dtype)
-    return OnnxModel(call, low, high, kind, digest, class_names(path.read_bytes()), reads_bytes)
+    return OnnxModel(call, low, high, kind, digest, class_names(file), reads_bytes)
 
 
-def _session(path: Path) -> Any:
+def _read(path: Path) -> bytes:
+    """The file, which has all of its weights: others that it names could be clients' data, read as weights."""
     if not path.is_file():
         raise InvalidInput(f"there is no model {path}: give the path of an ONNX file")
+    file = path.read_bytes()
+    try:
+        is_whole = not _names_files(file)
+    except ValueError as error:
+        raise InvalidInput(f"{path} is not an ONNX model ({error}): export it again") from error
+    if not is_whole:
+        raise InvalidInput(
+            f"{path} keeps weights in other files, which are not read: save it as one file, in PyTorch with "
+            "torch.onnx.export(..., external_data=False), else with onnx.save(onnx.load(path), path)"
+        )
+    return file
+
+
+def _session(path: Path, file: bytes) -> Any:
     try:
         import onnxruntime  # pyright: ignore[reportMissingImports]
     except ImportError as error:
@@ -86,7 +116,7 @@ def _session(path: Path) -> Any:
     options: Any = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # warnings about the file's optional parts would reach the terminal
     try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise InvalidInput(
             f"{path} is not an ONNX model that onnxruntime can run: {str(error).splitlines()[0]:.200}"
@@ -108,7 +138,8 @@ def _numbers(
     return low, high, mean, std
 
 
-def _laid_out(x: np.ndarray, layout: str) -> np.ndarray:
+def laid_out(x: np.ndarray, layout: str) -> np.ndarray:
+    """Images with the axes that `layout` names."""
     if layout == "NCHW":
         return x[:, None] if x.ndim == 3 else np.moveaxis(x, -1, 1)
     if layout == "NHWC" and x.ndim == 3:
@@ -116,7 +147,7 @@ def _laid_out(x: np.ndarray, layout: str) -> np.ndarray:
     return x.reshape(len(x), -1) if layout == "NF" else x
 
 
-def _to_range(inputs: np.ndarray, low: float, high: float) -> np.ndarray:
+def to_range(inputs: np.ndarray, low: float, high: float) -> np.ndarray:
     """Bytes scaled to the model's range; other numbers unchanged."""
     x = inputs.astype(np.float32)
     return low + x * np.float32((high - low) / 255) if inputs.dtype == np.uint8 else x
@@ -145,11 +176,29 @@ def _unzipped(rows: list[dict[Any, float]]) -> np.ndarray:
 
 
 def _logarithms(scores: np.ndarray) -> np.ndarray:
-    """Rows of probabilities as logarithms, whose softmax they are; a row of other scores as it is."""
+    """Rows of probabilities as their logarithms, so that a softmax restores them; other rows of scores unchanged."""
     if scores.ndim != 2:
         return scores
     is_probability = (scores >= 0).all(axis=1) & (np.abs(scores.sum(axis=1) - 1) < 1e-3)
     return np.where(is_probability[:, None], np.log(np.maximum(scores, _LEAST)), scores)
+
+
+# --- weights in other files
+
+
+def _names_files(file: bytes) -> bool:
+    """Whether any tensor of the model, wherever it is, has its numbers in another file."""
+    left = [("model", file, 0)]
+    while left:
+        kind, message, depth = left.pop()
+        for field, wire, content in fields(message):
+            if field >= _MOST_FIELDS or depth > _DEEPEST:  # which onnxruntime reads as another field, or not at all
+                raise ValueError("it has impossible fields")
+            if kind == "tensor" and (field == _EXTERNAL or (field == _LOCATION and content.strip(b"\x80\0"))):
+                return True
+            if wire == DELIMITED and field in _INSIDE.get(kind, ()):
+                left.append((_INSIDE[kind][field], content, depth + 1))
+    return False
 
 
 # --- the names of classes, read off the graph: onnxruntime does not show them
@@ -162,77 +211,35 @@ def class_names(file: bytes) -> tuple[str, ...]:
     named `classes`.
     """
     try:
-        for graph in _parts(file, 7):
-            for node in _parts(graph, 1):
-                for attribute in _parts(node, 5):
-                    name = b"".join(_parts(attribute, 1)).decode()
-                    if name == "classlabels_strings" and (names := list(_parts(attribute, 9))):
+        for graph in parts(file, 7):
+            for node in parts(graph, 1):
+                for attribute in parts(node, 5):
+                    name = b"".join(parts(attribute, 1)).decode()
+                    if name == "classlabels_strings" and (names := parts(attribute, 9)):
                         return tuple(one.decode() for one in names)
-                    if name in ("classlabels_int64s", "classlabels_ints") and (codes := list(_whole(attribute, 8))):
+                    if name in ("classlabels_int64s", "classlabels_ints") and (codes := _whole(attribute, 8)):
                         return tuple(map(str, codes))
-            for tensor in _parts(graph, 5):
-                if b"".join(_parts(tensor, 8)).startswith(b"classes") and (names := _listed(tensor)):
+            for tensor in parts(graph, 5):
+                if b"".join(parts(tensor, 8)).startswith(b"classes") and (names := _listed(tensor)):
                     return names
-    except (IndexError, UnicodeDecodeError):  # not the protocol buffers that are expected
+    except ValueError:  # not the expected protocol buffers
         return ()
     return ()
 
 
 def _listed(tensor: bytes) -> tuple[str, ...]:
     """The values of a tensor of strings or whole numbers."""
-    if texts := list(_parts(tensor, 6)):
+    if texts := parts(tensor, 6):
         return tuple(text.decode() for text in texts)
     widths = {6: np.int32, 7: np.int64}
-    (kind,) = list(_whole(tensor, 2)) or [0]
-    raw = b"".join(_parts(tensor, 9))
+    (kind,) = _whole(tensor, 2) or [0]
+    raw = b"".join(parts(tensor, 9))
     if raw and kind in widths:
         return tuple(map(str, np.frombuffer(raw, widths[kind]).tolist()))
     return tuple(map(str, _whole(tensor, 7 if kind == 7 else 5))) if kind in widths else ()
 
 
-def _parts(message: bytes, wanted: int) -> Iterator[bytes]:
-    """The length-delimited fields of a protocol buffer that have this number."""
-    return (value for number, value in _fields(message) if number == wanted and isinstance(value, bytes))
-
-
-def _whole(message: bytes, wanted: int) -> Iterator[int]:
-    """The whole numbers with this number, packed or not."""
-    for number, value in _fields(message):
-        if number != wanted:
-            continue
-        if isinstance(value, int):
-            yield _signed(value)
-            continue
-        place = 0
-        while place < len(value):
-            one, place = _varint(value, place)
-            yield _signed(one)
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
-    place = 0
-    while place < len(message):
-        tag, place = _varint(message, place)
-        kind = tag & 7
-        if kind == 0:
-            value, place = _varint(message, place)
-            yield tag >> 3, value
-            continue
-        length = {1: 8, 5: 4}.get(kind)
-        if length is None:
-            length, place = _varint(message, place)
-        yield tag >> 3, message[place : place + length]
-        place += length
-
-
-def _varint(message: bytes, place: int) -> tuple[int, int]:
-    value, shift = 0, 0
-    while True:
-        byte = message[place]
-        value, place, shift = value | (byte & 127) << shift, place + 1, shift + 7
-        if byte < 128:
-            return value, place
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >> 63 else value
+def _whole(message: bytes, wanted: int) -> list[int]:
+    """The whole numbers in the fields with the number `wanted`, packed or not."""
+    packed = b"".join(content for field, _, content in fields(message) if field == wanted)
+    return varints(np.frombuffer(packed, np.uint8)).tolist()

@@ -9,26 +9,27 @@ once per client, and only models that work row by row run on batches across clie
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 
 from blindsight.codings.images_and_rows import Described
 from blindsight.errors import BlindsightError, InvalidInput
-from blindsight.models.classifiers import CNN, Logistic
-from blindsight.models.layers import softmax_cross_entropy
-from blindsight.models.onnx_files import read_onnx
+from blindsight.models.equinox_models import module_digest, module_scores
+from blindsight.models.onnx_files import LAYOUTS, laid_out, read_onnx, to_range
+from blindsight.models.python_models import (
+    class_names_of,
+    estimator_scores,
+    is_estimator,
+    is_torch_module,
+    torch_scores,
+)
 
-__all__ = ["Learnt", "Primary", "fit", "gather", "primary"]
+__all__ = ["Learnt", "OnnxFile", "Primary", "Reordered", "Scaled", "gather", "in_order", "primary", "reordered"]
 
 Scores = Callable[[np.ndarray], Any]
 """(examples, ...) to one score per class: (examples, classes), the highest wins."""
@@ -46,13 +47,38 @@ class Learnt:
 
 
 @dataclasses.dataclass(frozen=True)
+class OnnxFile:
+    """The ONNX file that a model was read from, and how."""
+
+    path: Path
+    value_range: tuple[float, float] | None
+    layout: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Reordered:
+    """A model with its scores in another order."""
+
+    of: "Primary"
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled:
+    """A model that reads rows scaled by `scaling`."""
+
+    of: "Primary"
+    scaling: Any
+
+
+@dataclasses.dataclass(frozen=True)
 class Primary:
-    """A model to inspect: `scores(inputs)`, and what is known of the format of its inputs.
+    """A model to inspect: `scores(inputs)`, and the format of its inputs, as far as it is declared.
 
     `dtype` is the type of its inputs, `low` and `high` their range; a model that `scales_bytes` also accepts bytes.
     `digest` differs between different models; it is empty where they cannot be compared, as for a Python function.
     `by_row` states that the score of a row depends on no other row of its batch: set it only if that is proved.
-    `learnt` is its training data, if known. `classes` are the names of its classes in the order of scores, if it says.
+    `learnt` is its training data, if known. `classes` are the names of its classes in the order of scores, if declared.
+    `origin` is its source, so that it can be sent to sites (`models.portable`); None for a function.
     """
 
     call: Scores
@@ -67,18 +93,25 @@ class Primary:
     by_row: bool = False
     learnt: Learnt | None = None
     classes: tuple[str, ...] = ()
+    origin: Any = dataclasses.field(default=None, repr=False, compare=False)
+
+    def with_classes(self, classes: Sequence[str]) -> "Primary":
+        """The model with the names of its classes, in the order of its scores."""
+        return dataclasses.replace(self, classes=tuple(classes))
 
     def scores(self, inputs: np.ndarray) -> np.ndarray:
         """One score per class for each example, shape (examples, classes), computed batch by batch.
 
         All examples must be one client's, or public; otherwise use `scores_by_client`.
         """
-        starts = range(0, max(len(inputs), 1), self.batch_size)
+        if not len(inputs):  # many models refuse an empty batch
+            return self.scores(np.zeros((1, *inputs.shape[1:]), inputs.dtype))[:0]
+        starts = range(0, len(inputs), self.batch_size)
         scores = [np.asarray(self.call(inputs[start : start + self.batch_size]), np.float32) for start in starts]
         return np.concatenate(scores)
 
     def scores_by_client(self, inputs: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """The same for examples of many clients, `sizes` of each in order: no client's scores depend on another's.
+        """Scores for many clients with `sizes` examples each, in order: no client's scores depend on another's.
 
         If the model fails on a client's examples, their scores are silently zero.
         """
@@ -98,13 +131,13 @@ class Primary:
         return _most_likely(self.scores(inputs))
 
     def predict_by_client(self, inputs: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same for examples of many clients: see `scores_by_client`."""
+        """As `predict`, for the examples of many clients: see `scores_by_client`."""
         return _most_likely(self.scores_by_client(inputs, sizes))
 
     def filling(self, fills: Sequence[float], is_code: Sequence[bool]) -> "Primary":
-        """The model for single numbers and codes of which some may be missing: NaN, or a code below 0.
+        """The model for numbers and codes that may be missing: NaN, or a code below 0.
 
-        A model that gives finite scores for an example of nothing but NaN reads NaN. For any other, missing values are
+        A model with finite scores for an example of only NaN receives NaN. For any other model, missing values are
         replaced by `fills`, one for each field, which must be public.
         """
         instead, codes = np.asarray(fills, np.float32), np.asarray(is_code)
@@ -223,18 +256,19 @@ def primary(
     batch_size: int = 1000,
     learnt: Learnt | None = None,
 ) -> Primary:
-    """The primary model of a function, an Equinox classifier, or an ONNX file.
+    """A primary model from a function, an Equinox, scikit-learn or PyTorch classifier, or an ONNX file.
 
     `check` compares the stated input format (`shape` of one example, `dtype`, `value_range`) with a population. An ONNX
     file may state most of it itself: see `onnx_files`. An Equinox classifier is vectorised over single examples.
 
     Args:
-        model: A function, an Equinox classifier, or the path of an ONNX file.
+        model: A function, an Equinox classifier, a fitted scikit-learn classifier or pipeline, a PyTorch module, or the
+            path of an ONNX file.
         name: Name in reports.
         shape: Shape of one example.
         dtype: Type of the input's numbers.
         value_range: Minimum and maximum of the input.
-        layout: Axes of the input of an ONNX file: NF, NHW, NHWC or NCHW.
+        layout: Axes of the input of an ONNX file or a PyTorch module: NF, NHW, NHWC or NCHW.
         batch_size: Examples per call.
         learnt: Its training data, if known.
 
@@ -251,59 +285,66 @@ def primary(
     if isinstance(model, str | Path):
         read = read_onnx(Path(model), value_range=value_range, layout=layout, dtype=dtype)
         given |= {"low": read.low, "high": read.high, "dtype": read.dtype, "scales_bytes": read.scales_bytes}
-        return Primary(read.call, name or Path(model).name, digest=read.digest, classes=read.classes, **given)
+        origin = OnnxFile(Path(model), value_range, layout)
+        given |= {"digest": read.digest, "classes": read.classes, "origin": origin}
+        return Primary(read.call, name or Path(model).name, **given)
     if isinstance(model, eqx.Module) and callable(model):
-        call = functools.partial(_run_module, model, batch_size)
-        digest = _digest_of(model)
-        return Primary(call, name or type(model).__name__, scales_bytes=True, digest=digest, by_row=True, **given)
+        call = functools.partial(module_scores, model, batch_size)
+        digest = module_digest(model)
+        given |= {"digest": digest, "by_row": True, "origin": model}
+        return Primary(call, name or type(model).__name__, scales_bytes=True, **given)
+    if is_estimator(model):
+        call = estimator_scores(model)
+        return Primary(call, name or type(model).__name__, classes=class_names_of(model), **given)
+    if is_torch_module(model):
+        return _torch(model, name, layout, value_range, given)
     if not callable(model):
         raise InvalidInput(
-            f"a primary model is a function of a batch, an Equinox classifier or the path of an ONNX file, "
-            f"got {type(model).__name__}"
+            f"a primary model is a function of a batch, a classifier of Equinox, scikit-learn or PyTorch, or the path "
+            f"of an ONNX file, got {type(model).__name__}"
         )
     return Primary(model, name or getattr(model, "__name__", "the primary model"), **given)
 
 
-def fit(
-    model: Any,
-    inputs: np.ndarray,
-    labels: np.ndarray,
-    *,
-    epochs: int = 3,
-    batch_size: int = 100,
-    learning_rate: float = 1e-3,
-    key: jax.Array,
-) -> Any:
-    """The classifier trained centrally with Adam on public data. No privacy.
+def in_order(model: Primary, classes: Sequence[str]) -> Primary:
+    """The model with its scores in the order of `classes`, if it names its own; unchanged if there are none."""
+    if not model.classes or tuple(classes) in ((), model.classes):
+        return model
+    if strange := [name for name in classes if name not in model.classes]:
+        raise InvalidInput(
+            f"{model.name} knows the classes {', '.join(model.classes)}, and the data have {strange[0]!r}: "
+            f"use a model that was trained for these classes"
+        )
+    return reordered(model, tuple(classes))
 
-    Args:
-        model: A fresh classifier.
-        inputs: Public examples.
-        labels: Their classes.
-        epochs: Passes over the examples.
-        batch_size: Examples per step.
-        learning_rate: Learning rate of Adam.
-        key: Key of the example order.
-    """
-    optimizer = optax.adam(learning_rate)
-    params, static = eqx.partition(model, eqx.is_inexact_array)
 
-    def loss(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
-        return jnp.mean(softmax_cross_entropy(eqx.combine(params, static)(x), y))
+def _torch(
+    model: Any, name: str | None, layout: str | None, value_range: tuple[float, float] | None, given: dict[str, Any]
+) -> Primary:
+    """A PyTorch module; bytes are scaled to the range that it reads, and refused without one."""
+    scores, axes = torch_scores(model), (layout or "").upper()
+    if axes not in ("", *LAYOUTS):
+        raise InvalidInput(
+            f"the layout of a PyTorch module is {', '.join(LAYOUTS[:-1])} or {LAYOUTS[-1]}, got {layout!r}"
+        )
+    low, high = value_range or (0.0, 1.0)
+    if given["dtype"] is None and value_range is None:  # never guess whether white is 1 or 255
+        given["dtype"] = np.dtype(np.float32)
+    given |= {"scales_bytes": value_range is not None, "classes": class_names_of(model)}
+    return Primary(lambda x: scores(laid_out(to_range(x, low, high), axes)), name or type(model).__name__, **given)
 
-    @jax.jit
-    def step(params: Any, state: Any, x: jax.Array, y: jax.Array) -> tuple[Any, Any]:
-        updates, state = optimizer.update(jax.grad(loss)(params, x, y), state)
-        return jax.tree.map(lambda a, b: a + b, params, updates), state
 
-    state, size = optimizer.init(params), min(batch_size, len(inputs))
-    for number in range(epochs):
-        order = np.asarray(jax.random.permutation(jax.random.fold_in(key, number), len(inputs)))
-        for start in range(0, len(inputs) - size + 1, size):
-            rows = order[start : start + size]
-            with jax.numpy_dtype_promotion("standard"):  # optax counts steps in whole numbers
-                params, state = step(params, state, inputs[rows], labels[rows].astype(np.int32))
-    return eqx.combine(params, static)
+def reordered(model: Primary, classes: tuple[str, ...]) -> Primary:
+    """The model with its scores in the order of `classes`, which are among its own."""
+    order = [model.classes.index(name) for name in classes]
+    digest = model.digest and f"{model.digest} in the order {order}"
+    return dataclasses.replace(
+        model,
+        call=lambda x: np.asarray(model.call(x))[:, order],
+        digest=digest,
+        classes=classes,
+        origin=Reordered(model),
+    )
 
 
 def gather(columns: Mapping[str, np.ndarray], fields: str | Sequence[str]) -> np.ndarray:
@@ -311,39 +352,6 @@ def gather(columns: Mapping[str, np.ndarray], fields: str | Sequence[str]) -> np
     if isinstance(fields, str) or len(fields) == 1:
         return columns[fields if isinstance(fields, str) else fields[0]]
     return np.stack([columns[field].astype(np.float32) for field in fields], axis=-1)
-
-
-def _digest_of(model: Any) -> str:
-    """A digest of the module's structure and weights; empty if it contains a lambda or a local function."""
-    leaves, structure = jax.tree.flatten(model)
-    arrays = [np.asarray(leaf) for leaf in leaves if eqx.is_array(leaf)]
-    others = [leaf for leaf in leaves if not eqx.is_array(leaf)]
-    words = re.sub(r" at 0x[0-9a-f]+", "", f"{type(model).__module__} {structure} {others!r}")
-    if "<lambda>" in words or "<locals>" in words:
-        return ""
-    digest = hashlib.blake2b(words.encode(), digest_size=16)
-    for array in arrays:
-        digest.update(f"{array.dtype} {array.shape} ".encode() + array.tobytes())
-    return digest.hexdigest()
-
-
-@eqx.filter_jit
-def _apply(model: Any, x: jax.Array) -> jax.Array:
-    if type(model) in _OURS:
-        return model(x)
-    return jax.vmap(lambda row: model(row[None])[0])(
-        x
-    )  # an unknown module gets batches of one row, so it cannot mix rows
-
-
-_OURS = (Logistic, CNN)  # these work row by row; a subclass, or an MLP's activation, may not
-
-
-def _run_module(model: Any, batch_size: int, inputs: np.ndarray) -> np.ndarray:
-    """Padded to a whole batch, so that only one shape is compiled."""
-    filled = np.zeros((batch_size, *inputs.shape[1:]), inputs.dtype)
-    filled[: len(inputs)] = inputs
-    return np.asarray(_apply(model, jnp.asarray(filled)))[: len(inputs)]
 
 
 def _most_likely(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

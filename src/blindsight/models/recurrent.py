@@ -57,19 +57,19 @@ class _Recurrent(eqx.Module):
 class CIFG(_Recurrent):
     """An LSTM with an input gate of one minus the forget gate (Greff et al. 2017) and a projected output.
 
-    A quarter fewer weights than an LSTM: the recurrent layer of Hard et al. 2018 and Ramaswamy et al. 2020. Gates are
-    in the order forget, output, candidate.
+    It has a quarter fewer weights than an LSTM, and is the recurrent layer of Hard et al. 2018 and Ramaswamy et al.
+    2020. Gates are in the order forget, output, candidate.
     """
 
     scales = (_SIGMOID, _SIGMOID, _TANH)
 
     def __init__(self, inputs: int, cells: int, outputs: int, *, key: jax.Array) -> None:
         super().__init__(inputs, cells, outputs, key=key)
-        self.bias = self.bias.at[:cells].set(1.0)  # initially, remember
+        self.bias = self.bias.at[:cells].set(1.0)  # so that cells remember initially
 
     @staticmethod
     def mix(cell: jax.Array, forget: jax.Array, output: jax.Array, candidate: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The next cell and what it shows."""
+        """The next cell and its output before the projection."""
         cell = forget * cell + (1 - forget) * candidate
         return cell, output * jnp.tanh(cell)
 
@@ -86,7 +86,7 @@ class LSTM(_Recurrent):
     def mix(
         cell: jax.Array, enter: jax.Array, forget: jax.Array, candidate: jax.Array, output: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        """The next cell and what it shows."""
+        """The next cell and its output before the projection."""
         cell = forget * cell + enter * candidate
         return cell, output * jnp.tanh(cell)
 

@@ -1,18 +1,18 @@
-"""Rows of numbers of any scale, standardised before a classifier reads them."""
+"""Standardises rows of numbers before a classifier reads them."""
 
 import dataclasses
 from typing import Any
 
 import numpy as np
 
-from blindsight.models.primary import Learnt, Primary, primary
+from blindsight.models.primary import Learnt, Primary, Scaled, primary
 
 __all__ = ["Scaling"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Scaling:
-    """Rows standardised by the mean and spread of public or synthetic ones; a missing number becomes the mean."""
+    """Standardises rows by the mean and spread of public or synthetic rows; a missing number becomes the mean."""
 
     middle: tuple[float, ...]
     spread: tuple[float, ...]
@@ -29,7 +29,10 @@ class Scaling:
         return np.nan_to_num((numbers - np.array(self.middle)) / np.array(self.spread)).astype(np.float32)
 
     def before(self, classifier: Any, *, name: str, learnt: Learnt) -> Primary:
-        """The primary model that scales rows for a classifier. Scaling and scoring treat each row alone."""
-        scores = primary(classifier).scores
-        model = primary(lambda rows: scores(self(rows)), name=name, learnt=learnt)
-        return dataclasses.replace(model, by_row=True)
+        """The primary model that scales rows before a classifier."""
+        return dataclasses.replace(self.scaled(primary(classifier), name=name), learnt=learnt)
+
+    def scaled(self, scored: Primary, *, name: str) -> Primary:
+        """The model `scored` on scaled rows. Scaling works row by row, so the result does if `scored` does."""
+        model = primary(lambda rows: scored.scores(self(rows)), name=name)
+        return dataclasses.replace(model, by_row=scored.by_row, origin=Scaled(scored, self))

@@ -18,7 +18,7 @@ from blindsight.errors import InvalidInput
 from blindsight.models.gan import GAN, class_score, with_class
 from blindsight.models.layers import Conv, ConvTranspose, Dense, max_pool
 
-__all__ = ["selu_gan"]
+__all__ = ["SeluGenerator", "selu_gan"]
 
 _LARGEST_IMAGE = 32  # after pooling
 
@@ -52,10 +52,10 @@ def selu_gan(
         )
     generator_key, critic_key = jax.random.split(key)
     critic = _SeluCritic(coding, classes, channels, hidden, key=critic_key)
-    return GAN(_SeluGenerator(coding, classes, latents, key=generator_key), critic, coding, latents, classes, label)
+    return GAN(SeluGenerator(coding, classes, latents, key=generator_key), critic, coding, latents, classes, label)
 
 
-class _SeluGenerator(eqx.Module):
+class SeluGenerator(eqx.Module):
     """Latents and class to 8 x 8 x 64, to 64 x 64, pooled to 32 x 32 and cropped to its centre.
 
     The third deconvolution has no SELU before pooling and tanh: it would prevent pure black.

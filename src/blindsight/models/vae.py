@@ -2,8 +2,8 @@
 
     algorithm = dp_fedavg(vae(coding_of(people), key=key), elbo(), privacy, ...)
 
-All of it, including the decoder, is trained on clients and gets noise, unlike a GAN's generator; moments need only one
-round. It serves as a comparison, and for populations large enough to afford it.
+Unlike a GAN, all of it is trained on clients with noise, including the decoder; moments need only one round. Use it as
+a baseline, or on populations large enough to afford it.
 """
 
 import itertools
@@ -16,14 +16,15 @@ import jax
 import jax.numpy as jnp
 
 from blindsight.codings.images_and_rows import Coding, Images
+from blindsight.models.latents import LatentModel
 from blindsight.models.layers import Conv, ConvTranspose, Dense
 
 __all__ = ["VAE", "elbo", "vae"]
 
-_SLOPE = 0.2  # of a leaky ReLU below zero
+_SLOPE = 0.2  # negative slope of the leaky ReLU
 
 
-class VAE(eqx.Module):
+class VAE(LatentModel, eqx.Module):
     """An encoder to the mean and log variance of latents, and a decoder; `classes` is 0 if they are unconditional."""
 
     encoder: Any  # (examples, labels) to (examples, 2 * latents)
@@ -33,12 +34,9 @@ class VAE(eqx.Module):
     classes: int = eqx.field(static=True)
     label: str = eqx.field(static=True, default="label")
 
-    @eqx.filter_jit
-    def sample(self, count: int, *, key: jax.Array, labels: jax.Array | None = None) -> jax.Array:
-        """`count` generated examples, cycling through the classes; the latents depend only on the key."""
-        if labels is None:
-            labels = jnp.arange(count, dtype=jnp.int32) % max(self.classes, 1)
-        return self.coding.activate(self.decoder(jax.random.normal(key, (count, self.latents)), labels))
+    def decode(self, latents: jax.Array, labels: jax.Array) -> jax.Array:
+        """The decoder's examples, in the ranges of their fields."""
+        return self.coding.activate(self.decoder(latents, labels))
 
 
 def elbo(beta: float = 1.0) -> Callable[[VAE, Any, jax.Array], jax.Array]:
@@ -46,7 +44,7 @@ def elbo(beta: float = 1.0) -> Callable[[VAE, Any, jax.Array], jax.Array]:
 
     def loss(model: VAE, batch: Any, key: jax.Array) -> jax.Array:
         x = model.coding.encode(batch)
-        labels = batch[model.label].astype(jnp.int32) if model.classes else jnp.zeros(x.shape[0], jnp.int32)
+        labels = model.labels(batch)
         mean, log_variance = jnp.split(model.encoder(x, labels), 2, axis=1)
         latents = mean + jnp.exp(log_variance / 2) * jax.random.normal(key, mean.shape).astype(mean.dtype)
         divergence = jnp.sum(jnp.square(mean) + jnp.exp(log_variance) - log_variance - 1, axis=1) / 2

@@ -18,7 +18,8 @@ from blindsight.data.embedded.grammar import CompiledSentence, compile_sentence,
 from blindsight.data.embedded.phrases import PLANS, SENTENCES
 from blindsight.data.embedded.sizes import Range, least_and_most, skewed_sizes
 from blindsight.data.embedded.topics import ADJECTIVES, TOPICS
-from blindsight.data.population import TEXT, Columns, GeneratedPopulation, as_text
+from blindsight.data.generated import GeneratedPopulation
+from blindsight.data.population import TEXT, Columns, as_text
 
 __all__ = ["forum"]
 

@@ -17,7 +17,8 @@ import numpy as np
 from blindsight.data.dice import Dice
 from blindsight.data.embedded.sizes import Range, even_sizes, least_and_most
 from blindsight.data.embedded.strokes import CHARACTERS, POINTS, templates
-from blindsight.data.population import Columns, GeneratedPopulation, as_text, ranges
+from blindsight.data.generated import GeneratedPopulation
+from blindsight.data.population import Columns, as_text, ranges
 from blindsight.errors import InvalidInput
 
 __all__ = ["handwriting"]

@@ -12,7 +12,8 @@ import numpy as np
 
 from blindsight.data.dice import Dice
 from blindsight.data.embedded.sizes import Range, least_and_most, skewed_sizes
-from blindsight.data.population import Columns, GeneratedPopulation, as_text, ranges
+from blindsight.data.generated import GeneratedPopulation
+from blindsight.data.population import Columns, as_text, ranges
 
 __all__ = ["tabular"]
 
