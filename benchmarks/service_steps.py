@@ -28,6 +28,7 @@ from uvicorn.server import ServerState
 from blindsight.algorithms.draw_and_discard import Task
 from blindsight.service import Settings
 from blindsight.service.app import Service
+from blindsight.service.connections import Connection, Listener, limits_of
 from blindsight.service.registry import Registry
 
 TURN = 320  # pairs
@@ -93,16 +94,25 @@ class Transport(asyncio.Transport):
 
     resume_reading = close = pause_reading
 
+    def get_write_buffer_size(self) -> int:
+        """Everything is written at once."""
+        return 0
+
 
 class Protocol:
-    """An application behind uvicorn's protocol, set up as the service sets it up, on connections without sockets."""
+    """An application behind uvicorn's protocol, the service behind its own, on connections without sockets."""
 
     def __init__(self, app: Any, task: Task) -> None:
         config = uvicorn.Config(app, ws="none", lifespan="off", access_log=False, log_config=None, proxy_headers=False)
         config.load()
         state = ServerState()
         state.default_headers = [(b"date", b"Sun, 15 Nov 2026 12:00:00 GMT")]
-        self._all = [HttpToolsProtocol(config, state, {}) for _ in range(CONNECTIONS)]
+        given: dict[str, Any] = {"config": config, "server_state": state, "app_state": {}}
+        if isinstance(app, Service):
+            listener = Listener(limits_of(app.registry.settings))
+            self._all = [Connection({0: listener}, **given) for _ in range(CONNECTIONS)]
+        else:
+            self._all = [HttpToolsProtocol(**given) for _ in range(CONNECTIONS)]
         for one in self._all:
             one.connection_made(Transport())
         token = f"Host: 127.0.0.1:8752\r\nAuthorization: Bearer {TOKEN}\r\n"

@@ -96,7 +96,12 @@ export interface ClientOptions {
   /** Where the service is: `https://example.org`, or "" for the page's own. */
   url: string | URL;
   model: string;
-  token: string;
+  /** The model's token, unless there is a `wallet`. */
+  token?: string;
+  /** Admission tokens, where the service wants one for each draw. */
+  wallet?: Pick<Wallet, "take">;
+  /** Keeps an update that is paid for and not delivered over a restart of the app: `localStorage`, for example. */
+  outbox?: Store | Map<string, string>;
   /** Required, unless `unprotected`. */
   budget?: Budget;
   /** By name only: no budget is needed, and a task without noise is answered. */
@@ -114,12 +119,37 @@ export class Client {
   draw(): Promise<Drawn>;
   send(drawn: Pick<Drawn, "ticket" | "version">, weights: Float32Array): Promise<void>;
   contribute(examples: Example[]): Promise<Contribution>;
+  /** Sends the update that waits in the outbox; whether there was one. */
+  deliver(): Promise<boolean>;
+}
+
+/** An issuer's public keys: its issuer.json. */
+export interface Directory {
+  issuer: string;
+  "token-keys": { "token-type": number; "token-key": string; "not-before": number; "not-after": number }[];
+}
+
+/** Admission tokens, each used once. */
+export class Wallet {
+  constructor(options?: { store?: Store | Map<string, string> });
+  ask(directory: Directory, model: string, count: number): Promise<Uint8Array[]>;
+  accept(requests: Uint8Array[], responses: Uint8Array[]): Promise<void>;
+  take(model: string): Promise<string>;
+  count(model: string): number;
 }
 
 /** Something to put right: one sentence that says what. */
 export class BlindsightError extends Error {
   readonly status?: number;
+  /** The service's word for why. */
+  readonly reason?: string;
 }
+
+/** An update was paid for and will not be taken, or nobody can tell. */
+export class UpdateLost extends BlindsightError {}
+
+/** An update was paid for and is in the outbox. */
+export class UpdateWaiting extends BlindsightError {}
 
 /** Sending would break the promise of privacy, so nothing was sent. */
 export class PrivacyError extends BlindsightError {}

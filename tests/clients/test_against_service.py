@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import until
 
 from blindsight.algorithms.draw_and_discard import Task
 from blindsight.codings.specs import BooleanField, FeatureSpec, NumberField, Response
@@ -76,6 +77,7 @@ def test_the_documented_example_trains_a_model(node, service, tmp_path):
         "phishing": {"count": 1, "epsilon": 1, "delta": 0}
     }
     pool = service.service.registry.pools["phishing"]
+    until(lambda: pool.taken + pool.spam == 1)
     assert (pool.draws, pool.taken, pool.spam) == (1, 1, 0)
 
 
@@ -92,9 +94,11 @@ def test_a_page_of_an_allowed_origin_trains_it_too(browser, service, origin):
     browser.until("window.sent !== undefined")
     sent = browser.ask("window.sent")
     assert isinstance(sent, list), sent
+    pool = service.service.registry.pools["phishing"]
+    until(lambda: pool.taken + pool.spam == 1)  # an update is answered before it is processed
     kept = [decode(instance) for instance in instances(service)]
     assert any(np.array_equal(np.array(sent, np.float32), instance) for instance in kept)
-    assert service.service.registry.pools["phishing"].taken == 1
+    assert pool.taken == 1
 
 
 def instances(service: Running) -> list[bytes]:

@@ -2,11 +2,14 @@
 
 import contextlib
 import logging
+import shutil
+import subprocess
 from collections.abc import Callable, Generator
 from typing import Any
 
 import httpx2 as httpx
 import pytest
+from service_processes import Processes
 
 from blindsight.algorithms.draw_and_discard import Task
 from blindsight.codings.specs import BooleanField, FeatureSpec, NumberField, Response
@@ -42,9 +45,9 @@ def make_task() -> Callable[..., Task]:
 class Talk:
     """A running service, and both kinds of those who ask it."""
 
-    def __init__(self, address: str, service: Service) -> None:
-        self.address, self.service = address, service
-        self.admin = httpx.Client(base_url=address, headers={"Authorization": f"Bearer {ADMIN}"})
+    def __init__(self, address: str, service: Service, admin_address: str) -> None:
+        self.address, self.service, self.admin_address = address, service, admin_address
+        self.admin = httpx.Client(base_url=admin_address, headers={"Authorization": f"Bearer {ADMIN}"})
         self.client = httpx.Client(base_url=address, headers={"Authorization": f"Bearer {CLIENT}"})
 
     def create(self, task: Task, **more: Any) -> httpx.Response:
@@ -80,9 +83,10 @@ def serving(tmp_path, monkeypatch) -> Generator[Callable[..., Talk]]:
                 "data": tmp_path / "kept",
                 "tokens": tokens,
                 "rate_per_s": 0.0,
+                "shed_s": 1e6,  # however slow the machine is
             } | settings
             found = stack.enter_context(running(Settings(**given)))
-            talk = Talk(found.address, found.service)
+            talk = Talk(found.address, found.service, found.admin_address)
             stack.callback(talk.admin.close)
             stack.callback(talk.client.close)
             if task is not None and task.model not in found.service.registry.pools:
@@ -93,6 +97,33 @@ def serving(tmp_path, monkeypatch) -> Generator[Callable[..., Talk]]:
 
 
 @pytest.fixture
+def certificate(tmp_path):
+    """A certificate of its own for this machine, and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl on this machine")
+    files = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost"
+    made = [*words.split(), "-addext", "subjectAltName=IP:127.0.0.1", "-out", str(files[0]), "-keyout", str(files[1])]
+    subprocess.run(made, check=True, capture_output=True)
+    return files
+
+
+@pytest.fixture
 def talk(serving) -> Talk:
     """A service with one small model."""
     return serving()
+
+
+@pytest.fixture
+def processes(tmp_path, make_task):
+    """Makes services in processes of their own, which share a port if they share a Redis."""
+    (tmp_path / "kept").mkdir()
+    made = []
+
+    def make(store: str, **settings: float) -> Processes:
+        made.append(Processes(store, tmp_path / "kept", make_task(), **settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()

@@ -27,7 +27,8 @@ def test_a_model_is_created_once_and_replaced_when_asked(talk, make_task):
     assert talk.draw().headers["blindsight-version"] == other.version
 
 
-def test_a_model_begins_again(talk):
+def test_a_model_begins_again(serving):
+    talk = serving(batch=1)
     drawn = talk.draw()
     before = {talk.draw().content for _ in range(300)}
     assert talk.admin.post("/v1/admin/models/phishing/reset").status_code == 200
@@ -63,7 +64,7 @@ def test_what_makes_no_sense_is_refused_in_one_sentence(talk, make_task):
         json.dumps({"task": bad | {"noise": bad["noise"] | {"scale": 0.0}}}).encode(),
     ):
         answer = talk.admin.post("/v1/admin/models", content=body)
-        assert (answer.status_code, list(answer.json())) == (422, ["error"]), body[:40]
+        assert (answer.status_code, list(answer.json())) == (422, ["error", "cause"]), body[:40]
     for weights in (None, [], [1, 2], [1, 2, "x"], [1, 2, 1e999], [1, 2, -3e38], [[1, 2, 3]], {"a": 1}, [1, 2, None]):
         content = json.dumps({"weights": weights}).encode()
         assert talk.admin.post(f"{one}/warm-start", content=content).status_code == 422
@@ -116,8 +117,8 @@ def test_health_readiness_and_totals(talk):
     assert 'blindsight_draws_total{model="phishing"} 2' in lines
     assert 'blindsight_updates_total{model="phishing",outcome="taken"} 1' in lines
     assert 'blindsight_updates_total{model="phishing",outcome="spam"} 1' in lines
-    assert 'blindsight_refused_total{status="404"} 1' in lines
-    assert 'blindsight_request_seconds_bucket{request="update",le="+Inf"} 2' in lines
+    assert 'blindsight_refusals_total{cause="not_found"} 1' in lines
+    assert 'blindsight_request_duration_seconds_bucket{request="update",le="+Inf"} 2' in lines
     for line in lines:  # every line is a comment or a name, labels and a number
         assert line.startswith("# ") or float(line.rsplit(" ", 1)[1]) >= 0
 

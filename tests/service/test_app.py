@@ -1,6 +1,8 @@
 """Draw, update, task: what any sender sees, and what it never sees."""
 
+import asyncio
 import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx2 as httpx
@@ -10,6 +12,7 @@ from waiting import until
 
 from blindsight.algorithms.draw_and_discard import Task, client_update
 from blindsight.keys import reproducible
+from blindsight.service.memory import MemoryStore
 from blindsight.service.protocol import decode, encode
 
 
@@ -25,7 +28,30 @@ def raw(talk, request: bytes) -> bytes:
         return found
 
 
-def test_a_draw_gives_an_instance_and_an_update_replaces_one(talk):
+def test_a_model_is_there_with_all_its_calls_or_not_at_all(serving, make_task, monkeypatch):
+    """While it is being created or restored, a draw once got the task, and a paid update was lost."""
+    is_begun, may_go_on, instances = threading.Event(), threading.Event(), MemoryStore.instances
+
+    async def slowly(store, record):
+        is_begun.set()
+        while not may_go_on.is_set():
+            await asyncio.sleep(0.01)
+        return await instances(store, record)
+
+    talk = serving(None)
+    monkeypatch.setattr(MemoryStore, "instances", slowly)
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(talk.create, make_task())
+        until(is_begun.is_set)
+        early = talk.draw()
+        may_go_on.set()
+        assert made.result().status_code == 201
+    assert early.status_code == 404
+    assert decode(talk.draw().content).shape == (3,)
+
+
+def test_a_draw_gives_an_instance_and_an_update_replaces_one(serving):
+    talk = serving(batch=1)
     drawn = talk.draw()
     assert drawn.status_code == 200
     assert drawn.headers["content-type"] == "application/octet-stream"
@@ -97,7 +123,7 @@ def test_what_is_malformed_is_refused_before_the_body_is_read(talk):
     for status, changes in cases.items():
         answer = talk.update(drawn, **changes)
         assert answer.status_code == status
-        assert list(answer.json()) == ["error"]
+        assert list(answer.json()) == ["error", "cause"]
         assert len(answer.headers["x-request-id"]) == 16
     assert talk.update(drawn).status_code == 202  # none of them used the ticket up
 
@@ -202,7 +228,7 @@ def test_wrong_methods_and_paths_are_said_so(talk):
         ("GET", "/nothing", 404),
     ):
         answer = talk.client.request(method, path)
-        assert (answer.status_code, list(answer.json())) == (status, ["error"]), path
+        assert (answer.status_code, list(answer.json())) == (status, ["error", "cause"]), path
 
 
 def test_what_is_learned_is_what_the_algorithm_computes(serving, make_task):

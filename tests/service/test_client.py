@@ -1,6 +1,7 @@
 """The Python clients: one update, paid for first, sent at most once, whatever the network does."""
 
 import asyncio
+from typing import Any
 
 import httpx2 as httpx
 import numpy as np
@@ -10,7 +11,7 @@ from blindsight.algorithms.draw_and_discard import Budget
 from blindsight.codings.specs import CategoryField, FeatureSpec, NumberField, Response
 from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
 from blindsight.service import AsyncClient, Client
-from blindsight.service.client import ServiceError
+from blindsight.service.client import ServiceError, UpdateLost, UpdateWaiting
 from blindsight.service.protocol import decode, encode
 
 TOKEN = "the clients of the tests"
@@ -19,7 +20,7 @@ ROWS = [{"length": 30, "https": True, "phishing": False}]
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    monkeypatch.setattr("blindsight.service.client._FIRST_WAIT_S", 0.0)
+    monkeypatch.setattr("blindsight.service.conversation._FIRST_WAIT_S", 0.0)
 
 
 class Network:
@@ -34,6 +35,9 @@ class Network:
         fault = self.faults.pop(0) if self.faults else None
         if fault == "lost":
             raise httpx.ConnectError("no route")
+        if isinstance(fault, tuple):
+            status, headers = fault
+            return httpx.Response(status, json={"error": "told to"}, headers=headers)
         if isinstance(fault, int):
             return httpx.Response(fault, json={"error": "told to"})
         answer = self.answer(action, request)
@@ -49,17 +53,18 @@ class Network:
             return httpx.Response(200, content=encode(np.zeros(self.task.weights)), headers=headers)
         ticket = request.headers["Blindsight-Ticket"]
         if ticket in self.used:
-            return httpx.Response(410, json={"error": "used"})
+            return httpx.Response(410, json={"error": "used", "cause": "ticket_used"})
         self.used.add(ticket)
         return httpx.Response(202, json={})
 
     def client(self, budget=None, **more) -> Client:
         transport = httpx.MockTransport(self)
-        more = {"unprotected": budget is None} | more
-        return Client("http://service", "phishing", TOKEN, budget=budget, http={"transport": transport}, **more)
+        given: dict[str, Any] = {"unprotected": budget is None} | more
+        return Client("http://service", "phishing", TOKEN, budget=budget, http={"transport": transport}, **given)
 
 
-def test_a_client_trains_the_model_of_a_service(talk, make_task, tmp_path):
+def test_a_client_trains_the_model_of_a_service(serving, make_task, tmp_path):
+    talk = serving(batch=1)
     budget = Budget(tmp_path / "budget.db", epsilon=100.0)
     with Client(talk.address, "phishing", TOKEN, budget=budget) as client:
         assert client.task() == make_task()
@@ -216,3 +221,104 @@ def test_a_task_without_noise_is_answered_by_name_only(make_task, tmp_path):
     with pytest.raises(PrivacyError, match="has no noise"):
         client.train(ROWS)
     assert [action for action, _ in changed.seen][3:] == ["draw", "task"]
+
+
+def test_a_client_waits_as_long_as_the_service_asks(make_task, monkeypatch):
+    waited: list[float] = []
+    monkeypatch.setattr("blindsight.service.client.time.sleep", waited.append)
+    later = [{"Retry-After": "7"}, {"Retry-After": "99999"}, {"Retry-After": "soon"}, {}]
+    network = Network(make_task(), *((503, headers) for headers in later), None)
+    network.client().train(ROWS)
+    assert waited == [7, 60, 0, 0]
+
+
+@pytest.mark.parametrize("status", [401, 404, 409, 410])
+def test_a_paid_update_that_is_refused_is_reported_with_its_price(make_task, tmp_path, status):
+    budget, outbox = Budget(tmp_path / "budget.db", epsilon=5.0), tmp_path / "outbox.json"
+    for more in ({}, {"outbox": outbox}):
+        network = Network(make_task(), None, None, status)
+        with pytest.raises(UpdateLost, match=r"cost \(2, 0\) is lost") as lost:
+            network.client(budget, **more).train(ROWS)
+        assert (lost.value.epsilon, lost.value.delta, lost.value.status) == (2.0, 0.0, status)
+        assert not outbox.exists()
+
+
+@pytest.mark.parametrize("fault", ["lost", 503, 423])
+def test_a_paid_update_waits_in_the_outbox_and_survives_a_restart(make_task, tmp_path, fault):
+    budget, outbox = Budget(tmp_path / "budget.db", epsilon=5.0), tmp_path / "outbox.json"
+    network = Network(make_task(), None, None, *[fault] * 5)
+    with pytest.raises(UpdateWaiting, match=r"outbox\.json"):
+        network.client(budget, outbox=outbox).train(ROWS)
+    assert outbox.stat().st_mode & 0o777 == 0o600
+    network.faults.clear()
+    again = network.client(budget, outbox=outbox)  # the app has started anew
+    assert again.deliver()
+    assert not again.deliver()
+    updates = {content for action, content in network.seen if action == "update"}
+    assert (len(updates), len(network.used)) == (1, 1)
+    assert budget.spent == (2.0, 0.0)
+
+
+def test_an_update_that_arrived_before_the_restart_is_not_lost(make_task, tmp_path):
+    outbox = tmp_path / "outbox.json"
+    network = Network(make_task(), None, None, *["answer lost"] * 1, *["lost"] * 4)
+    with pytest.raises(UpdateWaiting):
+        network.client(outbox=outbox).train(ROWS)
+    assert network.client(outbox=outbox).deliver()
+    assert len(network.used) == 1
+
+
+def test_the_next_contribution_sends_what_waits_first(make_task, tmp_path):
+    outbox = tmp_path / "outbox.json"
+    network = Network(make_task(), None, None, 423)
+    with pytest.raises(UpdateWaiting):
+        network.client(outbox=outbox).train(ROWS)
+    network.client(outbox=outbox).train(ROWS)
+    assert [action for action, _ in network.seen] == ["task", "draw", "update", "update", "task", "draw", "update"]
+    outbox.write_text('{"model": "m", "ticket": "", "version": "", "epsilon": 1, "delta": 0, "body": ""}')
+    with pytest.raises(InvalidInput, match="one outbox for each model"):
+        network.client(outbox=outbox).deliver()
+    outbox.write_text("{")
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        network.client(outbox=outbox).deliver()
+
+
+def test_a_frozen_model_takes_the_update_once_it_trains_again(serving, make_task, tmp_path):
+    talk = serving()
+    with Client(talk.address, "phishing", TOKEN, unprotected=True, outbox=tmp_path / "outbox.json") as client:
+
+        def freeze(task, weights):  # between the draw and the update
+            talk.admin.post("/v1/admin/models/phishing/freeze")
+            return weights
+
+        with pytest.raises(UpdateWaiting, match="frozen"):
+            client.contribute(freeze)
+        assert talk.statistics()["taken"] == 0
+        talk.admin.post("/v1/admin/models/phishing/thaw")
+        assert client.deliver()
+    assert talk.statistics()["taken"] == 1
+
+
+def test_a_flooder_of_a_shared_token_makes_nobody_pay_for_nothing(serving, tmp_path):
+    """Draws are limited, and nothing that a draw led to: whoever paid is admitted."""
+    talk = serving(rate_per_s=5.0)
+    tickets = [talk.draw() for _ in range(5)]  # half of the burst
+    assert [one.status_code for one in tickets] == [200] * 5
+    budget = Budget(tmp_path / "budget.db", epsilon=1000.0)
+    with Client(talk.address, "phishing", TOKEN, budget=budget, retries=0) as client:
+        client.task()
+        paid = 0
+        for _ in range(10):
+            while talk.draw().status_code != 429:  # the flooder takes all there is
+                pass
+            try:
+                client.train(ROWS)
+            except UpdateLost:
+                pytest.fail("an update was paid for and refused")
+            except ServiceError:
+                pass
+            else:
+                paid += 1
+    assert budget.spent == (2.0 * paid, 0.0)
+
+    assert all(talk.update(one).status_code == 202 for one in tickets)

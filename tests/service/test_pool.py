@@ -1,6 +1,7 @@
 """One model in service: how often its instances are read, and what happens when they go away."""
 
 import asyncio
+import hashlib
 import itertools
 import os
 import subprocess
@@ -12,7 +13,7 @@ from blindsight.service.memory import MemoryStore
 from blindsight.service.pool import Pool, first_instances
 from blindsight.service.protocol import Refusal, decode, encode
 from blindsight.service.redis_store import RedisStore
-from blindsight.service.spam import Window
+from blindsight.service.spam import Guard
 from blindsight.service.store import Record
 
 
@@ -36,7 +37,7 @@ class SlowStore(MemoryStore):
         return await super().replace(record, update)
 
 
-def test_the_window_is_refreshed_once_in_fifty_updates_however_many_come_at_once(make_task):
+def test_a_shared_store_is_asked_for_instances_only_to_inspect_them(make_task):
     async def check():
         store, record = SlowStore(None), Record(task=make_task())
         await store.put(record, first_instances(record))
@@ -48,8 +49,8 @@ def test_the_window_is_refreshed_once_in_fifty_updates_however_many_come_at_once
 
         await asyncio.gather(*(client() for _ in range(20)))
         await pool.close()
-        assert pool.taken > 900  # without noise the instances become one, and those that still differ are refused
-        assert 10 <= store.read <= 41  # the first updates, which all came before there was a window, read it each
+        assert pool.taken == 1000
+        assert store.read <= 2
 
     asyncio.run(check())
 
@@ -61,7 +62,8 @@ def test_a_model_that_goes_away_meanwhile_takes_nothing(make_task):
         pool = Pool(record, store)
         update = await pool.draw()
         await store.delete("phishing")
-        for asked in (pool.draw, pool.average, lambda: pool.offer(update, os.urandom(12), 2**31)):
+        await pool.offer(update, os.urandom(12), 2**31)
+        for asked in (pool.draw, pool.average):
             with pytest.raises(Refusal) as found:
                 await asked()
             assert found.value.status == 503
@@ -103,35 +105,27 @@ def test_without_waiting_the_same_is_done_in_fewer_steps(make_task):
     asyncio.run(check())
 
 
-def test_updates_of_one_turn_see_the_same_window_as_one_at_a_time(make_task, monkeypatch):
-    """The instances are read at the same updates, and the same updates are spam, however many come at once."""
-    looks = list[int]()
-
-    class Watched(Window):
-        def refresh(self, instances, count):
-            looks.append(count)
-            super().refresh(instances, count)
-
-    monkeypatch.setattr("blindsight.service.pool.Window", Watched)
+def test_updates_of_one_turn_are_stored_as_one_at_a_time(make_task, monkeypatch):
+    """The same updates are spam, and the same instances result, however many come at once."""
     monkeypatch.setattr("blindsight.service.memory.random_index", lambda count: 0)
     record = Record(task=make_task())
     instances = first_instances(record)
-    offered = [encode(decode(instances[0]) + (9.0 if number % 7 == 3 else 1e-6 * number)) for number in range(150)]
+    updates = [encode(decode(instances[7]) + number * 1e-5) for number in range(150)]
+    updates[::7] = [encode(decode(instances[7]) + 1e6)] * len(updates[::7])
 
     async def counts(at_once):
-        looks.clear()
         store = MemoryStore(None)
         await store.put(record, instances)
         pool = Pool(record, store)
-        for number, update in enumerate(offered):
+        for number, update in enumerate(updates):
             pool.offer_now(update, os.urandom(12), 2**31)
             if number % at_once == at_once - 1:
                 await asyncio.sleep(0)
         await pool.close()
-        return pool.taken, pool.spam, await store.instances(record), tuple(looks)
+        return pool.taken, pool.spam, await store.instances(record)
 
     first = asyncio.run(counts(1))
-    assert (first[0], first[1], first[3]) == (129, 21, (0, 50, 100))
+    assert first[:2] == (128, 22)
     for at_once in (7, 64, 1000):
         assert asyncio.run(counts(at_once)) == first
 
@@ -140,20 +134,16 @@ def test_the_same_is_done_for_updates_that_are_taken_and_for_those_that_are_not(
     """Else a sender could tell by how long its next request waits which of its updates was taken."""
     done = list[str]()
 
-    class Watched(Window):
-        def refresh(self, instances, count):
-            done.append("read all instances")
-            super().refresh(instances, count)
-
-        def _widen(self, age):
-            done.append("widen")
-            super()._widen(age)
+    class Watched(Guard):
+        def measure(self, updates, near, base=None):
+            done.append("measure")
+            return super().measure(updates, near, base)
 
     def index(count):
         done.append("draw an index")
         return 0
 
-    monkeypatch.setattr("blindsight.service.pool.Window", Watched)
+    monkeypatch.setattr("blindsight.service.pool.Guard", Watched)
     monkeypatch.setattr("blindsight.service.memory.random_index", index)
     record = Record(task=make_task())
     instances = first_instances(record)
@@ -173,7 +163,7 @@ def test_the_same_is_done_for_updates_that_are_taken_and_for_those_that_are_not(
     assert taken[1:] == (130, False)
     assert refused[1:] == (0, True)
     assert taken[0] == refused[0]
-    assert taken[0].count("read all instances") == 3
+    assert taken[0].count("draw an index") == 130
 
 
 def sent(server) -> tuple[dict[str, int], int]:
@@ -200,16 +190,17 @@ def test_redis_is_sent_the_same_for_updates_that_are_taken_and_for_those_that_ar
     monkeypatch.setattr("blindsight.service.redis_store._KNOWN_FOR_S", 1e9)  # however slow this machine is today
     task = make_task(instances=12)  # places of one digit and of two
 
-    async def steps(update):
+    async def steps(update, ends):
         store, record = RedisStore(redis_server.address, None), Record(task=task)
+        nonces = (hashlib.sha256(b"%d" % number).digest()[:12] for number in itertools.count())  # of equal lengths
         await store.put(record, instances)
         pool = Pool(record, store)
-        await pool.offer(update, os.urandom(12), 2**31)  # the first reads all instances
+        await pool.offer(update, next(nonces), ends)  # the first reads all instances
         sent(redis_server)
         found = list[tuple[dict[str, int], int]]()
         for number in (*[1] * 12, 118):
             for _ in range(number):
-                await pool.offer(update, os.urandom(12), 2**31)
+                await pool.offer(update, next(nonces), ends)
                 await asyncio.sleep(0.001)
             found.append(sent(redis_server))
         after, count = await store.instances(record)
@@ -220,14 +211,14 @@ def test_redis_is_sent_the_same_for_updates_that_are_taken_and_for_those_that_ar
 
     instances = first_instances(Record(task=task))
     honest, spam = encode(np.mean([decode(one) for one in instances], axis=0)), encode(decode(instances[0]) + 1e6)
-    taken, how = asyncio.run(steps(honest))
+    taken, how = asyncio.run(steps(honest, 2**31))
     places = itertools.count()
-    refused, how_not = asyncio.run(steps(spam))
+    refused, how_not = asyncio.run(steps(spam, 2**31 + 60))
     assert (how, how_not) == ((131, 0, 131, False), (0, 131, 0, True))
     assert taken == refused
     one, more = taken[0], taken[-1]
-    assert one[0] == {"cmdstat_set": 2, "cmdstat_incrby": 1}
-    assert more[0]["cmdstat_get"] == 2 * (12 + 1)  # the instances were read again at the same updates
+    assert one[0] == {"cmdstat_set": 1, "cmdstat_incrby": 1, "cmdstat_bitfield": 1, "cmdstat_expire": 1}
+    assert set(more[0]) == set(one[0])  # nothing is read for them
 
 
 def test_an_update_to_a_life_that_is_over_leaves_nothing_in_redis(make_task, redis_server):
@@ -243,7 +234,7 @@ def test_an_update_to_a_life_that_is_over_leaves_nothing_in_redis(make_task, red
 
     asyncio.run(check())
     keys = subprocess.run(["redis-cli", "-p", str(redis_server.port), "KEYS", "*"], check=True, capture_output=True)
-    assert keys.stdout.strip() == b""
+    assert keys.stdout.split() == [b"blindsight:deleted"]
 
 
 def test_a_store_that_others_share_is_always_waited_for(make_task):

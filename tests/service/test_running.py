@@ -1,35 +1,24 @@
 """A service over TLS, services that share a Redis, and a model trained to its end through one."""
 
 import json
-import shutil
 import ssl
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 from waiting import until
 
 from blindsight.algorithms.draw_and_discard import client_update
 from blindsight.keys import reproducible
 from blindsight.models import glm
-from blindsight.service import Client
+from blindsight.service import Client, Settings, serve
 from blindsight.service.client import ServiceError
 from blindsight.service.protocol import decode, encode
 
 TOKEN = "the clients of the tests"
-
-
-@pytest.fixture
-def certificate(tmp_path):
-    """A certificate of its own for this machine, and its key."""
-    if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl on this machine")
-    files = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost"
-    made = [*words.split(), "-addext", "subjectAltName=IP:127.0.0.1", "-out", str(files[0]), "-keyout", str(files[1])]
-    subprocess.run(made, check=True, capture_output=True)
-    return files
 
 
 def test_a_service_over_tls(serving, certificate, make_task, tmp_path):
@@ -43,7 +32,24 @@ def test_a_service_over_tls(serving, certificate, make_task, tmp_path):
         client.task()  # nobody it knows has signed that
 
 
-def test_services_on_one_redis_see_what_the_other_does(serving, redis_server, tmp_path, make_task):
+def test_a_service_computes_without_pools_of_threads(tmp_path, monkeypatch):
+    """Matrices of a few updates are small: threads that wait for the next cost a third of all pairs a second."""
+    threads = list[int]()
+
+    def run(*_: Any) -> None:
+        threads.extend(one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas")
+
+    monkeypatch.setattr("blindsight.service.run._run", run)
+    monkeypatch.setattr("blindsight.service.run.signal.signal", lambda *_: None)
+    with threadpool_limits(2, user_api="blas"):
+        serve(Settings(store="memory", data=tmp_path, port=0))
+        after = [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+    assert threads, "NumPy has no BLAS that this test knows"
+    assert set(threads) == {1}
+    assert set(after) == {2}
+
+
+def test_services_on_one_redis_see_what_the_other_does(redis_server, serving, tmp_path, make_task):
     one = serving(store=redis_server.address, data=tmp_path / "one")
     other = serving(store=redis_server.address, data=tmp_path / "other")
     drawn = one.draw()
@@ -65,7 +71,7 @@ def test_services_on_one_redis_see_what_the_other_does(serving, redis_server, tm
     until(lambda: other.draw("other").status_code == 404)
 
 
-def test_spam_is_told_by_what_all_services_took(serving, redis_server, make_task, monkeypatch):
+def test_spam_is_told_by_what_all_services_took(redis_server, serving, make_task, monkeypatch):
     """One service takes all the honest updates; the other has to know that the model moved."""
     monkeypatch.setattr("blindsight.service.redis_store._KNOWN_FOR_S", 0.0)  # a second is long for so fast a model
     task = make_task(epsilon=50.0, learning_rate=0.1, unit="feature")

@@ -20,7 +20,7 @@ STEPS = 150
 
 
 @pytest.mark.parametrize("store", ["memory", "redis"])
-def test_service_and_pure_functions_agree_to_the_last_bit(serving, make_task, tmp_path, monkeypatch, request, store):
+def test_service_and_pure_functions_agree_to_the_last_bit(make_task, tmp_path, monkeypatch, request, store):
     """Twenty instances and noise: the service is given the indices of `draw` and `discard`, and the same start.
 
     The start is a snapshot, as any service finds one. Indices can only be given by changing the code, as here.
@@ -33,7 +33,7 @@ def test_service_and_pure_functions_agree_to_the_last_bit(serving, make_task, tm
     for module in (memory, redis_store):
         monkeypatch.setattr(module, "random_index", lambda count: int(next(given).stream().below(count, 1)[0]))
     server = request.getfixturevalue("redis_server") if store == "redis" else None
-    talk = serving(task, store=server.address if server else "memory")
+    talk = request.getfixturevalue("serving")(task, store=server.address if server else "memory", batch=1)
     random = np.random.default_rng(0)
     for step in range(STEPS):
         rows = [{"length": int(random.integers(100)), "https": bool(step % 3), "phishing": bool(random.integers(2))}]

@@ -11,7 +11,7 @@ from blindsight.service.store import Record
 @pytest.fixture
 def kept(make_task):
     record = Record(task=make_task(), tokens=("digest",), frozen=True)
-    return record, first_instances(record)
+    return record, first_instances(record), 7
 
 
 def test_what_is_written_is_read(kept, tmp_path):
@@ -38,8 +38,8 @@ def test_one_bit_is_noticed(kept, tmp_path):
 
 
 def test_a_crash_in_the_middle_leaves_the_old_one_and_then_nothing(kept, tmp_path, monkeypatch):
-    record, instances = kept
-    snapshots.write(tmp_path, record, instances)
+    record, instances, _ = kept
+    snapshots.write(tmp_path, *kept)
 
     def broken(*_):
         raise KeyboardInterrupt

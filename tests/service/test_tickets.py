@@ -1,17 +1,21 @@
 """Tickets: signed, for one thing, for a while, and used once."""
 
+import asyncio
 import dataclasses
 import os
 import re
 import struct
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 
 from blindsight.service import Settings, memory, randomness, redis_store
 from blindsight.service import tickets as tickets_module
+from blindsight.service.store import Record
 from blindsight.service.tickets import SKEW_S, Spent, Tickets
 
 SECRET = b"s" * 32
@@ -98,7 +102,7 @@ def test_unused_tickets_are_refused_as_rarely_as_is_said():
 def _fill(spent, count):
     """As many used tickets as that, marked in one go as `spend` marks them."""
     spent.spend(os.urandom(12), 60)
-    words = np.frombuffer(spent._minutes[60], np.uint64)  # of the filter itself
+    words = np.frombuffer(spent._filters[60], np.uint64)  # of the filter itself
     random = np.random.default_rng(0)
     bits = np.uint64(1) << random.integers(0, 64, (4, count)).astype(np.uint64)
     np.bitwise_or.at(words, random.integers(0, words.size, count), np.bitwise_or.reduce(bits))
@@ -128,7 +132,7 @@ def test_marks_are_forgotten_when_their_tickets_have_ended_and_not_before():
         assert not spent.spend(b"x" * 12, ends)
         if minute > 11:
             assert not spent.spend(b"x" * 12, 60 * minute)  # its tickets still hold, by the skew
-        assert len(spent._minutes) <= 13
+        assert len(spent._filters) <= 13
 
 
 def test_a_ticket_is_used_once_also_if_its_body_comes_when_its_marks_are_forgotten():
@@ -192,6 +196,7 @@ def test_randomness_is_never_given_twice():
 FORK = """
 import os
 from blindsight.service.randomness import random_index, random_nonce
+from blindsight.service.store import Record
 from blindsight.service.tickets import Tickets
 tickets = Tickets(b"s" * 32, 600)
 random_nonce(), random_index(2**64), tickets.issue(b"a")
@@ -205,3 +210,71 @@ def test_a_child_process_does_not_repeat_its_parent():
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True)
     parent, child = (said.split(",") for said in done.stdout.split())
     assert not set(parent) & set(child)
+
+
+@pytest.mark.parametrize("lifetime", [1, 600, 3600, 86_400, 30 * 86_400])
+def test_used_tickets_take_the_same_memory_however_long_they_last(lifetime):
+    clock = Clock()
+    tickets, spent = Tickets(SECRET, lifetime, clock), Spent(clock, lifetime)
+    most = 0
+    for _ in range(100):
+        clock.now += lifetime / 20 + 1
+        found = tickets.check(tickets.issue(b"a"), b"a")
+        assert found is not None
+        assert spent.spend(*found)
+        assert not spent.spend(*found)
+        most = max(most, sum(words.itemsize * len(words) for words in spent._filters.values()))
+    assert most <= 13 * 16 * 2**20
+    if lifetime <= 600:
+        assert most <= 13 * 2 * 2**20
+
+
+def test_a_clock_that_jumps_makes_no_used_ticket_good_again():
+    clock = Clock()
+    tickets, spent = Tickets(SECRET, 600, clock), Spent(clock)
+    found = tickets.check(tickets.issue(b"a"), b"a")
+    assert found is not None
+    assert spent.spend(*found)
+    clock.now += 3600
+    fresh = tickets.issue(b"a")
+    future = tickets.check(fresh, b"a")
+    assert future is not None
+    assert spent.spend(*future)  # the filter of the first is dropped
+    clock.now -= 3600
+    assert not spent.spend(*found)
+    assert tickets.check(fresh, b"a") is None  # of a clock that was ahead
+
+
+def test_the_clock_of_the_memory_store_does_not_jump(monkeypatch):
+    store = memory.MemoryStore(None)
+    before, real = store.now(), time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 7200)
+    assert 0 <= store.now() - before < 3600
+
+
+def test_processes_with_other_lifetimes_refuse_each_others_tickets():
+    """They would look for used ones in different filters."""
+    assert Tickets(SECRET, 600).check(Tickets(SECRET, 6000).issue(b"a"), b"a") is None
+
+
+def test_a_ticket_is_used_once_in_redis_too_and_its_filter_ends(redis_server, make_task):
+    """Also if several processes use it at the same time; the filters of one expiry have a limited size."""
+
+    async def check():
+        stores = [redis_store.RedisStore(redis_server.address, None) for _ in range(3)]
+        for store in stores:
+            await store.open()
+        record, ends = Record(task=make_task()), 60 * (int(stores[0].now()) // 60 + 10)
+        nonces = [os.urandom(12) for _ in range(2000)]
+        used = await asyncio.gather(*(store.spend(record, nonce, ends) for nonce in nonces for store in stores))
+        assert 1998 <= sum(unused for unused, _ in used) <= 2000
+        keys = await stores[0]._redis.ask(("KEYS", "blindsight:spent:*"))
+        lasting = await stores[0]._redis.ask(*(("TTL", key) for key in keys[0]))
+        assert all(500 < seconds < 800 for seconds in lasting)
+        sizes = await stores[0]._redis.ask(*(("STRLEN", key) for key in keys[0]))
+        assert len(sizes) == 64
+        assert max(sizes) <= 32 * 1024
+        for store in stores:
+            await store.close()
+
+    asyncio.run(check())

@@ -138,13 +138,13 @@ function total({ models }) {
 const fits = (spent, limit) => spent <= limit * (1 + 1e-12); // ten times 0.1 is 1
 
 /** One at a time, over all tabs of a browser or threads of a program, where there are locks. @param {() => void} act */
-async function alone(act) {
+export async function alone(act) {
   const locks = globalThis.navigator?.locks;
   await (locks ? locks.request(KEY, async () => act()) : act()); // async: Node 24 keeps the lock if this throws at once
 }
 
 /** @param {import("../index.d.ts").Store | Map<string, string>} [store] @returns {import("../index.d.ts").Store} */
-function asStore(store = browserStore()) {
+export function asStore(store = browserStore()) {
   if (!(store instanceof Map)) return store;
   return { getItem: (key) => store.get(key) ?? null, setItem: (key, value) => void store.set(key, value) };
 }
@@ -157,7 +157,7 @@ function browserStore() {
     // a browser may forbid it
   }
   throw new BlindsightError(
-    "say where the budget is kept: fileStore(path) of @blindsight/client/node, or a Map for this run only",
+    "say where it is kept: fileStore(path) of @blindsight/client/node, or a Map for this run only",
   );
 }
 

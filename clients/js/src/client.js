@@ -1,13 +1,17 @@
 /** Draw a model, move it by a noised step, send it back: over fetch, with patience. */
 
-import { BlindsightError, PrivacyError } from "./errors.js";
+import { asStore } from "./budget.js";
+import { BlindsightError, PrivacyError, UpdateLost, UpdateWaiting } from "./errors.js";
 import { readable } from "./features.js";
 import { checkTask } from "./task.js";
 import { noised, slope } from "./update.js";
+import { fromText, toText } from "./wallet.js";
 
 const ATTEMPTS = 5;
 const FIRST_WAIT_S = 0.5;
 const LONGEST_WAIT_S = 20;
+const MOST_OBEYED_S = 60; // of a Retry-After
+const FROZEN = 423;
 const TIMEOUT_S = 30;
 const WORTH_ANOTHER_TRY = [408, 425, 429, 500, 502, 503, 504];
 
@@ -21,16 +25,20 @@ export class Client {
   #attempts;
   #timeout;
   #unprotected;
+  #wallet;
+  #outbox;
   /** @type {import("../index.d.ts").Task | undefined} */
   #task;
 
   /** @param {import("../index.d.ts").ClientOptions} options */
-  constructor({ url, model, token, budget, unprotected = false, fetch, wait = pause, ...patience }) {
+  constructor({ url, model, token, budget, unprotected = false, wallet, outbox, fetch, wait = pause, ...patience }) {
     const { attempts = ATTEMPTS, timeout_s = TIMEOUT_S } = patience;
     if (!budget && unprotected !== true)
       throw new BlindsightError("a client needs a budget of its own: give one, or say unprotected: true");
     this.budget = budget;
     this.#unprotected = unprotected === true;
+    this.#wallet = wallet;
+    this.#outbox = outbox && asStore(outbox);
     this.#root = `${String(url).replace(/\/+$/, "")}/v1/models/${encodeURIComponent(model)}`;
     this.#model = model;
     this.#token = token;
@@ -49,7 +57,7 @@ export class Client {
 
   /** One instance of the model, and a ticket to send it back with. */
   async draw() {
-    const { answer, bytes } = await this.#ask("GET", "draw");
+    const { answer, bytes } = await this.#admitted();
     return {
       weights: fromBytes(bytes),
       ticket: answer.headers.get("Blindsight-Ticket") ?? "",
@@ -62,13 +70,58 @@ export class Client {
    * @param {{ ticket: string, version: string }} drawn
    * @param {Float32Array} weights
    */
-  async send({ ticket, version }, weights) {
+  async send(drawn, weights) {
+    const { ticket, version } = drawn;
+    const body = toBytes(weights);
+    this.#outbox?.setItem(this.#box, JSON.stringify({ ticket, version, body: toText(new Uint8Array(body)) }));
+    await this.#deliver({ ticket, version, body }, false);
+  }
+
+  /** Sends the update that waits in the outbox; whether there was one. */
+  async deliver() {
+    const kept = this.#outbox?.getItem(this.#box);
+    if (!kept) return false;
+    const { ticket, version, body } = JSON.parse(kept);
+    await this.#deliver({ ticket, version, body: fromText(body).buffer }, true);
+    return true;
+  }
+
+  get #box() {
+    return `blindsight:outbox:${this.#model}`;
+  }
+
+  /** @param {{ ticket: string, version: string, body: ArrayBuffer }} unsent @param {boolean} isRepeated */
+  async #deliver({ ticket, version, body }, isRepeated) {
     const headers = {
       "Content-Type": "application/octet-stream",
       "Blindsight-Ticket": ticket,
       "Blindsight-Version": version,
     };
-    await this.#ask("POST", "update", { headers, body: toBytes(weights) });
+    try {
+      await this.#ask("POST", "update", { headers, body, isRepeated });
+    } catch (error) {
+      const { message, status, reason } = /** @type {BlindsightError} */ (error);
+      const mayPass = status === undefined || status === FROZEN || WORTH_ANOTHER_TRY.includes(status);
+      if (this.#outbox && mayPass)
+        throw new UpdateWaiting(`the update is in the outbox: ${message}`, { status, reason, cause: error });
+      this.#outbox?.setItem(this.#box, "");
+      const lost = `an update for ${this.#model} that was paid for is lost, or its answer is: ${message}`;
+      throw new UpdateLost(lost, { status, reason, cause: error });
+    }
+    this.#outbox?.setItem(this.#box, "");
+  }
+
+  /** A draw, with an admission token if there is a wallet; one that counts as used is replaced. */
+  async #admitted() {
+    while (this.#wallet) {
+      const headers = { Authorization: `PrivateToken token=${await this.#wallet.take(this.#model)}` };
+      try {
+        return await this.#ask("GET", "draw", { headers });
+      } catch (error) {
+        if (/** @type {BlindsightError} */ (error).reason !== "admission_used") throw error;
+      }
+    }
+    return this.#ask("GET", "draw");
   }
 
   /**
@@ -86,6 +139,7 @@ export class Client {
       throw new PrivacyError(`the task of ${task.model} has no noise: nothing is sent, unless unprotected: true`);
     const refusal = this.budget?.refusal(task);
     if (refusal) throw new PrivacyError(refusal); // before the service is asked for anything
+    await this.deliver(); // what an earlier contribution left
     const encoded = readable(task, examples); // now: a page may change them while the service is asked
     const drawn = await this.draw();
     if (drawn.version !== task.version) {
@@ -102,16 +156,17 @@ export class Client {
   /**
    * @param {string} method
    * @param {string} path
-   * @param {{ headers?: Record<string, string>, body?: ArrayBuffer }} [message]
+   * @param {{ headers?: Record<string, string>, body?: ArrayBuffer, isRepeated?: boolean }} [message]
    * @returns {Promise<{ answer: Response, bytes: ArrayBuffer }>}
    */
-  async #ask(method, path, { headers = {}, body } = {}) {
+  async #ask(method, path, { headers = {}, body, isRepeated = false } = {}) {
     for (let attempt = 1; ; attempt += 1) {
       const { answer, bytes, cause } = await this.#once(method, path, headers, body);
-      const arrived = answer?.status === 410 && attempt > 1; // an earlier try, after all
+      const reason = answer && !answer.ok ? reasonIn(bytes) : undefined;
+      const arrived = reason === "ticket_used" && (isRepeated || attempt > 1); // an earlier try, after all
       if (answer && (answer.ok || arrived)) return { answer, bytes };
-      if (answer && !WORTH_ANOTHER_TRY.includes(answer.status)) throw this.#refusal(answer);
-      if (attempt >= this.#attempts) throw answer ? this.#refusal(answer) : this.#silence(cause);
+      if (answer && !WORTH_ANOTHER_TRY.includes(answer.status)) throw this.#refusal(answer, reason);
+      if (attempt >= this.#attempts) throw answer ? this.#refusal(answer, reason) : this.#silence(cause);
       await this.#wait(waitFor(attempt, answer));
     }
   }
@@ -128,7 +183,7 @@ export class Client {
     const request = {
       method,
       body,
-      headers: { ...headers, Authorization: `Bearer ${this.#token}` },
+      headers: this.#wallet ? headers : { ...headers, Authorization: `Bearer ${this.#token}` },
       signal: AbortSignal.timeout(this.#timeout),
       credentials: "omit", // no cookie, no referrer, no cache: nothing but what is written here goes along
       referrerPolicy: "no-referrer",
@@ -142,8 +197,8 @@ export class Client {
     }
   }
 
-  /** @param {Response} answer */
-  #refusal({ status }) {
+  /** @param {Response} answer @param {string} [reason] */
+  #refusal({ status }, reason) {
     const model = this.#model;
     const sentences = /** @type {Record<number, string>} */ ({
       401: `the service does not accept this token for ${model}: ask its owner for the model's token`,
@@ -156,7 +211,7 @@ export class Client {
     });
     return new BlindsightError(
       sentences[status] ?? `the service answered ${status}: try again later or ask its owner`,
-      { status },
+      { status, reason },
     );
   }
 
@@ -171,10 +226,16 @@ export class Client {
 function waitFor(/** @type {number} */ attempt, /** @type {Response | undefined} */ answer) {
   const asked = Number(answer?.headers.get("Retry-After") ?? 0) || 0;
   const doubled = Math.min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1));
-  return Math.min(asked, LONGEST_WAIT_S) + Math.random() * doubled; // jitter only: no secret hangs on it
+  return Math.min(asked, MOST_OBEYED_S) + Math.random() * doubled; // jitter only: no secret hangs on it
 }
 
 const pause = (/** @type {number} */ seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+
+/** The service's word for a refusal. @param {ArrayBuffer} bytes @returns {string | undefined} */
+function reasonIn(bytes) {
+  const { cause } = /** @type {{ cause?: string }} */ (parsed(bytes) ?? {});
+  return cause;
+}
 
 /** The JSON in some bytes, or nothing. @param {ArrayBuffer} bytes @returns {unknown} */
 function parsed(bytes) {

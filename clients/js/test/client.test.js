@@ -29,6 +29,8 @@ function service({ asked = task(), failures = {}, version = asked.version, weigh
   return { fetch, log };
 }
 
+const refused = (status, cause) => Response.json({ error: "told to", cause }, { status });
+
 function clientOf(stub, options = {}) {
   const waits = [];
   const budget = new Budget({ epsilon: 10, unit: "feature", store: new Map() });
@@ -241,7 +243,7 @@ test("waits differ from client to client", async () => {
 });
 
 test("a ticket that is used up on a second try has arrived on the first", async () => {
-  const stub = service({ failures: { update: [new TypeError("lost"), new Response("", { status: 410 })] } });
+  const stub = service({ failures: { update: [new TypeError("lost"), refused(410, "ticket_used")] } });
   await clientOf(stub).client.contribute(examples);
   const first = service({ failures: { update: [new Response("", { status: 410 })] } });
   await assert.rejects(clientOf(first).client.contribute(examples), { status: 410 });
@@ -279,4 +281,60 @@ test("refusals are one sentence that says what to do, and hold no secret", async
 test("weights travel as little-endian float32", () => {
   assert.deepEqual([...new Uint8Array(toBytes(Float32Array.from([1, -2])))], [0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0]);
   assert.throws(() => fromBytes(new ArrayBuffer(5)), /broken/);
+});
+
+test("a paid update that is refused is reported as lost", async () => {
+  for (const [status, cause] of [[401, "token"], [409, "version"], [410, "ticket"]]) {
+    const stub = service({ failures: { update: [refused(status, cause)] } });
+    const outbox = new Map();
+    await assert.rejects(clientOf(stub, { outbox }).client.contribute(examples), {
+      name: "UpdateLost",
+      status,
+      reason: cause,
+    });
+    assert.equal(await clientOf(stub, { outbox }).client.deliver(), false);
+  }
+});
+
+test("a paid update waits in the outbox, survives a restart, and is sent as it was", async () => {
+  for (const failure of [() => new TypeError("lost"), () => refused(503, "busy"), () => refused(423, "frozen")]) {
+    const stub = service({ failures: { update: Array.from({ length: 5 }, failure) } });
+    const outbox = new Map();
+    await assert.rejects(clientOf(stub, { outbox }).client.contribute(examples), { name: "UpdateWaiting" });
+    stub.log.length = 0;
+    const again = clientOf(service({ failures: {} }), { outbox }); // the app has started anew
+    assert.equal(await again.client.deliver(), true);
+    assert.equal(await again.client.deliver(), false);
+    assert.deepEqual(again.budget.spent, { epsilon: 0, delta: 0 });
+  }
+  const stub = service({ failures: { update: [new TypeError("lost"), refused(423, "frozen")] } });
+  const outbox = new Map();
+  await assert.rejects(clientOf(stub, { outbox }).client.contribute(examples), { name: "UpdateWaiting" });
+  await clientOf(stub, { outbox }).client.contribute(examples); // what waits goes first
+  const bodies = stub.log.filter(({ path }) => path === "update").map(({ body }) => Buffer.from(body).toString("hex"));
+  assert.equal(bodies[0], bodies[1]);
+  assert.equal(bodies[1], bodies[2]);
+  assert.notEqual(bodies[2], bodies[3]);
+});
+
+test("a client waits as long as the service asks, up to a minute", async () => {
+  const later = (seconds) => new Response("", { status: 503, headers: { "Retry-After": seconds } });
+  const stub = service({ failures: { task: [later("7"), later("99999")] } });
+  const { client, waits } = clientOf(stub);
+  await client.task();
+  assert.ok(waits[0] >= 7 && waits[0] < 8.1 && waits[1] >= 60 && waits[1] < 62);
+});
+
+test("draws use tokens of the wallet, and updates their tickets alone", async () => {
+  const stub = service({ failures: { draw: [refused(401, "admission_used")] } });
+  const tokens = ["one", "two"];
+  const wallet = { take: async () => tokens.shift() };
+  await clientOf(stub, { wallet, token: undefined }).client.contribute(examples);
+  const sent = stub.log.map(({ path, headers }) => [path, headers.Authorization]);
+  assert.deepEqual(sent, [
+    ["task", undefined],
+    ["draw", "PrivateToken token=one"],
+    ["draw", "PrivateToken token=two"],
+    ["update", undefined],
+  ]);
 });

@@ -13,17 +13,21 @@ from starlette.routing import BaseRoute, Route
 from blindsight.algorithms.draw_and_discard import Task
 from blindsight.errors import InvalidInput
 from blindsight.service.auth import Access
+from blindsight.service.connections import Listener
 from blindsight.service.export import FORMATS, export
-from blindsight.service.metrics import Totals
+from blindsight.service.metrics import Kept, Totals
 from blindsight.service.openapi import document
 from blindsight.service.pool import Pool
 from blindsight.service.protocol import OCTETS, Refusal, decode
 from blindsight.service.registry import Registry
+from blindsight.service.shown import expected_spread
+from blindsight.service.store import DELETED, NotSaved, StoreUnreachable
 
 __all__ = ["make_routes"]
 
 _MOST = 1 << 26  # bytes per body: enough for 2^22 weights as decimal numbers
 _BODY_S = 60.0
+_LONGEST_REASON = 200  # characters
 _LARGEST = 1e15  # initial weight: squares of larger ones overflow, and then nothing would be spam
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -34,6 +38,8 @@ class Served(Protocol):
 
     registry: Registry
     totals: Totals
+    listeners: dict[int, Listener]
+    shedding: float
 
     def access(self, headers: dict[bytes, bytes], model: str | None = None) -> Access:
         """The rights of the request's token."""
@@ -74,7 +80,10 @@ class _Calls:
         async def checked(request: Request) -> Response:
             if not self.service.access(dict(request.scope["headers"])).admin:
                 raise Refusal(401, "this call needs an admin token", headers={"WWW-Authenticate": "Bearer"})
-            return await endpoint(request)
+            try:
+                return await endpoint(request)
+            except NotSaved as error:
+                raise Refusal(503, f"nothing was changed: {error}", headers={"Retry-After": "30"}) from None
 
         return checked
 
@@ -82,7 +91,9 @@ class _Calls:
         return self.registry.pool(request.path_params["model"])
 
     async def list_models(self, _: Request) -> Response:
-        return JSONResponse({"models": [_summary(pool) for pool in self.registry.pools.values()]})
+        models = [_summary(pool) for pool in self.registry.pools.values()]
+        faults = dict(self.registry.store.faults)
+        return JSONResponse({"models": models} | ({"faults": faults} if faults else {}))
 
     async def create(self, request: Request) -> Response:
         values = await _json(request, {"task", "replace", "start"})
@@ -98,7 +109,8 @@ class _Calls:
         return JSONResponse(_summary(self.pool(request)) | {"task": self.pool(request).record.task.to_dict()})
 
     async def delete(self, request: Request) -> Response:
-        await self.registry.delete(request.path_params["model"])
+        reason = request.query_params.get("reason", DELETED)[:_LONGEST_REASON]
+        await self.registry.delete(request.path_params["model"], reason)
         return Response(status_code=204)
 
     async def freeze(self, request: Request) -> Response:
@@ -136,7 +148,7 @@ class _Calls:
     async def statistics(self, request: Request) -> Response:
         pool = self.pool(request)
         spread, count = await pool.spread()
-        expected = float(np.sqrt(pool.record.task.instances / 2 * pool.record.task.variance))
+        expected = expected_spread(pool.record.task, pool.batch)
         return JSONResponse(
             {
                 "draws": pool.draws,
@@ -153,16 +165,23 @@ class _Calls:
         return JSONResponse({"status": "alive"})
 
     async def ready(self, _: Request) -> Response:
-        if not self.registry.is_open:
-            raise Refusal(503, "starting or stopping")
-        await self.registry.store.records()
-        return JSONResponse({"status": "ready"})
+        await self.registry.check()
+        faults = len(self.registry.store.faults)
+        return JSONResponse({"status": "degraded", "models_out_of_service": faults} if faults else {"status": "ready"})
 
     async def metrics(self, _: Request) -> Response:
-        return PlainTextResponse(
-            self.service.totals.text(self.registry.pools.values()),
-            media_type="text/plain; version=0.0.4; charset=utf-8",
-        )
+        pools, store = self.registry.pools, self.registry.store
+        spreads = dict[str, float]()
+        try:
+            await self.registry.check()
+            spreads = {model: (await pool.spread())[0] for model, pool in list(pools.items())}
+            is_ready = True
+        except (Refusal, StoreUnreachable):
+            is_ready = False
+        kept = Kept(is_ready, store.saved_at, store.failures, len(store.faults))
+        service = self.service
+        text = service.totals.text(pools.values(), service.listeners.values(), service.shedding, kept, spreads)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def openapi(self, _: Request) -> Response:
         return JSONResponse(document())

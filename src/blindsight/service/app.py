@@ -6,6 +6,9 @@ sender could find the edge of the spam window.
 
 A request that succeeds leaves only a count. A refused one gets an id, which the log repeats for internal errors.
 Addresses, bodies and tickets are never logged.
+
+Only draws are limited by rate and refused under load: whoever has drawn may have paid for the update already, so a
+valid ticket is honoured whatever the load, and while a model is frozen it is kept for later.
 """
 
 import asyncio
@@ -15,25 +18,31 @@ import secrets
 from asyncio import current_task
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Router
 
 from blindsight.service.admin import make_routes
 from blindsight.service.auth import Access
+from blindsight.service.connections import Listener
 from blindsight.service.metrics import Totals
 from blindsight.service.pool import Pool
 from blindsight.service.protocol import OCTETS, TICKET, VERSION, Refusal, fault_of
+from blindsight.service.randomness import random_index
 from blindsight.service.registry import Registry
+from blindsight.service.settings import Settings
 from blindsight.service.store import StoreUnreachable
+
+if TYPE_CHECKING:
+    from blindsight.service.admission import Admissions
 
 __all__ = ["Service"]
 
 Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
 
 Headers = dict[bytes, bytes]
 HeaderList = list[tuple[bytes, bytes]]
@@ -45,12 +54,13 @@ _TURNS = 8  # checks for late bodies within the time that one may take
 _LATE = -1
 _MOST_READ = 1 << 24  # bytes of 2^22 weights, the maximum of a task
 _OCTETS, _TICKET, _VERSION = OCTETS.encode(), TICKET.lower().encode(), VERSION.lower().encode()
-_NOTED: Message = {
+_NOTED: AsgiMessage = {
     "type": "http.response.start",
     "status": 202,
     "headers": [(b"content-type", b"application/json"), (b"content-length", b"2")],
 }
-_NOTHING_MORE: Message = {"type": "http.response.body", "body": b"{}"}
+_OPERATORS = ("/v1/admin", "/metrics", "/healthz", "/readyz")
+_NOTHING_MORE: AsgiMessage = {"type": "http.response.body", "body": b"{}"}
 _PREFLIGHT = [
     (b"access-control-allow-methods", b"GET, POST"),
     (b"access-control-allow-headers", f"authorization, content-type, {TICKET}, {VERSION}".lower().encode()),
@@ -68,12 +78,29 @@ class Service:
     def __init__(self, registry: Registry, routes: Sequence[BaseRoute] = ()) -> None:
         self.registry = registry
         self.totals = Totals()
-        self.failure: Exception | None = None  # at startup
-        self._origins = frozenset(origin.encode() for origin in registry.settings.origins)
-        self._body_s = registry.settings.body_s
+        self.failure: Exception | None = None  # at startup or shutdown
+        self.admin_port: int | None = None
+        """Port of the listener that alone serves admin calls, metrics and health, if it exists."""
+        self.listeners: dict[int, Listener] = {}
+        """The listeners by port."""
+        self.shedding = 0.0
+        """Share of draws to refuse because the event loop is late."""
+        self._receiving = 0  # bytes of bodies
+        self.use(registry.settings)
         self._reading: dict[asyncio.Task[Any] | None, int] = {}  # requests that wait for a body, and since which turn
         self._turn = 0
         self._rest = Router([*make_routes(self), *routes], redirect_slashes=False)
+
+    def use(self, settings: Settings) -> None:
+        """Use these settings from now on."""
+        self._origins = frozenset(origin.encode() for origin in settings.origins)
+        self._body_s = settings.body_s
+        self._bodies_bytes = settings.bodies_bytes
+
+    async def reload(self, settings: Settings) -> None:
+        """Use the files' current tokens, keys and settings; those that need a restart stay as they are."""
+        await self.registry.use(settings)
+        self.use(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -88,6 +115,8 @@ class Service:
             # inline, since another coroutine per request would cost as much as looking up its model
             if method == "GET" and (pool := self.registry.draws.get(path)) is not None:
                 self._admit_draw(pool, headers)
+                if self.registry.admissions is not None:
+                    await self._use_token(self.registry.admissions, pool, headers)
                 instance = pool.draw_now() or await pool.draw()
                 ticket = _TICKET, self.registry.tickets.issue(pool.scope)
                 await send({"type": "http.response.start", "status": 200, "headers": [*pool.headers, ticket, *cors]})
@@ -103,6 +132,8 @@ class Service:
                 self.totals.update_s.add(perf_counter() - began)
             elif path.startswith(_MODELS):
                 await self._other(path, method, headers, cors, send)
+            elif self.admin_port is not None and self._is_misplaced(path, scope):
+                raise Refusal(404, "not found: see /openapi.json")
             else:
                 scope["app"] = self  # so that Starlette raises its refusals, which are answered below
                 await self._rest(scope, receive, send)
@@ -113,7 +144,7 @@ class Service:
                 send, Refusal(error.status_code, error.detail, headers=dict(error.headers or {})), headers, cors
             )
         except StoreUnreachable:  # the registry checks every second, and logs it
-            away = Refusal(503, "the store is unreachable: try again", headers={"Retry-After": "1"})
+            away = Refusal(503, "the store is unreachable: try again", cause="store")
             await self.refuse(send, away, headers, cors)
         except _Gone:
             pass
@@ -132,17 +163,36 @@ class Service:
         await send({"type": "lifespan.startup.complete"})
         await receive()
         hurry.cancel()
-        await self.registry.close()
+        try:
+            await self.registry.close()
+        except Exception as error:
+            self.failure = error
+            await send({"type": "lifespan.shutdown.failed", "message": str(error)})
+            return
         await send({"type": "lifespan.shutdown.complete"})
 
+    def _is_misplaced(self, path: str, scope: Scope) -> bool:
+        """Whether a call for operators came to the clients' listener."""
+        return path.startswith(_OPERATORS) and scope["server"][1] != self.admin_port
+
     def _admit_draw(self, pool: Pool, headers: Headers) -> None:
-        self.access(headers, pool.model)
+        if self.shedding and random_index(1 << 20) < self.shedding * (1 << 20):
+            raise Refusal(503, "the service is busy: try again", cause="busy")
+        if self.registry.admissions is None:
+            self.access(headers, pool.model)
         if pool.record.frozen:
             raise Refusal(423, "the model is frozen: there is nothing to train")
 
+    async def _use_token(self, admissions: "Admissions", pool: Pool, headers: Headers) -> None:
+        """Use the draw's admission token, after everything else that could refuse the draw."""
+        admission = admissions.check(headers.get(b"authorization", b""), pool.model)
+        if not await self.registry.store.use(admission):
+            raise admissions.used(pool.model)
+
     def _admit_update(self, pool: Pool, headers: Headers) -> tuple[bytes, int]:
         """The ticket's random number and its expiry, after all checks."""
-        self.access(headers, pool.model)
+        if self.registry.admissions is None:  # otherwise the ticket alone admits: only a token gave it away
+            self.access(headers, pool.model, is_paid=True)
         if headers.get(b"content-type") != _OCTETS:
             raise Refusal(415, f"an update must be sent as {OCTETS}")
         if headers.get(_VERSION) != pool.version:
@@ -152,8 +202,8 @@ class Service:
         ticket = self.registry.tickets.check(headers.get(_TICKET, b""), pool.scope)
         if ticket is None:
             raise Refusal(410, "the ticket has expired, or was not issued for this model: draw again")
-        if pool.record.frozen:
-            raise Refusal(423, "the model is frozen: there is nothing to train")
+        if pool.record.frozen:  # the ticket is not used, so the same update can be sent later
+            raise Refusal(423, "the model is frozen: send the update later", headers={"Retry-After": "60"})
         return ticket
 
     async def _other(self, path: str, method: str, headers: Headers, cors: HeaderList, send: Send) -> None:
@@ -167,7 +217,8 @@ class Service:
         if method != _METHODS[action]:
             allowed = _METHODS[action]
             raise Refusal(405, f"{action} needs the method {allowed}", headers={"Allow": allowed})
-        self.access(headers, model)
+        if self.registry.admissions is None:
+            self.access(headers, model)
         pool = self.registry.pool(model)
         tag = b'"' + pool.version + b'"'
         common = [(b"etag", tag), (b"cache-control", b"no-cache"), *cors]
@@ -177,17 +228,17 @@ class Service:
             length = (b"content-length", b"%d" % len(pool.task_body))
             await _answer(send, 200, [(b"content-type", b"application/json"), length, *common], pool.task_body)
 
-    def access(self, headers: Headers, model: str | None = None) -> Access:
+    def access(self, headers: Headers, model: str | None = None, *, is_paid: bool = False) -> Access:
         """The rights of the request's token; refuses with 401, with 429 above its rate, or with 404 for another model.
 
-        A token therefore learns nothing about other models.
+        A token therefore learns nothing about other models. What `is_paid` for is not limited.
         """
         given = headers.get(b"authorization", b"")
         rights = self.registry.seen.get(given) or self.registry.admit(given)
         if rights is None:
             raise Refusal(401, "a valid token is required", headers={"WWW-Authenticate": "Bearer"})
-        if rights.limited and not rights.takes():
-            raise Refusal(429, "too many requests with this token: slow down", headers={"Retry-After": "1"})
+        if rights.limited and not is_paid and not rights.takes():
+            raise Refusal(429, "too many requests with this token: slow down")
         if model is not None and model not in rights.models:
             raise Refusal(404, "there is no such model")
         return rights
@@ -199,7 +250,10 @@ class Service:
         return [(b"access-control-allow-origin", origin), (b"vary", b"origin"), _EXPOSED]
 
     async def _body(self, receive: Receive, length: int) -> bytes:
-        """The whole body of `length` bytes; refused if it does not arrive in time."""
+        """The whole body of `length` bytes; refused if it is late, or if too many others are arriving."""
+        if self._receiving + length > max(self._bodies_bytes, length):
+            raise Refusal(503, "too many updates are arriving: try again", cause="bodies")
+        self._receiving += length
         task = current_task()
         self._reading[task] = self._turn
         try:
@@ -217,6 +271,7 @@ class Service:
                 raise
             raise Refusal(408, "the body did not arrive in time") from None
         finally:
+            self._receiving -= length
             del self._reading[task]
         if len(body) != length:
             if message["type"] == "http.disconnect":
@@ -243,7 +298,7 @@ class Service:
         fault: str | None = None,
     ) -> None:
         """Answer with a status, one sentence, and an id to search the log for."""
-        self.totals.refuse(refusal.status)
+        self.totals.refuse(refusal.cause)
         name = secrets.token_hex(8)
         if fault is not None:
             _log.error("request %s: %s", name, fault)

@@ -66,7 +66,8 @@ def demo(settings: Settings, *, per_s: float = 150.0, addresses: Addresses | Non
         tasks.write_text(json.dumps(task.to_dict()), encoding="utf-8")
         lines = [f'admin = "{admin}"', "[models]", f'{task.model} = ["{crowd}", "{visitors}"]']
         tokens.write_text("\n".join(lines), encoding="utf-8")
-        changed = dataclasses.replace(settings, data=None, tasks=(tasks,), tokens=tokens)
+        # the paper's algorithm, whose spread the page shows
+        changed = dataclasses.replace(settings, data=None, tasks=(tasks,), tokens=tokens, batch=1)
         with contextlib.ExitStack() as stack:  # closed in reverse order: the crowd, then the service
             service = stack.enter_context(running(changed, routes=make_routes(watch, visitors)))
             stack.enter_context(_in_background(watch, service.address, admin, crowd))
@@ -98,7 +99,8 @@ def make_routes(watch: Watch, token: str) -> list[BaseRoute]:
 
 def _page(name: str) -> Endpoint:
     """A page that may run only its own scripts and contact only its own service."""
-    text = (_PAGES / name).read_text(encoding="utf-8")
+    style = (_PAGES / "page.css").read_text(encoding="utf-8")
+    text = (_PAGES / name).read_text(encoding="utf-8").replace("<style>\n", f"<style>\n{style}", 1)
     digests = [hashlib.sha256(script.encode()).digest() for script in _SCRIPT.findall(text)]
     scripts = " ".join(["'self'", *(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)])
     policy = f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; connect-src 'self'; img-src data:"

@@ -4,7 +4,8 @@ import functools
 from typing import Any
 
 from blindsight.service.export import FORMATS
-from blindsight.service.protocol import MODEL_NAME, OCTETS, TICKET, VERSION
+from blindsight.service.protocol import CAUSES, MODEL_NAME, MORE_CAUSES, OCTETS, TICKET, VERSION
+from blindsight.service.task_schema import field_schema, task_schema
 from blindsight.version import __version__
 
 __all__ = ["document"]
@@ -24,11 +25,12 @@ _SENTENCES = {
     415: "wrong content type",
     422: "invalid body",
     423: "the model is frozen",
-    429: "too many requests with this token",
-    503: "the store is unreachable, or the service is starting or stopping",
+    429: "too many draws with this token: Retry-After says when to try again",
+    503: "busy, starting, stopping, or without its store: Retry-After says when to try again",
 }
 
 
+_TASK = {"$ref": "#/components/schemas/Task"}
 _WEIGHTS: dict[str, Any] = {OCTETS: {"schema": {"type": "string", "format": "binary"}}}
 
 
@@ -55,7 +57,7 @@ def _client_paths() -> dict[str, Any]:
         VERSION: {"schema": {"type": "string"}},
     }
     return {
-        "/v1/models/{model}/task": {"get": _call("model", "the task", _json({"type": "object"}), 304, 404)},
+        "/v1/models/{model}/task": {"get": _call("model", "the task", _json(_TASK), 304, 404)},
         "/v1/models/{model}/draw": {
             "get": _call("model", "an instance: little-endian float32", _WEIGHTS, 404, 423, headers=drawn)
         },
@@ -138,7 +140,7 @@ def _components() -> dict[str, Any]:
             "About": {"type": "object", "properties": about, "required": list(about)},
             "Creation": {
                 "type": "object",
-                "properties": {"task": {"type": "object"}, "replace": flag, "start": numbers},
+                "properties": {"task": _TASK, "replace": flag, "start": numbers},
                 "required": ["task"],
                 "additionalProperties": False,
             },
@@ -148,7 +150,13 @@ def _components() -> dict[str, Any]:
                 "required": ["weights"],
                 "additionalProperties": False,
             },
-            "Error": {"type": "object", "properties": {"error": text}, "required": ["error"]},
+            "Task": task_schema(),
+            "Field": field_schema(),
+            "Error": {
+                "type": "object",
+                "properties": {"error": text, "cause": {"enum": sorted({*CAUSES.values(), *MORE_CAUSES, "other"})}},
+                "required": ["error", "cause"],
+            },
         },
     }
 

@@ -1,4 +1,6 @@
-"""One model in service: Algorithm 2 of Draw and Discard over a store, with a spam check before each update.
+"""One model in service: Algorithm 2 of Draw and Discard over a store, with a guard before each update (`spam`).
+
+Draws show mixtures of instances that change with each batch of updates (`shown`), or instances if the batch is one.
 
 `draw` and `offer` work over any store. If the store is in this process there is nothing to wait for, and `draw_now` and
 `offer_now` do the same in fewer steps; where they cannot, they leave it to the former. A sender does not learn whether
@@ -10,20 +12,27 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
 
 import numpy as np
 
 from blindsight.algorithms.draw_and_discard import average, initial_instances
 from blindsight.keys import root
+from blindsight.service.canary import INSPECT_EVERY, Canary
 from blindsight.service.memory import MemoryStore
 from blindsight.service.protocol import OCTETS, VERSION, Refusal, decode, encode, fault_of
-from blindsight.service.spam import REFRESH_EVERY, Window
+from blindsight.service.shown import MIXED, mixture, of_batch
+from blindsight.service.spam import Guard, recent_draws, spread_of
 from blindsight.service.store import Record, Store
 
 __all__ = ["Pool", "first_instances"]
 
 _log = logging.getLogger(__name__)
+_CONFIRM_S = 1.0
+
+Retreat = Callable[[Record, np.ndarray], Awaitable[None]]
+"""Freezes a model and restarts it from an average."""
 
 
 def first_instances(record: Record, start: np.ndarray | None = None) -> list[bytes]:
@@ -34,7 +43,14 @@ def first_instances(record: Record, start: np.ndarray | None = None) -> list[byt
 class Pool:
     """Draws and updates of one life of a model. It counts events and records nothing about clients."""
 
-    def __init__(self, record: Record, store: Store) -> None:
+    def __init__(
+        self,
+        record: Record,
+        store: Store,
+        batch: int = 1,
+        canary: Canary | None = None,
+        retreat: Retreat | None = None,
+    ) -> None:
         self.record = record
         self.model = record.model
         self.length = 4 * record.task.weights
@@ -51,21 +67,53 @@ class Pool:
         self.draws = self.taken = self.spam = self.replays = 0
         self._store = store
         self._here = store if isinstance(store, MemoryStore) and not store.shared else None
-        self._too_old = (
-            20 * REFRESH_EVERY if store.shared else REFRESH_EVERY
-        )  # age at which a window must be renewed first
-        self._window: Window | None = None
+        self.guard = Guard(record.task)
+        self.canary = canary
+        self.spread_seen = 0.0
+        """The standard deviation over instances at the last inspection."""
+        self._retreat = retreat
         self._waiting: list[bytes] = []
         self._seen = 0  # updates processed, accepted or not
-        self._refreshing = asyncio.Lock()
+        self.batch = of_batch(record.task, batch)
+        self._shown: bytes | None = None  # to all draws until the batch is complete
+        self._shown_until = 0  # in updates processed
+        self._shown_count, self._shown_at = 0, 0.0  # accepted updates, and when the store last confirmed them
+        self._showing = asyncio.Lock()
+        self._recent: list[bytes] = []  # what was shown lately, which updates start from
+        self._shows, self._after = 0, "-"
+        self._most_recent = recent_draws(record.task.weights) if self.batch > 1 else record.task.instances
+        self._inspect_at = INSPECT_EVERY
         self._background: asyncio.Task[None] | None = None
 
     def draw_now(self) -> bytes | None:
-        """A random instance; None if that requires waiting or there is none."""
-        instance = self._here.draw_now(self.record) if self._here is not None else None
+        """What a draw gets; None if that requires waiting or there is nothing."""
+        here = self._here
+        if here is None:
+            return None
+        if self.batch == 1:
+            instance = here.draw_now(self.record)
+        elif self._shown is None or self._seen >= self._shown_until:
+            instance = self._show(here.sample_now(self.record))
+        else:
+            instance = self._shown
         if instance is not None:
             self.draws += 1
         return instance
+
+    def _show(self, instances: Sequence[bytes]) -> bytes | None:
+        """Show what these instances make, until the next batch is complete."""
+        self._shown = mixture(instances) if len(instances) == MIXED else next(iter(instances), None)
+        self._shown_until = self._seen + self.batch
+        if self._shown is not None:
+            self._remember(self._shown)
+        return self._shown
+
+    def _remember(self, instance: bytes) -> None:
+        if len(self._recent) < self._most_recent:
+            self._recent.append(instance)
+        else:
+            self._recent[self._shows % self._most_recent] = instance
+        self._shows += 1
 
     def offer_now(self, update: bytes, nonce: bytes, ends: int) -> bool:
         """`offer`, but `settle` processes the update later; False, without effect, if it requires waiting."""
@@ -82,47 +130,85 @@ class Pool:
     def settle(self) -> None:
         """Apply the pending updates in order, except spam; a deleted model accepts none."""
         waiting, self._waiting = self._waiting, []
-        for update in waiting:
-            try:
-                self._take(update)
-            except Exception as error:  # nobody waits for the result, and the next update may succeed
-                _log.error("an update: %s", fault_of(error))
+        at_once = self.guard.at_once
+        for first in range(0, len(waiting), at_once):
+            self._settle(waiting[first : first + at_once])
 
-    def _take(self, update: bytes) -> None:
-        here, window, seen = self._here, self._window, self._seen
+    def _settle(self, updates: list[bytes]) -> None:
+        try:
+            self._take(updates)
+        except Exception as error:  # nobody waits for the result, and the other updates may succeed
+            if len(updates) == 1:
+                _log.error("an update: %s", fault_of(error))
+            else:
+                for update in updates:
+                    self._settle([update])
+
+    def _take(self, updates: list[bytes]) -> None:
+        here = self._here
         if here is None or not (instances := here.instances_now(self.record)):
             return
-        # counts all updates, not only accepted ones: reading all instances takes long enough for a sender to notice
-        self._seen += 1
-        if window is None or seen >= window.due:
-            window = self._look(instances, seen)
-        if not window.admits(update, seen):
-            self.spam += 1
-            here.decline_now(self.record)
-        elif here.replace_now(self.record, update):
-            self.taken += 1
+        if self.batch > 1 and not self._recent:
+            self._show(here.sample_now(self.record))
+        near = instances if self.batch == 1 else self._recent
+        for is_known, instance in self.guard.measure(updates, near, self._shown):
+            if not is_known:
+                self.spam += 1
+                here.decline_now(self.record)
+            elif here.replace_now(self.record, instance):
+                self.taken += 1
+        self._processed(len(updates))
 
     async def draw(self) -> bytes:
-        """A random instance."""
-        instance = await self._store.draw(self.record)
+        """What a draw gets."""
+        instance = await (self._store.draw(self.record) if self.batch == 1 else self._shown_by_others())
         if instance is None:
             raise Refusal(503, "the model is being replaced: draw again", headers={"Retry-After": "1"})
+        if self.batch == 1:
+            self._remember(instance)
         self.draws += 1
         return instance
 
+    async def _shown_by_others(self) -> bytes | None:
+        """The mixture of a shared store: renewed after a batch here, or of other processes.
+
+        The store is asked before every draw, because one from a store that is gone leads to a paid update that nobody
+        can take.
+        """
+        await self._store.check()
+        async with self._showing:
+            if self._seen >= self._shown_until or monotonic() - self._shown_at >= _CONFIRM_S:
+                instances, count = await self._store.sample(self.record)
+                if self._seen >= self._shown_until or abs(count - self._shown_count) >= self.batch or not instances:
+                    shown = self._show(instances)
+                    self._shown_count = count
+                    await self._exchange(shown)
+                self._shown_at = monotonic()
+            return self._shown
+
+    async def _exchange(self, shown: bytes | None = None) -> None:
+        """Learn what draws show in other processes, and tell them what they show here: updates start from both."""
+        for after, instance in await self._store.share(self.record, shown, self._after, self._most_recent):
+            self._after = after
+            if instance not in self._recent:
+                self._remember(instance)
+
     async def offer(self, update: bytes, nonce: bytes, ends: int) -> None:
         """Apply an update unless its ticket was used or it looks like spam; only the former is reported."""
-        unused, count = await self._store.spend(self.record, nonce, ends)
+        unused, _ = await self._store.spend(self.record, nonce, ends)
         if not unused:
             raise self._replayed()
-        window, seen = self._window, count + self.spam  # all updates count, accepted or not: reading takes long
-        if window is None or seen >= window.due:
-            window = await self._renewed(window, seen)
-        if not window.admits(update, seen):
+        if not self._recent and await self.draw():  # another process has shown what this update starts from
+            self.draws -= 1
+        if self.batch > 1 and self._store.shared and self.guard.is_far(update, self._recent):
+            await self._exchange()
+        is_known, instance = self.guard.measure([update], self._recent, self._shown)[0]
+        if not is_known:
             self.spam += 1
-            await self._store.decline(self.record, update)
-        elif await self._store.replace(self.record, update):
+            await self._store.decline(self.record, instance)
+        elif await self._store.replace(self.record, instance):
             self.taken += 1
+        self._processed(1)
 
     async def average(self) -> np.ndarray:
         """The average of the instances, for prediction."""
@@ -136,44 +222,58 @@ class Pool:
         """The current standard deviation over instances, and the number of accepted updates."""
         self.settle()
         instances, count = await self._store.instances(self.record)
-        if not instances:
-            return 0.0, count
-        window = Window(self.record.task)
-        window.refresh(instances, count)
-        return window.spread, count
+        return (spread_of(instances) if instances else 0.0), count
 
     async def close(self) -> None:
         """Apply pending updates and stop background tasks."""
         self.settle()
-        if self._background is not None:
+        if self._background is not None and self._background is not asyncio.current_task():  # it may replace this pool
             self._background.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._background
 
     def _replayed(self) -> Refusal:
         self.replays += 1
-        return Refusal(410, "the ticket was already used: draw again")
+        return Refusal(410, "the ticket was already used: draw again", cause="ticket_used")
 
-    async def _renewed(self, window: Window | None, count: int) -> Window:
-        """A window for an update that arrives when the current one is due for renewal."""
-        if window is None or window.age(count) >= self._too_old:
-            return await self._refresh()
-        if self._background is None or self._background.done():
-            self._background = asyncio.create_task(self._refresh_later())
-        return window  # wider, but still correct
+    @property
+    def alarm(self) -> bool:
+        """Whether the model was rolled back and is frozen, or its spread is more than noise and k explain."""
+        rolled_back = self.canary is not None and self.canary.rollbacks > 0 and self.record.frozen
+        return rolled_back or self.spread_seen > self.guard.bounds.largest_spread
 
-    async def _refresh_later(self) -> None:
-        with contextlib.suppress(Exception):  # the store is unreachable: the next update reports it
-            await self._refresh()
+    def _processed(self, count: int) -> None:
+        """Count updates, accepted or not, and inspect the model every so often."""
+        self._seen += count
+        if self._seen >= self._inspect_at and (self._background is None or self._background.done()):
+            self._inspect_at = self._seen + INSPECT_EVERY
+            self._background = asyncio.get_running_loop().create_task(self._inspect_later())
 
-    async def _refresh(self) -> Window:
-        async with self._refreshing:
-            instances, count = await self._store.instances(self.record)
-            if not instances:
-                raise Refusal(503, "the model is being replaced: draw again", headers={"Retry-After": "1"})
-            return self._look(instances, count + self.spam)
+    async def _inspect_later(self) -> None:
+        try:
+            await self.inspect()
+        except Exception as error:  # the store is unreachable, for example: the next update reports that
+            _log.error("%s could not be inspected: %s", self.model, fault_of(error))
 
-    def _look(self, instances: Sequence[bytes], count: int) -> Window:
-        window = self._window = self._window or Window(self.record.task)
-        window.refresh(instances, count)
-        return window
+    async def begin(self) -> None:
+        """Measure a life before it is served. It is never rolled back for how it begins: somebody wanted it so."""
+        instances, _ = await self._store.instances(self.record)
+        if not instances:
+            return
+        self.spread_seen = await asyncio.to_thread(spread_of, instances)
+        if self.canary is not None:
+            mean = average(np.stack([decode(instance) for instance in instances]))
+            self.guard.shield = await asyncio.to_thread(self.canary.begin, mean)
+
+    async def inspect(self) -> None:
+        """Measure the spread, score the average on public examples, and retreat if the score has fallen."""
+        instances, _ = await self._store.instances(self.record)
+        if not instances or self.record.frozen:
+            return
+        self.spread_seen = await asyncio.to_thread(spread_of, instances)
+        if self.canary is None:
+            return
+        mean = average(np.stack([decode(instance) for instance in instances]))
+        self.guard.shield, good = await asyncio.to_thread(self.canary.inspect, mean)
+        if good is not None and self._retreat is not None:
+            await self._retreat(self.record, good)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["MODEL_NAME", "OCTETS", "TICKET", "VERSION", "Refusal", "decode", "encode"]
+__all__ = ["CAUSES", "MODEL_NAME", "MORE_CAUSES", "OCTETS", "TICKET", "VERSION", "Refusal", "decode", "encode"]
 
 TICKET = "Blindsight-Ticket"
 VERSION = "Blindsight-Version"
@@ -18,17 +18,46 @@ OCTETS = "application/octet-stream"
 MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
-class Refusal(Exception):
-    """A refusal with `status` and one sentence, which reveals only what any sender can see."""
+CAUSES = {
+    400: "bad_request",
+    401: "token",
+    404: "not_found",
+    405: "method",
+    408: "late_body",
+    409: "version",
+    410: "ticket",
+    411: "length",
+    413: "length",
+    415: "type",
+    422: "body",
+    423: "frozen",
+    429: "rate",
+    500: "fault",
+    503: "unavailable",
+}
+"""The cause of a refusal that names no other, by status."""
 
-    def __init__(self, status: int, sentence: str, *, headers: dict[str, str] | None = None) -> None:
+MORE_CAUSES = ("admission", "admission_used", "bodies", "busy", "store", "ticket_used")
+"""The causes that some refusals name."""
+
+
+class Refusal(Exception):
+    """A refusal with `status`, `cause` and one sentence, which reveal only what any sender can see.
+
+    Whatever may pass by itself says when to try again.
+    """
+
+    def __init__(
+        self, status: int, sentence: str, *, headers: dict[str, str] | None = None, cause: str | None = None
+    ) -> None:
         super().__init__(sentence)
         self.status = status
-        self.headers = headers or {}
+        self.cause = cause or CAUSES.get(status, "other")
+        self.headers = ({"Retry-After": "1"} if status in (429, 503) else {}) | (headers or {})
 
     def to_dict(self) -> dict[str, Any]:
         """The body of the answer."""
-        return {"error": str(self)}
+        return {"error": str(self), "cause": self.cause}
 
 
 def fault_of(error: Exception) -> str:

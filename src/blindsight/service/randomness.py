@@ -3,7 +3,9 @@
 import os
 import struct
 
-__all__ = ["NONCE_BYTES", "random_index", "random_nonce"]
+import numpy as np
+
+__all__ = ["NONCE_BYTES", "random_index", "random_nonce", "secret_generator"]
 
 NONCE_BYTES = 12
 _PAGE = struct.Struct("<512Q")
@@ -28,6 +30,11 @@ def random_nonce() -> bytes:
         page = os.urandom(256 * NONCE_BYTES)
         _nonces.extend(page[at : at + NONCE_BYTES] for at in range(0, len(page), NONCE_BYTES))
         return random_nonce()
+
+
+def secret_generator() -> np.random.Generator:
+    """A generator that nobody can predict without its state."""
+    return np.random.default_rng(np.frombuffer(os.urandom(32), np.uint32))
 
 
 def _forget() -> None:

@@ -2,22 +2,26 @@
 
 Python's usual client costs three times as much for small models (docs/service.md), and the needed part of the protocol
 fits on this page; hiredis does the parsing.
+
+A server that starts again may have lost its last seconds, and used tickets with them. So every new connection asks for
+the server's run, and commands other than `look` pass only if the store trusts that run (`trust`).
 """
 
 import asyncio
 import ssl
 import time
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Set
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import hiredis
 
-from blindsight.errors import InvalidInput, PrivacyError
+from blindsight.errors import InvalidInput
+from blindsight.service.redis_address import RedisAddress
+from blindsight.service.redis_fitness import RedisInfo
 from blindsight.service.store import StoreUnreachable
 
-__all__ = ["Redis"]
+__all__ = ["Command", "Redis"]
 
 _CONNECT_S = 3.0
 _ANSWER_S = 5.0
@@ -27,29 +31,51 @@ Command = tuple[bytes | str | int, ...]
 
 
 class Redis:
-    """The Redis at `address`; connects on the first command, and again after a loss."""
+    """The Redis at `address`, if need be through its sentinels; connects on the first command, and again after a loss.
 
-    def __init__(self, address: str) -> None:
-        parsed = urlsplit(address)
-        self._host, self._secure = parsed.hostname or "localhost", parsed.scheme == "rediss"
-        self._user, self._password = unquote(parsed.username or "default"), unquote(parsed.password or "")
-        try:
-            self._port, self._database = parsed.port or 6379, int(parsed.path.strip("/") or 0)
-        except ValueError as error:
-            raise InvalidInput("store must look like redis://:password@host:6379/0") from error
+    With `is_raw` the answers include errors; otherwise the first one is raised.
+    """
+
+    def __init__(self, address: str | RedisAddress, *, is_raw: bool = False) -> None:
+        self._address = RedisAddress.parse(address) if isinstance(address, str) else address
+        self._is_raw = is_raw
         self._wire: _Wire | None = None
         self._connecting = asyncio.Lock()
         self._failed = -1e9
+        self._trusted: Set[str] | None = None  # runs; before the first is named, all are
 
     def ask(self, *commands: Command) -> Awaitable[list[Any]]:
         """The answers to `commands`, which are sent together; raises if Redis refuses one."""
         wire = self._wire
-        if wire is None or wire.is_lost:
+        if wire is None or wire.is_lost or not wire.is_trusted:
             return self._ask_anew(commands)
         return wire.ask(commands)
 
+    async def look(self, *commands: Command) -> list[Any]:
+        """`ask`, whether the server is trusted or not."""
+        return await (await self._connect()).ask(commands)
+
+    async def infos(self) -> list[RedisInfo]:
+        """What the server says about itself now; raises if it may not hold the models."""
+        wire = await self._connect()
+        info = RedisInfo.parse(*await wire.ask((("INFO",),), is_raw=False))
+        if (fault := info.fault) is not None:
+            wire.is_trusted = False
+            if info.role != "master":  # find the new one
+                wire.lose()
+            raise fault
+        return [info]
+
+    def trust(self, runs: Set[str]) -> None:
+        """Let commands pass to servers with these runs only."""
+        self._trusted = runs
+        if self._wire is not None:
+            self._wire.is_trusted = self._wire.run in runs
+
     async def _ask_anew(self, commands: tuple[Command, ...]) -> list[Any]:
         wire = await self._connect()
+        if not wire.is_trusted:
+            raise StoreUnreachable("Redis has started again, or is not fit, and is being checked")
         return await wire.ask(commands)
 
     async def close(self) -> None:
@@ -66,33 +92,58 @@ class Redis:
                 raise StoreUnreachable("Redis is unreachable")
             try:
                 async with asyncio.timeout(_CONNECT_S):  # `wait_for` of Python 3.11 forgets that it was cancelled
-                    self._wire = await self._open()
+                    host, port = await self._find() if self._address.kind == "sentinel" else self._address.hosts[0]
+                    self._wire = await self._open(host, port)
             except (OSError, TimeoutError) as error:
                 self._failed = time.monotonic()
-                raise StoreUnreachable(
-                    f"Redis at {self._host}, port {self._port}, cannot be reached: {error}"
-                ) from error
+                where = " or ".join(f"{host}, port {port}" for host, port in self._address.hosts)
+                raise StoreUnreachable(f"Redis at {where}, cannot be reached: {error}") from error
             return self._wire
 
-    async def _open(self) -> "_Wire":
-        _, wire = await asyncio.get_running_loop().create_connection(
-            _Wire, self._host, self._port, ssl=ssl.create_default_context() if self._secure else None
-        )
-        hello: list[Command] = [("AUTH", self._user, self._password)] if self._password else []
+    async def _find(self) -> tuple[str, int]:
+        """The master that the first sentinel to answer names."""
+        why: object = "no answer"
+        for host, port in self._address.hosts:
+            try:
+                wire = await self._dial(host, port)
+                command: Command = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.name)
+                try:
+                    (found,) = await wire.ask((command,), is_raw=False)
+                finally:
+                    wire.lose()
+            except (OSError, StoreUnreachable) as error:
+                why = error
+                continue
+            if found is not None:
+                return found[0].decode(), int(found[1])
+            why = f"it knows no master {self._address.name}"
+        raise OSError(f"no sentinel names a master ({why})")
+
+    async def _dial(self, host: str, port: int) -> "_Wire":
+        context = ssl.create_default_context() if self._address.is_secure else None
+        loop = asyncio.get_running_loop()
+        _, wire = await loop.create_connection(lambda: _Wire(self._is_raw), host, port, ssl=context)
+        return wire
+
+    async def _open(self, host: str, port: int) -> "_Wire":
+        wire, address = await self._dial(host, port), self._address
+        hello: list[Command] = [("AUTH", address.user, address.password)] if address.password else []
+        hello += [("SELECT", address.database)] if address.database else []
         try:
-            *_, persistence = await wire.ask([*hello, ("SELECT", self._database), ("INFO", "persistence")])
+            *_, answer = await wire.ask([*hello, ("INFO",)], is_raw=False)
         except _Refused as error:
             wire.lose()
-            raise InvalidInput(
+            raise _Denied(
                 f"Redis refused the connection ({error.__cause__}): check the password and database number in store"
             ) from error
-        if b"aof_enabled:0" not in persistence:
-            wire.lose()
-            raise PrivacyError(
-                "this Redis keeps an append-only file, which records every update clients sent, in "
-                "order: set appendonly no and delete the file"
-            )
+        info = RedisInfo.parse(answer)
+        wire.run = info.run
+        wire.is_trusted = self._trusted is None or (info.run in self._trusted and info.fault is None)
         return wire
+
+
+class _Denied(StoreUnreachable, InvalidInput):
+    """Redis does not let us in."""
 
 
 class _Refused(StoreUnreachable):
@@ -106,10 +157,13 @@ class _Refused(StoreUnreachable):
 class _Wire(asyncio.Protocol):
     """Commands out, answers in, in the same order."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_raw: bool) -> None:
         self.is_lost = False
+        self.is_trusted = True
+        self.run = ""
+        self._is_raw = is_raw
         self._reader = hiredis.Reader()
-        self._pending: deque[tuple[asyncio.Future[list[Any]], int, float]] = deque()
+        self._pending: deque[tuple[asyncio.Future[list[Any]], int, float, bool]] = deque()
         self._answers: list[Any] = []
         self._unsent: list[bytes] = []
         self._watch: asyncio.TimerHandle | None = None
@@ -119,7 +173,9 @@ class _Wire(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._check_age()
 
-    def ask(self, commands: "list[Command] | tuple[Command, ...]") -> asyncio.Future[list[Any]]:
+    def ask(
+        self, commands: "list[Command] | tuple[Command, ...]", is_raw: bool | None = None
+    ) -> asyncio.Future[list[Any]]:
         """A future of the answers."""
         loop = self._loop
         future: asyncio.Future[list[Any]] = loop.create_future()
@@ -130,7 +186,7 @@ class _Wire(asyncio.Protocol):
             loop.call_soon(self._flush)
         for command in commands:
             self._unsent.append(hiredis.pack_command(command))  # pyright: ignore[reportArgumentType]
-        self._pending.append((future, len(commands), loop.time()))
+        self._pending.append((future, len(commands), loop.time(), self._is_raw if is_raw is None else is_raw))
         return future
 
     def _flush(self) -> None:
@@ -147,15 +203,18 @@ class _Wire(asyncio.Protocol):
             if answer is False:
                 return
             self._answers.append(answer)
-            future, count, _ = self._pending[0]
+            future, count, _, is_raw = self._pending[0]
             if len(self._answers) == count:
                 self._pending.popleft()
                 answers, self._answers = self._answers, []
                 if future.done():
                     continue  # the caller has given up
-                refused = [one for one in answers if isinstance(one, Exception)]
+                refused = [] if is_raw else [one for one in answers if isinstance(one, Exception)]
                 if refused:
                     future.set_exception(_Refused(refused[0]))
+                    if str(refused[0]).startswith("READONLY"):  # a master no more
+                        self.lose()
+                        return
                 else:
                     future.set_result(answers)
 

@@ -1,30 +1,42 @@
-"""Snapshots: one file per model with its record and its current k instances.
+"""Snapshots: one file per model with its record, its current k instances and the number of accepted updates.
 
 A file is replaced atomically, and there is never a second one: a history of instances would reveal single updates.
+Files of other versions of the code are read if their records can be (`store.Record.from_json`).
 """
 
 import contextlib
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.errors import InvalidInput
 from blindsight.service.protocol import decode
-from blindsight.service.store import Record
+from blindsight.service.store import NotSaved, Record
 
-__all__ = ["forget", "names", "read", "sweep", "write"]
+__all__ = ["Snapshot", "forget", "names", "read", "sweep", "write"]
 
 
-def write(folder: Path, record: Record, instances: Sequence[bytes]) -> None:
+class Snapshot(NamedTuple):
+    """What a file holds."""
+
+    record: Record
+    instances: list[bytes]
+    updates: int = 0
+    """Accepted updates of this life."""
+
+
+def write(folder: Path, record: Record, instances: Sequence[bytes], updates: int = 0) -> None:
     """Write a model's snapshot; it is on disk when this returns."""
     path = _path(folder, record.model)
     scratch = path.with_suffix(f".{os.getpid()}")
-    header = record.to_json()
+    header = record.to_json({"updates": updates})
     stacked = np.stack([decode(instance) for instance in instances])
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,27 +52,27 @@ def write(folder: Path, record: Record, instances: Sequence[bytes]) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             scratch.unlink()
-        raise BlindsightError(
-            f"cannot write {path} ({error.strerror}): free some space or choose another folder"
-        ) from error
+        raise NotSaved(f"cannot write {path} ({error.strerror}): free some space or choose another folder") from error
 
 
-def read(folder: Path, model: str) -> tuple[Record, list[bytes]]:
-    """A model's record and instances; refuses damaged files, because a model must never restart silently."""
+def read(folder: Path, model: str) -> Snapshot:
+    """A model's snapshot; refuses damaged files, because a model must never restart silently."""
     path = _path(folder, model)
     try:
         with safe_open(path, framework="numpy") as file:
             header, stacked = file.metadata() or {}, file.get_tensor("instances")
         if header["digest"] != _digest(header["record"], stacked):
             raise ValueError("its contents do not match its digest")
-        record = Record.from_json(header["record"])
+        fields = json.loads(header["record"])
+        updates = int(fields.pop("updates", 0))
+        record = Record.from_json(json.dumps(fields))
         if stacked.shape != (record.task.instances, record.task.weights):
             raise ValueError(f"it has instances of shape {stacked.shape}")
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError) as error:
         raise InvalidInput(
-            f"{path} is damaged ({error}): restore a backup, or delete it and create the model again"
+            f"{path} is damaged or of a newer version ({error}): restore a backup, or delete the model"
         ) from error
-    return record, [row.tobytes() for row in stacked]
+    return Snapshot(record, [row.tobytes() for row in stacked], updates)
 
 
 def names(folder: Path) -> list[str]:

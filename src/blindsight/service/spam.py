@@ -1,13 +1,20 @@
-"""Spam check: whether every weight of an update is within the range of honest ones, without reading the instances.
+"""The guard against spam: what an update may do to a model, whoever sent it and whatever the others sent before.
 
-The k instances of Draw and Discard spread around their mean, and an honest update is one of them, moved by one step and
-one client's noise. So a weight is within t standard deviations of the mean, plus a step. Mean and spread are computed
-from the instances every 50 updates. In between the mean drifts by sigma^2 / k with every accepted update (sigma^2 is
-the variance of a client's noise) and by at most a step / k, so the window widens accordingly:
+An honest update is a draw, plus one clipped step, plus one client's noise. So the guard looks for the recent draw that
+an update started from, the nearest one, and takes the *difference*. It refuses what no client sends, shortens the rest
+to what a step and noise can be (`bounds`), cuts it where all clients together push most (`sketch`), shortens it further
+where public examples show that it matters (`shields`), and adds what is left to the *current* draw:
 
-    |weight - mean| <= t sqrt(spread^2 + (1 + age / k) sigma^2) + (1 + age / k) step
+    difference = update - nearest recent draw       refused above `limit`, shortened to `radius`
+    stored     = current draw + difference          no weight further than `reach`; over a random instance
 
-This is weaker than a proof that an update is honest: it bounds what one update can do to the model, not what many can.
+An honest update of the current draw is stored as it came. What an attacker loses is everything but the increment. No
+bound depends on the instances, so it cannot widen one; it does not choose what its increment is added to, so it can
+neither climb, from one extreme instance to the next, nor send an old model again; the expected drift of the mean per
+update is the increment over k. Draws of many batches are remembered, those
+of other processes too, because clients take a while; an update whose draw is not among them is measured from another
+one: it is shortened and counts for less, and is not refused. If draws are single instances (`batch = 1`, the paper's
+algorithm), the increment is added to the nearest instance, and an attacker can choose among them.
 """
 
 import math
@@ -15,98 +22,132 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy import count_nonzero, frombuffer, greater_equal, less_equal
+from numpy import einsum, frombuffer
+
+from blindsight.service.bounds import UpdateBounds
+from blindsight.service.shields import Shield
+from blindsight.service.sketch import Sketch
 
 if TYPE_CHECKING:
     from blindsight.algorithms.draw_and_discard import Task
 
-__all__ = ["REFRESH_EVERY", "Window", "standard_deviations"]
+__all__ = ["Guard", "recent_draws", "spread_of"]
 
-REFRESH_EVERY = 50  # updates
-_WIDEN_EVERY = 25  # updates: the half-widths in use are those of up to this many updates later
-_LARGEST = np.float32(1e16)  # weight, wherever spam has driven the window: squares of larger ones overflow
 _FLOAT = np.dtype("<f4")
+_FEWEST_RECENT, _MOST_RECENT = 8, 256  # draws
+_REMEMBERED = 1 << 20  # numbers in recent draws
+_HEAD = 64  # weights by which the nearest instance is found
+_AT_ONCE = 1 << 16  # numbers
 
 
-def standard_deviations(weights: int) -> float:
-    """The number of standard deviations t that an honest update with this many weights may deviate.
+def recent_draws(weights: int) -> int:
+    """Draws, shown one after the other, that an update may start from: as many as four megabytes hold.
 
-    All weights must be inside, so t grows with their number. It was measured, not derived from a normal distribution:
-    the spread of a few instances fluctuates widely. With this t fewer than one honest update in a thousand is refused,
-    from 10 to 50,000 weights, even while a model learns as fast as it can (experiments/spam.py, docs/service.md).
-
-    >>> round(standard_deviations(387), 1), round(standard_deviations(50_000), 1)
-    (5.6, 7.7)
+    A client takes a while, and others are faster. What it drew has to be known still when its update comes.
     """
-    return 3.0 + math.log10(weights)
+    return min(max(_REMEMBERED // weights, _FEWEST_RECENT), _MOST_RECENT)
 
 
-class Window:
-    """The window in which the weights of an honest update lie."""
+class Guard:
+    """Turns updates into differences within the bounds of a task, for `graft`.
+
+    Instances are compared by identity, so that only new ones are copied: they must be immutable, as bytes are.
+    """
 
     def __init__(self, task: "Task") -> None:
-        self._variance = task.variance
-        self._step = task.learning_rate * task.clip
-        self._instances = task.instances
-        self._deviations = standard_deviations(task.weights)
-        self._mean = np.zeros(task.weights, np.float32)
-        self._spread = np.zeros(task.weights, np.float32)  # squared
-        self._low = np.zeros(task.weights, np.float32)
-        self._high = np.zeros(task.weights, np.float32)
-        self._half = np.zeros(task.weights, np.float32)
-        self._rows = np.zeros((task.instances, task.weights), _FLOAT)
-        self._row_bytes = [row.data.cast("B") for row in self._rows]
-        self._inside = np.zeros((2, task.weights), bool)
-        self._above, self._below = self._inside
-        self._count = 0
-        self.due = 0
-        """The number of updates at which the instances should be read again."""
-        self._holds_until = -1
+        self.bounds = UpdateBounds.of(task)
+        self.shield: Shield | None = None
+        """Narrower bounds in the directions that public examples show to matter."""
+        self.sketch = Sketch(task.weights, math.sqrt(task.variance))
+        """Narrower bounds in the directions in which clients push most."""
+        self.shortened = 0
+        """Updates longer than one step and one noise: hostile ones, and those of a draw that is not remembered."""
+        self._head = min(_HEAD, task.weights)
+        self._known = list[bytes]()
+        self._heads = np.zeros((0, self._head))  # of the known ones
+        self._squares = np.zeros(0)
+        self._reach, self._limit = np.float32(self.bounds.reach), self.bounds.limit**2
+        self.at_once = max(1, _AT_ONCE // task.weights)
+        """Updates that are best measured together."""
+
+    def measure(
+        self, updates: Sequence[bytes], near: Sequence[bytes], base: bytes | None = None
+    ) -> list[tuple[bool, bytes]]:
+        """For each update whether a client may have sent it, and the instance to store: `base`, changed by it.
+
+        Without `base` it is the nearest one. An update of it that is within all bounds is stored as it came.
+        How long it takes depends on what the sender knows, the task and the weights it drew and sent, and on nothing
+        that others sent.
+        """
+        starts = self._starts(updates, near)
+        changes, known, altered = self._differences(updates, starts)
+        altered |= self.sketch.cut(changes)
+        if self.shield is not None:
+            altered |= self.shield.shorten(changes)
+        if base is not None:
+            current = frombuffer(base, _FLOAT)
+            altered |= [start.ctypes.data != current.ctypes.data for start in starts]
+            starts = [current] * len(starts)
+        far = (changes.max(axis=1) > self._reach) | (changes.min(axis=1) < -self._reach)
+        if far.any():  # last, so that it holds whatever came before
+            np.clip(changes, -self._reach, self._reach, out=changes)
+        altered |= far
+        rows = zip(known.tolist(), altered.tolist(), updates, changes, starts, strict=True)
+        return [(one, (change + start).tobytes() if other else update) for one, other, update, change, start in rows]
+
+    def is_far(self, update: bytes, near: Sequence[bytes]) -> bool:
+        """Whether an honest update would hardly have started from one of these: another process may have shown more."""
+        (start,) = self._starts([update], near)
+        with np.errstate(all="ignore"):
+            change = frombuffer(update, _FLOAT) - start
+            return not float(change @ change) <= self.radius**2
 
     @property
-    def spread(self) -> float:
-        """The standard deviation over instances, as the root of its mean square over weights."""
-        return float(np.sqrt(self._spread.mean(dtype=np.float64)))
+    def radius(self) -> float:
+        """The largest length of a difference at present: no longer than noise and twice a typical step."""
+        typical = math.hypot(self.bounds.noise_radius, 2 * self.sketch.typical_step)
+        return min(typical, self.bounds.radius if self.shield is None else self.shield.radius)
 
-    def age(self, count: int) -> int:
-        """Updates since the instances were read, given `count` in total."""
-        return count - self._count
+    def _differences(
+        self, updates: Sequence[bytes], starts: Sequence[np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What each update changed, no longer than `radius`; whether a client may have sent it; what was altered."""
+        with np.errstate(all="ignore"):  # numbers that overflow, and those that are none, are refused
+            changes = np.stack([frombuffer(update, _FLOAT) for update in updates])
+            for change, start in zip(changes, starts, strict=True):
+                change -= start
+            squares = einsum("ij,ij->i", changes, changes)
+            known = squares <= self._limit  # False for NaN
+            changes[~known] = 0
+            radius = self.radius
+            too_long = known & (squares > radius**2)
+            if too_long.any():
+                changes[too_long] *= (np.float32(radius) / np.sqrt(squares[too_long]))[:, None]
+        self.shortened += int(np.count_nonzero(too_long))
+        return changes, known, ~known | too_long
 
-    def refresh(self, instances: Sequence[bytes], count: int) -> None:
-        """Compute mean and spread of the instances after `count` updates."""
-        rows = self._rows  # reused memory: fresh pages would cost more than the arithmetic
-        for row, instance in zip(self._row_bytes, instances, strict=True):
-            row[:] = instance
-        np.add.reduce(rows, axis=0, out=self._mean)  # np.mean and np.sum have more overhead than the additions take
-        np.divide(self._mean, len(rows), out=self._mean)
-        np.subtract(rows, self._mean, out=rows)
-        np.multiply(rows, rows, out=rows)
-        np.add.reduce(rows, axis=0, out=self._spread)
-        np.divide(self._spread, max(len(rows) - 1, 1), out=self._spread)
-        self._count, self.due = count, count + REFRESH_EVERY
-        self._widen(0)
+    def _starts(self, updates: Sequence[bytes], near: Sequence[bytes]) -> list[np.ndarray]:
+        """The one of `near` that each update most probably started from: the nearest, by its first weights."""
+        if near != self._known:
+            self._learn_heads(near)
+        heads = np.stack([frombuffer(update, _FLOAT, self._head) for update in updates])
+        with np.errstate(all="ignore"):  # of what is no number, any start is as good as another
+            distances = self._squares - 2 * heads.astype(np.float64) @ self._heads.T  # less the updates' own squares
+            places = np.nan_to_num(distances).argmin(axis=1).tolist()
+        return [frombuffer(near[place], _FLOAT) for place in places]
 
-    def admits(self, update: bytes, count: int) -> bool:
-        """Whether every weight of `update` is inside after `count` updates; NaN never is.
+    def _learn_heads(self, near: Sequence[bytes]) -> None:
+        if len(near) != len(self._known):
+            self._known = [b""] * len(near)
+            self._heads, self._squares = np.zeros((len(near), self._head)), np.zeros(len(near))
+        for place, (instance, known) in enumerate(zip(near, self._known, strict=True)):
+            if instance is not known:
+                self._known[place] = instance
+                self._heads[place] = head = frombuffer(instance, _FLOAT, self._head)
+                self._squares[place] = np.square(head, dtype=np.float64).sum()
 
-        It takes the same time whatever the answer: the sender's next request waits for it and would reveal it.
-        """
-        if count > self._holds_until:
-            self._widen(count - self._count)
-        weights = frombuffer(update, _FLOAT)
-        greater_equal(weights, self._low, self._above)
-        less_equal(weights, self._high, self._below)
-        return count_nonzero(self._inside) == self._inside.size
 
-    def _widen(self, age: int) -> None:
-        self._holds_until = self._count + age + _WIDEN_EVERY
-        steps = 1 + (age + _WIDEN_EVERY) / self._instances
-        half = self._half
-        np.add(self._spread, np.float32(steps * self._variance), out=half)
-        np.sqrt(half, out=half)
-        np.multiply(half, np.float32(self._deviations), out=half)
-        np.add(half, np.float32(steps * self._step), out=half)
-        np.subtract(self._mean, half, out=self._low)
-        np.add(self._mean, half, out=self._high)
-        np.fmax(self._low, -_LARGEST, out=self._low)
-        np.fmin(self._high, _LARGEST, out=self._high)
+def spread_of(instances: Sequence[bytes]) -> float:
+    """The standard deviation over instances, as the root of its mean square over weights."""
+    rows = np.stack([frombuffer(instance, _FLOAT) for instance in instances]).astype(np.float64)
+    return float(np.sqrt(rows.var(axis=0, ddof=1).mean())) if len(rows) > 1 else 0.0

@@ -1,18 +1,23 @@
 """Tickets: a draw issues one, an update returns it, and each can be used once.
 
 A ticket is a keyed hash of its purpose, its expiry and a random number. It never reveals which instance was drawn. Its
-expiry is rounded up to a whole minute, so a ticket does not reveal when it was drawn either.
+expiry is rounded up to a whole minute, or to a tenth of a lifetime above ten minutes, so a ticket does not reveal when
+it was drawn either.
 
-Tickets are created in batches and handed out from a stock: those of one minute differ only in their random numbers, and
+Tickets are created in batches and handed out from a stock: those of one period differ only in their random numbers, and
 in a batch each takes half as long. No list of drawn tickets exists. Used ones are recorded in one Bloom filter per
-minute of expiry, in one process (`Spent`), which has the same size at any load. All four bits of a ticket are in one
-word, so checking it costs one memory access instead of four. At the end of a minute, an unused ticket collides with
-others once in 800 times at 10,000 updates a second, once in 100,000 at 1,000; it is then refused, and its client draws
-again. Processes that share a Redis store the random number of each used ticket there until its expiry (`redis_store`),
-without any instance or client.
+period of expiry, which has the same size at any load: at most thirteen filters of 2 MiB, or of up to 16 MiB for
+lifetimes above ten minutes. All four bits of a ticket are in one word, so checking it costs one memory access instead
+of four. An unused ticket whose bits others have set is refused, and its client draws again: at the end of a minute once
+in 800 times at 10,000 updates a second, once in 100,000 at 1,000 (docs/service.md). `Spent` is the filters of one
+process; processes that share a Redis keep them there (`redis_store`), without any instance or client.
+
+Clocks may jump: a store's clock does not (`Store.now`), a period that is over stays over, and a ticket that ends later
+than any could is refused. Processes with different lifetimes refuse each other's tickets.
 """
 
 import hashlib
+import math
 import os
 import struct
 import time
@@ -23,24 +28,47 @@ from hmac import compare_digest
 
 from blindsight.service.randomness import NONCE_BYTES, random_nonce
 
-__all__ = ["SKEW_S", "Spent", "Tickets"]
+__all__ = ["SKEW_S", "Spent", "Tickets", "filter_words", "marks", "period_s"]
 
 SKEW_S = 60  # clocks of hosts that share a store may differ by this much
 _SIGNED = 4 + NONCE_BYTES  # expiry and random number
 _TAG = 16
 _LENGTH = _SIGNED + _TAG
 _MARKS = struct.Struct("<I4B4x")  # of a random number: its word in the filter, and four bits of the word
+_PERIODS = 10  # per lifetime, in whole minutes
 _BITS = [1 << (byte & 63) for byte in range(256)]
 _STOCK = 128  # tickets per batch
-_WORDS = 1 << 18  # of each minute's filter, 64 bits each: 2 MiB
+_WORDS = 1 << 18  # of a minute's filter, 64 bits each: 2 MiB
+_MOST_MINUTES = 8  # that a filter's size grows with
+
+
+def period_s(lifetime_s: float) -> int:
+    """The seconds to which expiries are rounded: tickets of one period share a filter.
+
+    >>> period_s(600), period_s(86400)
+    (60, 8640)
+    """
+    return 60 * math.ceil(lifetime_s / (60 * _PERIODS))
+
+
+def filter_words(lifetime_s: float) -> int:
+    """The number of 64-bit words of a period's filter."""
+    return _WORDS * min(period_s(lifetime_s) // 60, _MOST_MINUTES)
+
+
+def marks(nonce: bytes, words: int) -> tuple[int, int, int, int, int]:
+    """Where a used ticket is recorded: a word of the filter, and four of its bits."""
+    at, one, two, three, four = _MARKS.unpack(nonce)
+    return at % words, one & 63, two & 63, three & 63, four & 63
 
 
 class Tickets:
     """Issues and checks tickets, signed with `secret` and valid for `lifetime_s` seconds."""
 
     def __init__(self, secret: bytes, lifetime_s: float, now: Callable[[], float] = time.time) -> None:
-        self._keyed = _Keyed(secret)
+        self._keyed = _Keyed(hashlib.blake2s(b"%r" % lifetime_s, key=secret).digest())
         self._lifetime = lifetime_s
+        self._period = period_s(lifetime_s)
         self._now = now
         self._stock: dict[bytes, list[bytes]] = {}
         self._since = self._until = 0.0  # period during which the stock is valid
@@ -52,8 +80,8 @@ class Tickets:
         now = self._now()
         if not self._since <= now < self._until:
             self._stock.clear()
-            self._until = 60 * (int(now + self._lifetime) // 60 + 1) - self._lifetime
-            self._since = self._until - 60
+            self._until = self._period * (int(now + self._lifetime) // self._period + 1) - self._lifetime
+            self._since = self._until - self._period
             self._ends = round(self._until + self._lifetime).to_bytes(4, "little")
         try:
             return self._stock[scope].pop()
@@ -81,7 +109,9 @@ class Tickets:
         if len(raw) != _LENGTH or not compare_digest(raw[_SIGNED:], tag.digest()):
             return None
         ends = int.from_bytes(raw[:4], "little")
-        return (raw[4:_SIGNED], ends) if self._now() <= ends + SKEW_S else None
+        now = self._now()
+        is_now = now - SKEW_S <= ends <= now + self._lifetime + self._period + SKEW_S
+        return (raw[4:_SIGNED], ends) if is_now else None
 
 
 class _Keyed(dict[bytes, hashlib.blake2s]):
@@ -99,24 +129,28 @@ class _Keyed(dict[bytes, hashlib.blake2s]):
 class Spent:
     """The used tickets of one process."""
 
-    def __init__(self, now: Callable[[], float] = time.time) -> None:
-        self._minutes: dict[int, array[int]] = {}
+    def __init__(self, now: Callable[[], float] = time.time, lifetime_s: float = 600.0) -> None:
+        self._filters: dict[int, array[int]] = {}  # by expiry
+        self._words = filter_words(lifetime_s)
+        self._over = 0  # tickets that end by then are refused, whatever a clock says later
         self._now = now
 
     def spend(self, nonce: bytes, ends: int) -> bool:
         """Mark a ticket as used; returns whether it was unused."""
-        words = self._minutes.get(ends)
+        words = self._filters.get(ends)
         if words is None:
-            if ends + SKEW_S < self._now():  # valid when its headers arrived; its minute's filter is gone
+            now = self._now()
+            if ends + SKEW_S < now or ends <= self._over:  # valid when its headers arrived; its filter is gone
                 return False
-            for over in [minute for minute in self._minutes if minute + SKEW_S < self._now()]:
-                del self._minutes[over]
-            words = self._minutes[ends] = array("Q", bytes(8 * _WORDS))
-        at, one, two, three, four = _MARKS.unpack(nonce)
-        at %= _WORDS
-        marks = _BITS[one] | _BITS[two] | _BITS[three] | _BITS[four]
+            for over in [period for period in self._filters if period + SKEW_S < now]:
+                self._over = max(self._over, over)
+                del self._filters[over]
+            words = self._filters[ends] = array("Q", bytes(8 * self._words))
+        at, one, two, three, four = _MARKS.unpack(nonce)  # `marks` without a call
+        at %= self._words
+        bits = _BITS[one] | _BITS[two] | _BITS[three] | _BITS[four]
         word = words[at]
-        if word & marks == marks:
+        if word & bits == bits:
             return False
-        words[at] = word | marks
+        words[at] = word | bits
         return True

@@ -13,6 +13,7 @@ from blindsight.codings.specs import CategoryField
 from blindsight.models import glm
 from blindsight.service.addresses import Addresses
 from blindsight.service.crowd import Crowd
+from blindsight.service.shown import expected_spread
 
 __all__ = ["Watch"]
 
@@ -78,7 +79,7 @@ def _constants(task: Task, addresses: Addresses) -> dict[str, Any]:
         "public": len(addresses.public_y),
         "guarantee": str(promise),
         "assumptions": list(promise.assumptions),
-        "expected_spread": round(float(np.sqrt(task.instances / 2 * task.variance)), 6),
+        "expected_spread": round(expected_spread(task, 1), 6),
         "names": _names(task),
         "deviations": [round(float(one), 4) for one in addresses.public_x.std(axis=0)],
         "guessing": {"loss": round(_entropy(share), 4), "accuracy": round(max(share, 1 - share), 4)},

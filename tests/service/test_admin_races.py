@@ -1,0 +1,77 @@
+"""Admin calls at the same time, through one process or several: no token is lost and no freeze undone."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2 as httpx
+import pytest
+from waiting import HANG_S, until
+
+from blindsight.service.memory import MemoryStore
+from blindsight.service.pool import first_instances
+from blindsight.service.redis_store import RedisStore
+from blindsight.service.store import Record
+
+ADMIN = {"Authorization": "Bearer administrator-of-the-tests"}
+
+
+@pytest.mark.parametrize(("kind", "count"), [("memory", 1), ("redis", 2)])
+def test_no_token_is_lost_and_no_freeze_undone(processes, request, kind, count):
+    address = request.getfixturevalue("redis_server").address if kind == "redis" else "memory"
+    services = [processes(address) for _ in range(count)]
+    for service in services:
+        service.start()
+        service.wait()
+    clients = [
+        httpx.Client(base_url=f"{one.address}/v1/admin/models", headers=ADMIN, timeout=HANG_S) for one in services
+    ]
+
+    def call(number: int, path: str) -> httpx.Response:
+        return clients[number % count].post(f"/phishing{path}")
+
+    with ThreadPoolExecutor(8) as threads:
+        added = list(threads.map(lambda number: call(number, "/tokens"), range(20)))
+        assert [answer.status_code for answer in added] == [201] * 20
+        for turn in range(8):
+            path, is_frozen = ("/freeze", True) if turn % 2 == 0 else ("/thaw", False)
+            calls = [threads.submit(call, turn + number, path if number == 2 else "/tokens") for number in range(6)]
+            assert [one.result().is_success for one in calls] == [True] * 6
+            until(lambda wanted=is_frozen: all(one.get("/phishing").json()["frozen"] is wanted for one in clients))
+            added += [one.result() for one in calls if "token" in one.result().json()]
+    assert len(added) == 60
+    for answer in added:
+        header = {"Authorization": f"Bearer {answer.json()['token']}"}
+        assert clients[0].get(f"{services[0].address}/v1/models/phishing/task", headers=header).status_code == 200
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+def test_a_record_takes_the_place_of_its_predecessor_only(make_task, tmp_path, request, kind):
+    server = request.getfixturevalue("redis_server") if kind == "redis" else None
+
+    async def check():
+        store = MemoryStore(tmp_path) if server is None else RedisStore(server.address, tmp_path)
+        await store.open()
+        record = Record(task=make_task())
+        assert await store.put(record, first_instances(record))
+        one, other = record.changed(frozen=True), record.changed(tokens=("digest",))
+        assert await store.put(one)
+        assert not await store.put(other)
+        assert not await store.put(record.renewed(), first_instances(record))
+        assert not await store.put(record, first_instances(record))
+        assert not await store.put(Record(task=make_task()), first_instances(record))
+        assert await store.records() == {"phishing": one}
+        assert await store.instances(one) != ([], 0)
+        await store.delete("phishing")
+        assert not await store.put(one.changed(frozen=False))  # deleted meanwhile
+        assert await store.records() == {}
+        together = [Record(task=make_task()) for _ in range(8)]
+        done = await asyncio.gather(*(store.put(one, first_instances(one)) for one in together))
+        assert sum(done) == 1
+        (found,) = (await store.records()).values()
+        assert found == together[done.index(True)]
+        assert len((await store.instances(found))[0]) == 20
+        await store.close()
+
+    asyncio.run(check())
