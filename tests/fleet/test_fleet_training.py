@@ -1,0 +1,222 @@
+"""Training on a fleet: the sums of a simulation, the cost that sites approved, and no more rounds than were paid."""
+
+import json
+import types
+from pathlib import Path
+from typing import Any, cast
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from fleets import embedded, fleet_in_process
+
+from blindsight import runs
+from blindsight.accounting.events import Gaussian
+from blindsight.accounting.ledger import Ledger
+from blindsight.backends import Simulation
+from blindsight.config import Config, parse
+from blindsight.data.population import Population
+from blindsight.errors import InvalidInput
+from blindsight.fleet.codes import Code, Declined
+from blindsight.fleet.job import Job
+from blindsight.fleet.noise_shares import NoiseShares, SiteNoise
+from blindsight.fleet.site.settings import SiteSettings
+from blindsight.fleet.summing import SiteSum
+from blindsight.jobs.algorithm import make_algorithm
+from blindsight.jobs.fleet_settings import on_terms, task_of
+from blindsight.jobs.fleet_training import train_on_fleet
+from blindsight.jobs.language import public_vocabulary
+from blindsight.jobs.site_training import OpenTraining
+from blindsight.jobs.train import load_trained
+from blindsight.keys import Key, reproducible
+from blindsight.runs import open_run
+from blindsight.training import Trained, train
+
+SITES = {"north": 30, "south": 12, "west": 20}
+TEN = {f"site-{number}": 4 + number % 4 for number in range(10)}
+
+
+CLASSIFIER: dict[str, Any] = {
+    "name": "small",
+    "data": {"population": "tabular", "options": {"clients": 20, "seed": 99}},
+    "model": {"kind": "logistic", "inputs": ["age"], "label": "label"},
+    "client": {"batch_size": 8, "learning_rate": 0.1},
+    "server": {"optimizer": "sgd", "learning_rate": 1.0},
+    "privacy": {"epsilon": 5.0, "delta": 1e-5, "rounds": 3, "cohort": 20, "clip": 1.0},
+}
+GENERATOR = CLASSIFIER | {
+    "data": {"population": "handwriting", "options": {"clients": 4, "seed": 99, "examples": [5, 6]}},
+    "model": {"kind": "gan"},
+    "gan": {"network": "compact", "channels": [2, 2, 2], "latents": 2, "fakes": 2, "generator_batch_size": 2},
+    "server": {"optimizer": "adam", "learning_rate": 1e-3},
+}
+LANGUAGE = CLASSIFIER | {
+    "data": {"population": "forum", "options": {"clients": 4, "seed": 99}},
+    "model": {"kind": "word_lm", "embedding": 4, "cells": 5},
+    "text": {"vocabulary": "forum", "vocabulary_size": 40, "length": 6},
+}
+OPTIONS: dict[str, dict[str, Any]] = {"handwriting": {"examples": (5, 6)}}
+
+
+def config(seed: int | None = None, like: dict[str, Any] = CLASSIFIER, **privacy: object) -> Config:
+    settings = like | {"privacy": like["privacy"] | privacy}
+    return parse(settings if seed is None else settings | {"seed": seed})
+
+
+def simulated(folder: Path, settings: Config, together: Population, terms: SiteNoise | None, key: Key) -> Trained:
+    """The same run on one machine, with the mechanism of the fleet."""
+    words = public_vocabulary(settings) if settings.model.is_language else None
+    task = task_of(settings, together, None, words)
+    privacy = on_terms(settings, together.size, terms)
+    return train(
+        make_algorithm(settings, task.model, privacy, sampler=terms),
+        Simulation(task.clients),
+        privacy,
+        population="hospitals",
+        delta=1e-5,
+        key=key,
+        run=runs.begin(folder / "simulation", "small", {}),
+        ledger=Ledger(folder / "m.db"),
+    )
+
+
+@pytest.fixture
+def without_noise(monkeypatch: pytest.MonkeyPatch) -> Key:
+    """The key of runs whose sites add no noise, which they would draw under keys of their own."""
+    key = reproducible(7)
+    monkeypatch.setattr(NoiseShares, "share", lambda self, size, place, key: np.zeros(size, np.int64))
+    monkeypatch.setattr("blindsight.jobs.fleet_training.root_of", lambda *_: key)
+    monkeypatch.setattr("blindsight.training.loop.Loop._facts", lambda self: None)
+    return key
+
+
+RUNS = [
+    (CLASSIFIER, SITES),
+    pytest.param(CLASSIFIER, TEN, marks=pytest.mark.slow),
+    pytest.param(GENERATOR, SITES, marks=pytest.mark.slow),
+    pytest.param(LANGUAGE, SITES, marks=pytest.mark.slow),
+]
+
+
+def check_same(ours: Any, theirs: Any) -> None:
+    pairs = list(zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True))
+    assert pairs
+    assert all(np.array_equal(one, other) for one, other in pairs)
+
+
+@pytest.mark.parametrize(("settings", "sites"), RUNS)
+def test_without_noise_a_fleet_trains_the_model_of_a_simulation_bit_for_bit(
+    tmp_path: Path, without_noise: Key, settings: dict[str, Any], sites: dict[str, int]
+):
+    """Noise aside: cohorts, clients' own randomness, clipping, grid and order. What is left can be read back."""
+    name = settings["data"]["population"]
+    data, together = embedded(name, sites, **OPTIONS.get(name, {}))
+    with fleet_in_process(tmp_path / "sites", data) as fleet:
+        ours = train_on_fleet(config(7, settings), fleet, out=tmp_path / "run", ledger=Ledger(tmp_path / "l.db"))
+        terms = fleet.terms()
+    theirs = simulated(tmp_path, config(7, settings), together, terms, without_noise)
+    assert ours.rounds == theirs.rounds == 3
+    check_same(ours.model, theirs.model)
+    assert any(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(ours.model) if eqx.is_inexact_array(leaf))
+    assert (tmp_path / "run/samples.png").exists() == (settings is GENERATOR)
+    check_same(load_trained(tmp_path / "run").model, ours.model)
+
+
+class Killed(BaseException):
+    """What a kill looks like from inside: nothing after it runs."""
+
+
+@pytest.mark.parametrize("before_unmasking", [True, False])
+def test_a_killed_coordinator_resumes_to_the_same_model_and_both_ledgers_have_paid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_noise: Key, before_unmasking: bool
+):
+    data, _ = embedded("tabular", SITES)
+    ledger, total, unmasked = Ledger(tmp_path / "l.db"), SiteSum.total, list[int]()
+
+    def dying(self: SiteSum) -> tuple[np.ndarray, int]:
+        unmasked.append(sum(one.kind == "release" for one in ledger.entries("hospitals")))
+        if len(unmasked) == 2 and before_unmasking:
+            raise Killed
+        found = total(self)
+        if len(unmasked) == 2:
+            raise Killed
+        return found
+
+    with fleet_in_process(tmp_path / "sites", data) as fleet:
+        with monkeypatch.context() as patch:
+            patch.setattr(SiteSum, "total", dying)
+            with pytest.raises(Killed):
+                train_on_fleet(config(7), fleet, out=tmp_path / "run", ledger=ledger)
+        assert unmasked == [1, 2], "each round was in the ledger before it was unmasked"
+        resumed = train_on_fleet(config(7), fleet, out=tmp_path / "run", ledger=ledger)
+        whole = train_on_fleet(config(7), fleet, out=tmp_path / "whole", ledger=Ledger(tmp_path / "other.db"))
+    check_same(resumed.model, whole.model)
+    assert sum(one.kind == "release" for one in ledger.entries("hospitals")) >= 3
+    for name in SITES:
+        settings = SiteSettings.read(tmp_path / "sites" / name / "SITE.toml")
+        paid = [one for one in Ledger(settings.ledger).entries(name) if one.kind == "release"]
+        sums = sorted(len(path.read_bytes()) for path in (settings.state / "jobs").glob("*/sums"))
+        assert len(paid) == 2, "once for each run, however often it was begun"
+        assert sums[0] == 3
+        assert 4 <= sums[1] <= json.loads((tmp_path / "run/fleet.json").read_text())["content"]["sums"]
+
+
+def test_a_fleet_trains_and_both_ledgers_have_paid(tmp_path: Path):
+    data, _ = embedded("tabular", SITES)
+    with fleet_in_process(tmp_path / "sites", data) as fleet:
+        ledger = Ledger(tmp_path / "ledger.db")
+        trained = train_on_fleet(config(), fleet, out=tmp_path / "run", ledger=ledger)
+        assert trained.rounds == 3
+        assert trained.guarantee.epsilon <= 5.0
+        assert any("site" in sentence for sentence in trained.guarantee.assumptions)
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trained.model))
+    job = open_run(tmp_path / "run").read("fleet.json")
+    for name in SITES:
+        settings = SiteSettings.read(tmp_path / "sites" / name / "SITE.toml")
+        [paid] = [entry for entry in Ledger(settings.ledger).entries(name) if entry.kind == "release"]
+        assert f"{job['content']['sums']} rounds" in paid.note
+        assert len((settings.state / "jobs").glob("*/sums").__next__().read_bytes()) == 3
+
+
+@pytest.mark.parametrize(
+    ("privacy", "word"),
+    [({"participation": "fixed"}, "participation"), ({"unit": "example"}, "unit"), ({"sampler": "float"}, "sampler")],
+)
+def test_what_sites_cannot_vouch_for_is_refused_before_anything_is_sent(tmp_path: Path, privacy, word):
+    data, _ = embedded("tabular", SITES)
+    with fleet_in_process(tmp_path / "sites", data) as fleet, pytest.raises(InvalidInput, match=word):
+        train_on_fleet(config(**privacy), fleet, out=tmp_path / "run", ledger=Ledger(tmp_path / "l.db"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_site_answers_no_more_sums_than_it_paid_for(tmp_path: Path):
+    paid = list[str]()
+    job = Job(
+        kind="training",
+        run="r",
+        content={"sums": 2},
+        clients={"a": 1, "b": 1, "c": 1},
+        noise="sites",
+        fewest=3,
+        colluding=1,
+        epsilon=1.0,
+        delta=1e-5,
+    )
+    privacy = on_terms(config(cohort=2), 3, job.site_noise)
+    algorithm = types.SimpleNamespace(event=Gaussian(1.0, rounded=True))
+    training: Any = OpenTraining(
+        job=job,
+        site="a",
+        backend=None,  # pyright: ignore[reportArgumentType]
+        privacy=privacy,
+        algorithm=algorithm,  # pyright: ignore[reportArgumentType]
+        folder=tmp_path,
+        pay=lambda event, note: paid.append(f"{cast(Any, event).count} {note}"),
+    )
+    for _ in range(2):
+        training._paid()
+    with pytest.raises(Declined) as refused:
+        training._paid()
+    assert refused.value.code is Code.budget
+    assert paid == ["2 2 rounds of training"]

@@ -1,0 +1,121 @@
+"""Fleets in real processes, with a real NATS server and mutual TLS: what the commands print, and who has paid."""
+
+import collections
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fleet_processes import Processes
+from forked import Forked
+from waiting import until
+
+
+@pytest.fixture
+def forked() -> Iterator[Forked]:
+    with Forked() as one:
+        yield one
+
+
+def test_ten_sites_answer_although_three_of_them_cannot(tmp_path: Path, forked: Forked, spawn: Callable[..., Any]):
+    names = [f"site-{place}" for place in range(10)]
+    one = Processes(tmp_path, names, forked, spawn)
+    until(lambda: one.here() == set(names))
+    text = (one.place("site-3") / "SITE.toml").read_text(encoding="utf-8")
+    one.kill(one.agents["site-3"])
+    (one.place("site-3") / "SITE.toml").write_text(text.replace("years", "alter"), encoding="utf-8")
+    one.start("site-3")
+    (one.place("site-5") / "clients.csv").unlink()
+    until(lambda: one.here() == set(names))
+    one.kill(one.agents["site-8"])
+    asked = one.ask("run")
+    assert one.ended(asked) == 0, one.errors("run")
+    report = one.printed("run")
+    answering = [name for name in names if name not in ("site-3", "site-5", "site-8")]
+    assert any("site-3, site-5, site-8 took no part" in note for note in report["notes"])
+    noted = json.loads((one.folder / "run/fleet.json").read_text(encoding="utf-8"))["missed"]
+    assert list(noted.values()) == [{"site-3": "wrong_columns", "site-5": "no_data", "site-8": "silent"}]
+    assert any("no column 'alter'" in line for line in one.diary("site-3"))
+    assert [one.paid(name) for name in answering] == [1] * 7
+    assert one.paid("site-3") == one.paid("site-5") == 0
+    assert one.paid_here() == 1
+    there = np.concatenate([one.ages[name] for name in answering])
+    clients = sum(len(ages) for ages in one.ages.values())
+    assert report["guarantee"]["epsilon"] <= 8.0
+    assert str(clients) in report["guarantee"]["participation"]
+    assert there.size < clients
+
+
+NAMES = ("north", "south", "west", "east")
+
+
+def kill_at(one: Processes, what: str, run: str, wait_s: float) -> bool:
+    """Begin to ask, and SIGKILL a process after `wait_s` seconds; what was killed is started again. Was it answered?"""
+    asked = one.ask(run)
+    time.sleep(wait_s)
+    if what == "coordinator":
+        if one.forked.code(asked) is None:
+            one.kill(asked)
+        asked = one.ask(run)
+    elif what == "server":
+        with contextlib.suppress(ProcessLookupError):  # it was killed before, and is not up again
+            os.kill(one.up.servers[-1], signal.SIGKILL)  # `fleet up` starts another
+    else:
+        one.kill(one.agents[what])
+        one.start(what)
+    code = one.ended(asked)
+    check(one, run, code)
+    return code == 0
+
+
+def check(one: Processes, run: str, code: int) -> None:
+    """The run was answered from sums that all who are in them have paid for, or refused in words."""
+    report = one.folder / run / "report.json"
+    if code != 0:
+        assert not report.exists()
+        assert "Traceback" not in one.errors(run)
+        assert "sites" in one.errors(run)
+        return
+    facts = json.loads((one.folder / run / "fleet.json").read_text(encoding="utf-8"))
+    job, missed = facts["job"], facts["missed"]
+    assert len(missed) == 1
+    unpaid = {name for name in one.agents if one.paid(name, job) == 0}
+    assert unpaid <= {site for sites in missed.values() for site in sites}
+    assert one.paid_here(run) >= 1
+    error = abs(mean_of(report) - np.mean(np.concatenate(list(one.ages.values()))))
+    assert error < 60, "a sum whose masks were not all removed is off by thousands"
+
+
+def mean_of(report: Path) -> float:
+    found = re.search(r'"(?:mean|estimate|value)": (-?[0-9.]+)', report.read_text(encoding="utf-8"))
+    assert found is not None, report.read_text(encoding="utf-8")[:2000]
+    return float(found[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("points", "seed"), [(3, 1), (100, 2)])  # the quick forms, in one process, are in test_faults
+def test_what_is_killed_at_any_point_never_makes_a_wrong_or_unpaid_answer(
+    tmp_path: Path, artefacts: Path, forked: Forked, spawn: Callable[..., Any], points: int, seed: int
+):
+    one, dice = Processes(tmp_path, NAMES, forked, spawn), random.Random(seed)
+    until(lambda: one.here() == set(NAMES))
+    begin = time.monotonic()
+    assert one.ended(one.ask("warm")) == 0, one.errors("warm")
+    whole_s, seen = time.monotonic() - begin, collections.Counter[tuple[str, str]]()
+    check(one, "warm", 0)
+    for point in range(points):
+        what = ("coordinator", "server", dice.choice(NAMES))[point % 3]
+        is_answered = kill_at(one, what, f"run{point}", dice.uniform(0, whole_s))
+        killed = "site" if what in NAMES else what
+        seen[killed, "answered" if is_answered else "refused"] += 1
+        facts = {"points": point + 1, "wrong or unpaid": 0, "runs": {" ".join(key): n for key, n in seen.items()}}
+        (artefacts / "fleet_faults.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        until(lambda: one.here() == set(NAMES))
