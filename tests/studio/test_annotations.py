@@ -82,7 +82,7 @@ def test_what_is_exported_can_be_imported_elsewhere(make_set, tmp_path):
         ([task(99, {"result": choice("cat")})], "not a sample of"),
         ([task(1, {"result": choice("cow")})], "'cow' is not one of the classes"),
         ([task(1, {"result": choice("cat", "dog")})], "has 2 labels"),
-        ([task(1, {"result": choice("cat")}, set="another")], "belongs to another set"),
+        ([task(1, {"result": choice("cat")}, set="another")], "does not belong to"),
         ([task(1, {"result": choice("cat")}, set=None)], "does not name its set"),
         ([task(1, "hello")], "an invalid annotation"),
         ([task(1)], "has no annotations"),

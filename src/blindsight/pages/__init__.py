@@ -8,6 +8,8 @@ script by their hashes, and images from the page itself. This package knows no r
 import base64
 import functools
 import hashlib
+import re
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -16,12 +18,14 @@ from markupsafe import Markup
 
 from blindsight.pages import filters, svg
 
-__all__ = ["asset", "embed", "part", "policy", "render"]
+__all__ = ["asset", "card", "contents", "embed", "part", "policy", "render"]
+
+_HEADING = re.compile(r'<h2 id="([\w-]+)">(.*?)</h2>', re.DOTALL)
 
 
 def render(template: str, **values: object) -> str:
-    """The page that `template` makes of `values`."""
-    return _environment().get_template(template).render(values)
+    """The page that `template` makes of `values`; half a letter, which JSON and names of files can hold, is a ?."""
+    return _environment().get_template(template).render(values).encode(errors="replace").decode()
 
 
 def part(template: str, **values: object) -> Markup:
@@ -32,6 +36,34 @@ def part(template: str, **values: object) -> Markup:
 def embed(page: str, *, title: str) -> str:
     """`page` in a frame of its own, for notebooks: neither can touch the other's style or script."""
     return render("embed.html", page=page, title=title)
+
+
+def card(
+    title: str,
+    rows: Iterable[Sequence[object]],
+    *,
+    about: str = "",
+    headings: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    summary: str = "Assumptions",
+) -> str:
+    """A small table for notebooks, each row under its first cell; notes are folded under their summary.
+
+    Args:
+        title: What it is about.
+        rows: Cells of each row.
+        about: A few words beside the title.
+        headings: Headings of the columns.
+        notes: Sentences to fold.
+        summary: What to unfold them by.
+    """
+    values = {"title": title, "rows": [*rows], "about": about, "headings": headings, "notes": notes, "summary": summary}
+    return render("card.html", **values)
+
+
+def contents(body: Markup) -> list[tuple[str, Markup]]:
+    """The id and title of every section in a part of a page that templates made, in order."""
+    return [(name, Markup(title)) for name, title in _HEADING.findall(str(body))]
 
 
 def asset(name: str) -> Markup:
@@ -61,6 +93,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update({name: getattr(filters, name) for name in filters.__all__})
-    available: dict[str, Any] = {"asset": asset, "policy": policy, "svg": svg}
+    available: dict[str, Any] = {"asset": asset, "contents": contents, "policy": policy, "svg": svg}
     environment.globals.update(available)
     return environment

@@ -1,13 +1,24 @@
-"""The studio: local pages for labelling synthetic examples. Does not import JAX.
+"""The studio: local pages over runs, ledgers, questions, labels and fleets. Does not import JAX.
 
 ::
 
+    studio_app   all pages of `blindsight studio`, behind the gate
+    gate         who may use it: one browser, for a token that is good once
+    web          what its pages share
+    listing      the runs in a folder, read again only when they change
+    details      one run: settings, curves, files; notes: what people write about it; locks: whether it is running
+    comparing    two runs side by side
+    composing    a question as a form, its command and its dry run; asked: questions under way
+    run_pages, compare_pages, ledger_pages, question_pages,
+    label_pages, fleet_pages
+                 the pages
+    serving      runs the studio; sockets: what it shares with the label queue
     labels       decisions about a synthetic set, one line each, on disk before the next example is shown
     queue        what a rater still has to label, in the rater's own order, and the keys of the classes
     agreeing     agreement of raters, and majority labels
     annotations  import from and export to Label Studio
-    app          the page with the queue, served to this machine only
-    run          runs the page while people label
+    app          the page with the queue alone, as `blindsight label` serves it
+    run          serves it
 """
 
 import lazy_loader

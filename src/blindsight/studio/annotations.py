@@ -76,7 +76,7 @@ def _check_set(data: Mapping[str, Any], where: str, dataset: SyntheticSet) -> No
         )
     if data.get("set") != dataset.identity:  # sample ids repeat across sets
         raise InvalidInput(
-            f"{where} belongs to another set than {dataset.folder}, or does not name its set: import labels of this set"
+            f"{where} does not belong to {dataset.folder}, or does not name its set: import labels of this set"
         )
 
 

@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from blindsight.errors import BlindsightError, InvalidInput
-from blindsight.runs import Run, file_name
+from blindsight.runs import Run, file_name, locked, write_whole
 from blindsight.samples.synthetic_set import LABELS, SyntheticSet
 
 __all__ = ["Decision", "Labels", "now"]
 
 ABOUT = "labelling.json"
+INSTRUCTIONS = "instructions.txt"
+_MOST_INSTRUCTIONS = 10_000
 _LONGEST = 100  # letters of a rater's name
 _A_DAY = 86_400.0
 
@@ -75,6 +77,20 @@ class Labels:
         return stored
 
     @property
+    def instructions(self) -> str:
+        """What raters should know before they begin."""
+        try:
+            return (self.dataset.folder / INSTRUCTIONS).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+
+    def instruct(self, text: str) -> None:
+        """Keep instructions for raters."""
+        if len(text) > _MOST_INSTRUCTIONS:
+            raise InvalidInput(f"instructions have at most {_MOST_INSTRUCTIONS:,} characters: shorten them")
+        write_whole(self.dataset.folder / INSTRUCTIONS, text.replace("\r\n", "\n"))
+
+    @property
     def raters(self) -> tuple[str, ...]:
         """All raters with a current decision, in the order of their first one."""
         return tuple(rater for rater, stands in self._standing.items() if stands)
@@ -112,20 +128,8 @@ class Labels:
     @contextlib.contextmanager
     def alone(self, rater: str) -> Generator[None]:
         """Lock this rater's name until the block ends or this process dies."""
-        path = self.dataset.folder / f".{file_name(rater)}.lock"
-        try:
-            lock = open(path, "w", encoding="utf-8")  # noqa: SIM115
-        except OSError as error:
-            raise BlindsightError(
-                f"cannot write {path} ({error.strerror}): check the permissions of the folder"
-            ) from error
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InvalidInput(
-                    f"{rater} is labelling this set in another window: continue there, or use another --rater"
-                ) from None
+        busy = InvalidInput(f"{rater} is labelling this set in another window: continue there, or use another --rater")
+        with locked(self.dataset.folder / f".{file_name(rater)}.lock", busy):
             yield
 
     def _rows(self) -> list[Any]:

@@ -27,8 +27,9 @@ class Queue:
     it is the same after a crash. Other raters' labels stay hidden until the queue is empty.
     """
 
-    def __init__(self, labels: Labels, rater: str) -> None:
+    def __init__(self, labels: Labels, rater: str, *, shows_proposals: bool = True) -> None:
         check_rater(rater)
+        self._shows_proposals = shows_proposals
         self.labels, self.rater = labels, rater
         self._order = sorted(labels.dataset.samples, key=self._place)
         self.keys = labels.keys.get(rater) or default_keys(labels.classes)
@@ -37,6 +38,12 @@ class Queue:
 
     def _place(self, sample: Sample) -> bytes:
         return hashlib.sha256(f"{self.labels.dataset.identity}\n{self.rater}\n{sample.sample_id}".encode()).digest()
+
+    @property
+    def left(self) -> list[Sample]:
+        """What is still to be labelled, in order."""
+        stands = self.labels.standing(self.rater)
+        return [sample for sample in self._order if sample.sample_id not in stands]
 
     @property
     def next(self) -> Sample | None:
@@ -78,6 +85,7 @@ class Queue:
             "guarantee": str(dataset.guarantee),
             "explained": dataset.guarantee.explain(),
             "is_private": dataset.guarantee.is_private,
+            "instructions": self.labels.instructions,
             "classes": list(self.labels.classes),
             "keys": self.keys,
             "total": len(dataset.samples),
@@ -96,8 +104,8 @@ class Queue:
             "id": sample.sample_id,
             "picture": None if sample.picture is None else _stamped(sample.picture),
             "row": None if sample.row is None else dataset.in_words(sample.row),
-            "proposed": sample.proposed,
-            "score": sample.score,
+            "proposed": sample.proposed if self._shows_proposals else None,
+            "score": sample.score if self._shows_proposals else None,
             "proposer": dataset.proposer,
         }
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,28 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from blindsight import pages
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.accounting.privacy_bar import privacy_bar
+from blindsight.pages.bars import BarTable, Row, share_bar
 from blindsight.runs import write_whole
 from blindsight.wording import counted, percent
 
-__all__ = ["StudentReport"]
+__all__ = ["Misread", "StudentReport"]
+
+_Z = 1.959964  # of a 95 % interval
+
+
+@dataclasses.dataclass(frozen=True)
+class Misread:
+    """A public example that the student gets wrong, as an enlarged image or as the fields of a row."""
+
+    truth: str
+    predicted: str
+    score: float
+    png: bytes = b""
+    row: tuple[tuple[str, str], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, without the image."""
+        return {"truth": self.truth, "predicted": self.predicted, "score": self.score, "row": dict(self.row)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,7 +43,8 @@ class StudentReport:
 
     **Guarantee**: `guarantee` is the synthetic set's own, which everything computed from it inherits. `public` is
     measured on public data; `simulation_only` on real data without noise, so it is printed with that mark and kept out
-    of the HTML.
+    of the HTML. Both have `name`, `examples`, `accuracy` and `confusion`, a row of counts for every true class and a
+    column for every predicted one. `misread` are public examples that the student gets wrong, for the page.
     """
 
     title: str
@@ -37,6 +57,7 @@ class StudentReport:
     guarantee: Guarantee
     public: Mapping[str, Any] | None = None
     simulation_only: Mapping[str, Any] | None = None
+    misread: tuple[Misread, ...] = ()
     path: Path | None = None
     created: str = dataclasses.field(
         default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -70,6 +91,7 @@ class StudentReport:
         """The JSON of `blindsight train student --json`."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         fields |= {"examples": self.examples, "verdict": self.verdict, "guarantee": self.guarantee.to_dict()}
+        fields["misread"] = [one.to_dict() for one in self.misread]
         return {**fields, "raters": list(self.raters), "counts": dict(self.counts), "path": str(self.path or "")}
 
     def save(self, path: str | Path) -> Path:
@@ -84,9 +106,15 @@ class StudentReport:
             title=self.title,
             created=self.created,
             verdict=self.verdict,
+            tone="unmeasured" if self.public is None else "measured",
             labels=self.about_labels,
             counts=list(self.counts.items()),
+            public=None if self.public is None else _measured(self.public, tuple(self.counts)),
+            misread=self.misread,
         )
+
+    def _repr_html_(self) -> str:
+        return pages.embed(self.to_html(), title=self.title)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield f"[bold]{markup.escape(self.title)}[/]"
@@ -101,3 +129,35 @@ class StudentReport:
         yield (
             f"[green]{markup.escape(str(self.guarantee))}[/]" if self.guarantee.is_private else "[red]epsilon = inf[/]"
         )
+
+
+def _measured(public: Mapping[str, Any], classes: tuple[str, ...]) -> dict[str, Any]:
+    """The confusion matrix, its cells shaded by their share of the true class, and the accuracy of every class."""
+    rows, bars = list[dict[str, Any]](), list[Row]()
+    for place, (name, counts) in enumerate(zip(classes, public["confusion"], strict=True)):
+        total = sum(counts)
+        cells = [
+            {"count": count, "shade": round(9 * count / total) if total else 0, "is_right": other == place}
+            for other, count in enumerate(counts)
+        ]
+        rows.append({"name": name, "cells": cells, "total": total})
+        if total:
+            low, high = _wilson(counts[place], total)
+            bars.append(Row(name, [share_bar(counts[place] / total, 0, low, high)]))
+    absent = [row["name"] for row in rows if not row["total"]]
+    return {
+        "name": public["name"],
+        "examples": public["examples"],
+        "classes": classes,
+        "rows": rows,
+        "by_class": BarTable(bars, least=1.0),
+        "absent": absent,
+    }
+
+
+def _wilson(right: int, total: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share, which stays between 0 and 1."""
+    share, z2 = right / total, _Z**2 / total
+    middle = (share + z2 / 2) / (1 + z2)
+    half = _Z * math.sqrt(share * (1 - share) / total + z2 / (4 * total)) / (1 + z2)
+    return max(middle - half, 0.0), min(middle + half, 1.0)

@@ -3,6 +3,8 @@ const by = (id) => document.getElementById(id);
 const percent = (share) => share === null ? "–" : `${Number((100 * share).toPrecision(3))} %`;
 let state = null, shown = null, since = 0, pending = false, waiting = null;
 
+const anti = by("csrf") ? {"X-CSRF-Token": by("csrf").dataset.token} : {};  // inside the studio
+
 function make(tag, text, kind) {
   const one = document.createElement(tag);
   if (text !== undefined) one.textContent = text;
@@ -16,7 +18,7 @@ async function ask(path, said) {
   if (pending) return false;  // what is typed before the next example is shown is not meant for it
   pending = true;
   try {
-    const options = said === undefined ? {} : {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(said)};
+    const options = said === undefined ? {} : {method: "POST", headers: {"Content-Type": "application/json", ...anti}, body: JSON.stringify(said)};
     const answer = await fetch(path, options);
     if (answer.status === 404) throw new Error("This address has expired: open the one that blindsight label printed last.");
     const found = await answer.json();
@@ -59,6 +61,8 @@ function render() {
   by("explained").textContent = state.explained;
   by("privacy").classList.toggle("none", !state.is_private);
   by("rater").textContent = state.rater;
+  by("instructions").hidden = !state.instructions;
+  by("instructed").textContent = state.instructions;
   by("where").textContent = `${done} of ${state.total}${state.skipped ? `, ${state.skipped} skipped` : ""}`;
   by("progress").max = state.total;
   by("progress").value = done;
