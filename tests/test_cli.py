@@ -114,6 +114,7 @@ def test_no_noise_is_said_to_be_no_privacy():
         (["tables", "007"], "000, 001, 002, 003"),
         (["ledger", "show", "--population", "nobody"], "no population 'nobody'"),
         (["ledger", "budget", "set", "x", "--epsilon", "nan", "--delta", "1e-6"], "epsilon"),
+        (["ledger", "show", "--delta", "3"], "delta must lie between 0 and 1, got 3"),
         (["ledger", "verify", "--export", "nowhere.jsonl"], "there is no file"),
         (["ledger", "show", "--ledger", "."], "is a folder"),
         (["data", "describe", "nothing"], "neither a file nor a population"),
@@ -229,7 +230,7 @@ def test_a_release_beyond_the_budget_has_exit_code_3(ledger_path):
 
 
 def test_a_real_process_behaves_like_the_one_here():
-    for arguments in (["--version"], ["ledger", "show", "--json"], ["tables", "007"], ["plan", "--cohort", "x"]):
+    for arguments in (["ledger", "show", "--json"], ["plan", "--cohort", "x"]):
         here, there = run(*arguments), elsewhere(*arguments)
         assert (here.returncode, here.stdout) == (there.returncode, there.stdout)
         assert "Traceback" not in there.stderr

@@ -11,7 +11,7 @@ from command import run as blindsight
 from blindsight.accounting.ledger import Ledger
 from blindsight.jobs import models
 
-COLUMNS = ["--client", "who", "--input", "a", "--input", "b", "--range", "a=-1:3", "--range", "b=-1:3"]
+COLUMNS = ["--client", "who", "--input", "a", "--input", "b", "--type", "a=-1:3", "--type", "b=-1:3"]
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_dry_run_says_what_could_be_found_and_leaves_nothing(tables):
     assert max(one["power"]["1"] for name, one in faults.items() if "field=b" in name) > 0.9
     assert report["detection"]["no_range"] == []
     assert report["ledger"][0]["after"] == pytest.approx(8.0, abs=0.05)
-    assert "is found with 90 % power" in report["answer"]
+    assert "is detected with 90 % power" in report["answer"]
     assert sorted(path.name for path in tables.iterdir()) == ["people.csv", "public.csv", "two.csv"]
 
 

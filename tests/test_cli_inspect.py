@@ -11,6 +11,7 @@ from command import run as blindsight
 
 from blindsight import cli, jobs
 from blindsight.accounting.ledger import Ledger
+from blindsight.cli.describing import described
 from blindsight.config import parse
 from blindsight.data import source
 from blindsight.errors import InvalidInput
@@ -70,11 +71,25 @@ BAD = {
     "which column": (["sanity", "odd.csv", "--client", "label"], "choose the fields to inspect from age"),
     "unknown kind": (["sanity", "odd.csv", "--client", "label", "--input", "age"], "--type age=number"),
     "no such kind": (["sanity", "odd.csv", "--client", "label", "--type", "age=colour"], "one of number, whole"),
+    "two schemas": (["sanity", "odd.csv", "--type", "a.json", "--schema", "b.json"], "one JSON file of types"),
+    "a range of words": (["unknowns", "odd.csv", "--fault", "case", "--type", "age=0:9"], "a type is written as"),
     "no such schema": (["sanity", "odd.csv", "--client", "label", "--schema", "no.json"], "is not a JSON schema"),
     "another task's option": (["sanity", "digits", "--minimum", "3"], "--minimum is for blindsight inspect mistakes"),
     "no such forming": (["slices", "digits", "--forming", "magic"], "not one of 'zero_fill', 'eligible'"),
+    "a range of no model": (
+        ["sanity", "digits", "--model-range", "0:1"],
+        "--model-range and --model-layout describe an",
+    ),
+    "a layout of no model": (["mistakes", "digits", "--model-layout", "NHW"], "name it with --model"),
+    "a type of no field": (["sanity", "digits", "--type", "pixels=image:8x8"], "digits has no field 'pixels', it has"),
     "no privacy": (["sanity", "digits", "--epsilon", "0"], "epsilon"),
 }
+
+
+def test_older_spellings_of_types_mean_the_same():
+    types = ["age=whole", "pay=-1:3", "region=category:1,2", "a.json"]
+    told = described(["age=whole", "region=category:1,2"], Path("a.json"), ["pay=-1:3"])
+    assert described(types) == told == {"types": [types[0], types[2]], "schema": Path("a.json"), "ranges": [types[1]]}
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -163,14 +178,14 @@ OWN = {
 @pytest.mark.parametrize("task", TASKS)
 def test_a_request_beyond_the_budget_has_exit_code_3_and_leaves_no_run_behind(task, tmp_path, ledger_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("private", "public"):
+    for name, count in {"private": 240, "public": 300}.items():  # a copy would be refused
         rows = [
-            f"{name}{row % 60},{('old', 'new')[row % 4 // 2]},{row % 7},i have a cat,{row % 3}" for row in range(240)
+            f"{name}{row % 60},{('old', 'new')[row % 4 // 2]},{row % 7},i have a cat,{row % 3}" for row in range(count)
         ]
         Path(f"{name}.csv").write_text("\n".join(["phone,version,age,text,label", *rows]) + "\n", encoding="utf-8")
     Path("words.txt").write_text("i\nhave\n", encoding="utf-8")
     Ledger(ledger_path).set_budget("private", epsilon=0.5, delta=1e-6)
-    inputs = ["--input", "text"] if task == "unknowns" else ["--input", "age", "--range", "age=0:7"]
+    inputs = ["--input", "text"] if task == "unknowns" else ["--input", "age", "--type", "age=0:7"]
     ask = ["inspect", task, "private.csv", "--client", "phone", "--reference", "public.csv", *inputs, "--out", "run"]
     code, _, refusal = run(*ask, *OWN.get(task, []))
     assert (code, "budget" in refusal) == (3, True), refusal
@@ -211,7 +226,7 @@ def test_unknown_words_of_two_files_are_compared_and_paid_for(tmp_path: Path):
 
 
 BAD_UNKNOWNS = {
-    "no change": ([], "what was before the change"),
+    "no change": ([], "the data before the change"),
     "two changes": (["--fault", "case", "--side", "topic"], "in one way"),
     "no such side": (["--side", "weather"], "needs a field of forum with two values"),
     "many sides": (["--side", "topic"], "with two values"),

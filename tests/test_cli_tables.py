@@ -61,7 +61,7 @@ def test_missing_and_unlisted_values_are_findings(here, suffix):
     found = {one["name"]: one for one in json.loads(done.stdout)["findings"] if one["verdict"] == "detected"}
     assert set(found) >= {"age: missing", "region: missing", "note: missing", "region: unlisted"}
     assert 0.1 < found["age: missing"]["effect"] < 0.4
-    words = "region in everyone is something that the public list does not have"
+    words = "region in everyone is not on the public list"
     assert words in found["region: unlisted"]["statement"]
     assert found["region: unlisted"]["effect"] == pytest.approx(0.2, abs=0.08)
     assert "atlantis" not in (here / "run" / "report.json").read_text(encoding="utf-8")
@@ -135,6 +135,27 @@ def test_known_words_come_from_public_data_with_the_same_client_column(here):
         assert done.returncode == 2
         assert words in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_column_of_numbers_can_be_read_as_text_on_both_sides(here):
+    """The public file would guess numbers, whose cues are others: it ended in a traceback."""
+    for name, seed in (("people", 1), ("public", 2)):
+        write(here / f"{name}.csv", people(seed, 30, 0.1, 0.0) | {"pay": np.array(["12.5", "inf", "7"] * 60, object)})
+    asked = ["inspect", "sanity", "people.csv", "--client", "who", "--reference", "public.csv", "--dry-run"]
+    asked += ["--input", "age", "--input", "pay", "--ledger", "ledger.db"]
+    refused = blindsight(*asked)
+    assert refused.returncode == 2
+    assert "--type pay=text" in refused.stderr
+    assert blindsight(*asked, "--type", "pay=text").returncode == 0
+
+
+def test_a_reference_with_values_of_another_kind_is_refused(here):
+    for name, seed in (("people", 1), ("public", 2)):
+        write(here / f"{name}.parquet", people(seed, 30, 0.1, 0.0))
+    asked = ["inspect", "sanity", "people.parquet", "--client", "who", "--reference", "public.parquet", "--dry-run"]
+    done = blindsight(*asked, "--input", "age", "--input", "note", "--type", "age=text", "--ledger", "ledger.db")
+    assert done.returncode == 2
+    assert "values of another kind in age" in done.stderr
 
 
 @pytest.mark.parametrize(

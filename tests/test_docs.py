@@ -94,6 +94,18 @@ def test_links_between_pages_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.name} -> {target}"
 
 
+def test_links_of_the_readme_work_wherever_it_is_shown():
+    """On a package index there are no files beside it: links and images are whole addresses of this repository."""
+    links = re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert [link for link in links if not link.startswith("https://")] == []
+    own = re.compile(
+        r"https://(?:github\.com|raw\.githubusercontent\.com)/blindsight-ml/blindsight/(?:blob/)?main/([^#]+)"
+    )
+    files = [found[1] for link in links if (found := own.match(link))]
+    assert len(files) > 20
+    assert [file for file in files if not (ROOT / file).exists()] == []
+
+
 def test_the_architecture_names_every_room_and_only_files_that_exist():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     source = ROOT / "src" / "blindsight"

@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 from blindsight.backends import Batch
-from blindsight.data.population import GeneratedPopulation, Population
+from blindsight.data.generated import GeneratedPopulation
+from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.evaluation import by_client, evaluator, jackknife, relative_change
 from blindsight.models.cifg_lstm import recall, word_model

@@ -94,9 +94,9 @@ QUESTIONS: dict[str, Callable[[Population, dict[str, Any]], Any]] = {
 }
 
 
-def released(self: GaussianMechanism, total: Any, *, key: keys.Key) -> Release[Any]:
+def released(self: GaussianMechanism, total: Any, *, key: keys.Key, begun: Any = None) -> Release[Any]:
     """The same numbers for everyone, of a size that reports can be made of."""
-    del key
+    del key, begun
     value = jax.tree.map(lambda leaf: np.full(np.shape(leaf), 0.3 * total.l2_bound, np.float32), total.value)
     return Release(value, self.event(total), self.noise_multiplier * total.l2_bound / total.n_expected)
 

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 # Written in pieces, so that this file keeps the rules too.
 HOSTS = ["py" + "pi.org", "files.python" + "hosted", "registry.npm" + "js"]
 FOREIGN = re.compile(r"(?<![\w.])/(?:work|root|home|Users)/|" + "|".join(re.escape(host) for host in HOSTS))
+LONGEST = 400  # lines of a module
 VAGUE = re.compile(r"(^|_)(utils?|common|managers?|handlers?|helpers?|base)(_|$)")
 
 
@@ -78,6 +79,48 @@ def test_src_checks_its_input_without_assert():
 
 def test_modules_have_names_that_say_something():
     assert [name for name in modules() if any(VAGUE.search(part) for part in Path(name).with_suffix("").parts)] == []
+
+
+def test_no_module_is_too_long_to_read():
+    sources = {name: text for name, text in text_files().items() if re.match(r"src/.*\.pyi?$", name)}
+    assert {name: text.count("\n") for name, text in sources.items() if text.count("\n") > LONGEST} == {}
+
+
+def named_twice(trees: dict[str, ast.Module]) -> dict[str, list[str]]:
+    """Public classes and type aliases whose name is used for another one elsewhere."""
+    places = dict[str, list[str]]()
+    for path, tree in trees.items():
+        classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+        assigned = [node.targets[0] for node in tree.body if isinstance(node, ast.Assign)]
+        aliases = [one.id for one in assigned if isinstance(one, ast.Name) and re.fullmatch("[A-Z][a-z]\\w*", one.id)]
+        for name in (*classes, *aliases):
+            places.setdefault(name, []).append(path)
+    return {name: paths for name, paths in places.items() if len(paths) > 1 and not name.startswith("_")}
+
+
+def test_one_name_stands_for_one_thing():
+    assert named_twice(modules()) == {}
+
+
+def test_a_second_thing_of_the_same_name_would_be_noticed():
+    trees = {"a.py": ast.parse("class Pair: ...\nclass _Own: ..."), "b.py": ast.parse("Pair = tuple\nclass _Own: ...")}
+    assert named_twice(trees) == {"Pair": ["a.py", "b.py"]}
+
+
+# In the accounting a bound is rounded up and what is left is rounded down, which the formatter does not do.
+ROUNDED = ("src/blindsight/accounting/guarantee.py", "src/blindsight/accounting/statement.py")
+PERCENT = re.compile(r"\{[^{}]*\b100 \*[^{}]*\} ?%|\{[^{}]*:\.?\d*%\}")
+
+
+def test_shares_are_written_by_one_formatter():
+    sources = {name: text for name, text in text_files().items() if name.startswith("src/") and name.endswith(".py")}
+    found = [name for name, text in sources.items() if PERCENT.search(text)]
+    assert sorted(found) == [name for name in ROUNDED if PERCENT.search(sources[name])]
+
+
+@pytest.mark.parametrize("written", ["{100 * share:.0f} %", "{share:.0%}", "{share:%}", "{math.floor(100 * share)}%"])
+def test_another_formatter_would_be_noticed(written: str):
+    assert PERCENT.search(f'f"{written} of clients"')
 
 
 # --- signatures and lengths

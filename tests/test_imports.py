@@ -86,6 +86,18 @@ def test_a_client_of_draw_and_discard_loads_neither_jax_nor_accountants():
     assert loaded("import blindsight.algorithms.draw_and_discard").isdisjoint({"dp_accounting", "jax", "scipy"})
 
 
+def test_a_secure_sum_loads_neither_jax_nor_accountants():
+    every = (
+        "from blindsight.fleet.secure_sum import coordinator, identities, masks, messages, rounds, shamir, site, terms"
+    )
+    assert loaded(every).isdisjoint({"dp_accounting", "jax", "scipy"})
+
+
+def test_reviewing_what_a_site_was_asked_loads_neither_jax_nor_accountants():
+    every = "from blindsight.fleet.site import book, book_file, diary, policy, settings"
+    assert loaded(every).isdisjoint({"dp_accounting", "jax", "numpy", "scipy", "cryptography"})
+
+
 def test_every_public_name_can_be_had():
     for name in dir(blindsight):
         getattr(blindsight, name)

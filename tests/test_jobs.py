@@ -337,7 +337,7 @@ def test_noise_for_an_epsilon_keeps_it_with_what_is_really_released(privacy):
     """The algorithm's own event, grid and count included, is what the ledger will be charged with."""
     asked = settings({"cohort": 60, "rounds": 2, "epsilon": 2.0, "delta": 1e-4, **privacy})
     model = jax.tree.map(jnp.zeros_like, Logistic((6,), 3, key=jax.random.key(0)))
-    found = make_privacy(asked, 200, 21)
+    found = make_privacy(asked, 200)
     assert found.noise_multiplier is not None
     assert (found.population, found.unit) == (200, Unit(privacy.get("unit", "client")))
     algorithm = make_algorithm(asked, model, found)
@@ -348,22 +348,22 @@ def test_noise_for_an_epsilon_keeps_it_with_what_is_really_released(privacy):
 
 def test_settings_of_privacy_arrive_as_they_were_given():
     for participation in ("poisson", "fixed", "full", "unproven"):
-        found = make_privacy(settings({**PRIVACY, "clip": 0.3, "participation": participation}), 50, 10)
+        found = make_privacy(settings({**PRIVACY, "clip": 0.3, "participation": participation}), 50)
         assert (found.participation, found.clip, found.noise_multiplier, found.rounds) == (participation, 0.3, 1.0, 2)
         assert found.cohort == 5
-    none = make_privacy(settings({"cohort": 5, "rounds": 2, "none": True, "unit": "example"}), 50, 10)
+    none = make_privacy(settings({"cohort": 5, "rounds": 2, "none": True, "unit": "example"}), 50)
     assert (none.noise_multiplier, none.unit) == (0, Unit.EXAMPLE)
     assert none.clip > 1e15
     assert none.guarantee(delta=1e-3).epsilon == float("inf")
     few = make_privacy(
-        settings({"cohort": 5, "rounds": 9, "none": True, "participation": "unproven", "max_participations": 2}), 50, 10
+        settings({"cohort": 5, "rounds": 9, "none": True, "participation": "unproven", "max_participations": 2}), 50
     )
     assert few.max_participations == 2
 
 
 def test_a_cohort_larger_than_the_population_is_one_sentence():
     with pytest.raises(InvalidInput, match=r"^\[privacy\] the cohort must be positive and at most the population of 4"):
-        make_privacy(settings(), 4, 10)
+        make_privacy(settings(), 4)
 
 
 def test_the_algorithm_is_dp_fedavg_with_these_settings(monkeypatch):
@@ -376,7 +376,7 @@ def test_the_algorithm_is_dp_fedavg_with_these_settings(monkeypatch):
         client={"learning_rate": 0.5, "batch_size": 4, "epochs": 3},
     )
     model = jax.tree.map(jnp.zeros_like, Logistic((6,), 3, key=jax.random.key(0)))
-    algorithm = make_algorithm(asked, model, make_privacy(asked, 50, 21))
+    algorithm = make_algorithm(asked, model, make_privacy(asked, 50))
     assert {name: seen[name] for name in ("batch_size", "epochs", "sampler")} == {
         "batch_size": 4,
         "epochs": 3,

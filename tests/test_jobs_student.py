@@ -1,12 +1,14 @@
 """Students of labelled synthetic sets: whose labels, which classes, what is inherited, and what stays marked."""
 
 import json
+import re
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy import stats
 
 from blindsight import jobs, runs
 from blindsight.accounting.guarantee import Guarantee
@@ -17,7 +19,7 @@ from blindsight.samples.synthetic_set import read_set
 from blindsight.samples.views import ArmView
 from blindsight.students import Student
 from blindsight.studio.labels import Decision, Labels
-from blindsight.wording import percent
+from blindsight.wording import percent, span
 
 PROMISE = Guarantee(epsilon=3.0, delta=1e-6, accountant="PLD", participation="full: all 200", releases=1)
 DIGITS = tuple("0123456789")
@@ -69,6 +71,33 @@ def test_it_learns_inherits_the_guarantee_and_its_accuracy_stays_marked(student)
     assert json.loads((student.path / "simulation_only.json").read_text())["name"] == "digits"
 
 
+def test_its_page_shows_which_classes_it_confuses_and_examples_that_it_misreads(digits, tmp_path):
+    found = jobs.run_student(digits.folder, model="logistic", steps=60, public="digits", out=tmp_path / "student")
+    assert found.public is not None
+    confusion = np.array(found.public["confusion"])
+    assert confusion.shape == (10, 10)
+    assert confusion.sum() == found.public["examples"] == 1797
+    assert np.trace(confusion) / 1797 == pytest.approx(found.public["accuracy"])
+    assert all(one.truth != one.predicted and one.png for one in found.misread)
+    page = (tmp_path / "student" / "report.html").read_text()
+    assert len(re.findall(r'<td class="shade-\d right">', page)) == 10
+    assert [int(x.replace(",", "")) for x in re.findall(r'<td class="shade-\d[^>]*>([\d,]+)</td>', page)] == [
+        *confusion.ravel()
+    ]
+    assert page.count('alt="public example of') == len(found.misread) > 5
+    right, total = int(confusion[3, 3]), int(confusion[3].sum())
+    low, high = stats.binomtest(right, total).proportion_ci(method="wilson")
+    assert f"{percent(right / total)} <small>({span(low, high)})</small>" in page
+    stored = json.loads((tmp_path / "student" / "report.json").read_text())
+    assert stored["public"]["confusion"] == confusion.tolist()
+
+
+def test_a_page_without_public_data_is_not_green(student):
+    page = (student.path / "report.html").read_text()
+    assert '<section class="verdict unmeasured"' in page
+    assert "Confusion matrix" not in page
+
+
 def test_it_can_be_inspected(student):
     judge = jobs.load_model(student.path)
     people = embedded("digits")
@@ -110,7 +139,7 @@ def test_public_data_are_not_those_that_the_set_protects(digits, tmp_path):
     place = tmp_path / "run" / "samples"
     place.mkdir(parents=True)
     (place / "samples.parquet").write_bytes((digits.folder / "samples.parquet").read_bytes())
-    settings = {"population": "some clinic", "simulation_only": {"data": embedded("digits").fingerprint}}
+    settings = {"population": ["some clinic"], "simulation_only": {"data": embedded("digits").fingerprint}}
     runs.begin(tmp_path / "run", "labelling", settings)
     with pytest.raises(PrivacyError, match="are the clients that the set protects"):
         jobs.run_student(tmp_path / "run", public="digits", steps=1, out=tmp_path / "student")
@@ -171,5 +200,5 @@ def test_public_labels_may_be_texts_and_may_be_missing(make_set, tmp_path):
 
 def test_data_with_strange_classes_are_refused(make_set, tmp_path):
     made = make_set(classes=("cat", "dog"))
-    with pytest.raises(InvalidInput, match="has the class '0', which the student does not know"):
+    with pytest.raises(InvalidInput, match="has the class '0', which the student was not trained on"):
         jobs.run_student(made.folder, test="digits", steps=1, out=tmp_path / "student")

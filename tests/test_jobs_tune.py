@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from blindsight import config
-from blindsight.data.population import GeneratedPopulation, Population
+from blindsight.data.generated import GeneratedPopulation
+from blindsight.data.population import Population
 from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.jobs import public as public_data
 from blindsight.jobs import tables, tune
@@ -106,7 +107,7 @@ def test_noise_that_follows_from_epsilon_is_solved_for_as_many_clients_as_will_t
     promise = {"cohort": 200, "rounds": 3, "epsilon": 3.0, "delta": 1e-3, "clip": 0.5, "participation": "full"}
     asked = settings(privacy=promise, tune=one)
     (counted,) = used(monkeypatch, asked)
-    expected = make_privacy(asked, 800, 6).noise_multiplier  # of 1,000 a fifth is held out
+    expected = make_privacy(asked, 800).noise_multiplier  # of 1,000 a fifth is held out
     assert expected is not None
     assert counted.noise_multiplier == pytest.approx(expected * 10 / 200, rel=1e-3)
 
@@ -165,7 +166,7 @@ def test_of_a_private_table_the_number_of_places_is_read_and_nothing_else(tmp_pa
     monkeypatch.setattr(tune, "make_privacy", lambda config, count, *_, **__: counts.append(count) or noise)
     asked = {"data": {"population": "private.csv", "options": {"client": "who"}, "held_out": 0.0}}
     asked |= {"privacy": {"cohort": 2, "rounds": 1, "epsilon": 1.0, "delta": 1e-3, "unit": unit}}
-    for odd in ("c,1,0", "c,n/a,0", 'c,"1,0', "c,1e400,1.5", "c"):
+    for odd in ("c,1,0", "c,n/a,0", 'c,"1,0', "c,1e400,1.5", "c,"):
         (tmp_path / "private.csv").write_text(f"who,x,label\na,1,0\n{odd}\nb,2,1\nb,3,1\n", encoding="utf-8")
         assert tune._noise_of_the_run(settings(**asked), TrainingTask(public(), public(), None, {})) == 2.0
     assert counts == [{"client": 3, "example": 4}[unit]] * 5

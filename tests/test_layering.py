@@ -19,6 +19,7 @@ LAYERS = """
     samples
     training
     algorithms  evaluation  fidelity  students
+    fleet
     backends
     privacy
     mechanisms  selection  participation  round_bar
@@ -26,7 +27,7 @@ LAYERS = """
     codings
     kernels
     trees  keys  pages
-    errors  version  wording
+    errors  progress  protobuf  version  wording
 """
 HEIGHT = {unit: -row for row, units in enumerate(LAYERS.split("\n")) for unit in units.split()}
 

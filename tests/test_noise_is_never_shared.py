@@ -14,20 +14,22 @@ import numpy as np
 import pytest
 
 from blindsight import inspect, keys
-from blindsight.accounting.events import Event, Gaussian, flatten
+from blindsight.accounting.events import Event, Gaussian, Thresholded, flatten
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import moments
 from blindsight.algorithms.parties.generators import OneShot
-from blindsight.algorithms.parties.party import Party, PartySession
+from blindsight.algorithms.parties.party import PartySession, VotingParty
 from blindsight.algorithms.parties.voters import OnRawData, PrivateLinear
 from blindsight.algorithms.synthetic_votes import NoisyVotes, aggregate
 from blindsight.algorithms.vocabulary import count_words, discover_words, own_words
+from blindsight.asking import Mean, Missing, Top, ask
 from blindsight.codings import features
 from blindsight.data.population import TEXT, Population
 from blindsight.data.text import Vocabulary
 from blindsight.errors import BudgetExceeded
 from blindsight.mechanisms import GaussianMechanism, gaussian, publish
+from blindsight.synthesizing import synthesize
 from blindsight.trees import BoundedSum
 
 DELTA = 1e-6
@@ -52,8 +54,8 @@ def watching() -> Generator[tuple[list[Draw], list[Event]]]:
     drawn, paid = list[Draw](), list[Event]()
     release, record = GaussianMechanism.release, Ledger.record
 
-    def spied(self: GaussianMechanism, total: BoundedSum, *, key: keys.Key) -> Any:
-        released = release(self, total, key=key)
+    def spied(self: GaussianMechanism, total: BoundedSum, *, key: keys.Key, **more: Any) -> Any:
+        released = release(self, total, key=key, **more)
         exact = np.asarray(total.value, np.float64) * (total.grid or 1.0)
         noise = np.asarray(released.value, np.float64) * total.n_expected - exact
         about = (len(paid), key.secret, np.asarray(total.value).tobytes())
@@ -159,6 +161,23 @@ def find_words(folder: Path, key: keys.Key, other: bool) -> Guarantee:
     return discover_words(own_words(talk(0, other)), **PRICE, **about).guarantee
 
 
+def ask_statistics(folder: Path, key: keys.Key, other: bool) -> Guarantee:
+    """A mean, a missing rate, and words that nobody listed; with `other`, one client says one more."""
+    spoken = talk(0, other, clients=40)
+    mood = np.random.default_rng(1).random(spoken.n_examples)
+    clients = spoken.replace({"text": spoken.columns["text"], "mood": mood})
+    session = inspect.Session(out=folder / "run", ledger=Ledger(folder / "ledger.db"), key=key)
+    items = (Mean("mood"), Missing("text"), Top("text"))
+    return ask(clients, items, ranges={"mood": (0.0, 1.0)}, session=session, **PRICE).guarantee
+
+
+def ask_rows(folder: Path, key: keys.Key, other: bool) -> Guarantee:
+    """Synthetic rows, from a round of fields and one of pairs; with `other`, one client has another number."""
+    session = inspect.Session(out=folder / "run", ledger=Ledger(folder / "ledger.db"), key=key)
+    ranges = {"x": (-3.0, 3.0), "y": (-3.0, 3.0)}
+    return synthesize(rows(other), ranges=ranges, rows=5, session=session, **PRICE).guarantee
+
+
 def ask_moments(folder: Path, key: keys.Key, other: bool) -> Guarantee:
     part = features.images((8, 8), frequencies=4 + other)
     found = moments.measure(pictures(), part, key=key, ledger=Ledger(folder / "ledger.db"), **PRICE).guarantee
@@ -166,14 +185,14 @@ def ask_moments(folder: Path, key: keys.Key, other: bool) -> Guarantee:
     return found
 
 
-def party(folder: Path, other: bool, **changes: Any) -> Party:
+def party(folder: Path, other: bool, **changes: Any) -> VotingParty:
     inputs, labels = (pictures().columns[field] for field in ("image", "label"))
     about: dict[str, Any] = {"name": "clinic", "classes": ("below", "above"), "shape": (8, 8), "examples": 200}
     about |= {"data": lambda: (inputs, labels), "ledger": folder / "ledger.db", "seed": 3}
     shown = features.images((8, 8), frequencies=4 + other)
     about |= {"generator": OneShot(features=shown, noise_multiplier=2.0, steps=0)}
     about |= {"voter": PrivateLinear(noise_multiplier=2.0, steps=3)}
-    return Party(**about | changes)
+    return VotingParty(**about | changes)
 
 
 def ask_party(folder: Path, key: keys.Key, other: bool) -> Guarantee:
@@ -217,6 +236,8 @@ QUESTIONS: dict[str, Callable[[Path, keys.Key, bool], Guarantee]] = {
     "bias": ask_bias,
     "words": ask_words,
     "discovered words": find_words,
+    "statistics": ask_statistics,
+    "synthetic rows": ask_rows,
     "moments": ask_moments,
     "party": ask_party,
     "votes": ask_votes,
@@ -231,7 +252,7 @@ WITHOUT_A_PRICE = ("party", "votes")  # nobody asks them for an epsilon
 
 @dataclasses.dataclass(frozen=True)
 class Answered:
-    """A question that was asked once, with secret keys, on a fresh ledger."""
+    """A question that was asked once, on a fresh ledger, with a key that nothing but its purposes tells apart."""
 
     name: str
     draws: list[Draw]
@@ -244,7 +265,7 @@ class Answered:
 def answered(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Answered:
     folder = tmp_path_factory.mktemp("answered")
     with lighter.few_steps(), watching() as (drawn, paid):
-        promise = QUESTIONS[request.param](folder, keys.root(), False)
+        promise = QUESTIONS[request.param](folder, keys.reproducible(7), False)
     return Answered(request.param, drawn, paid, promise, [Ledger(path) for path in sorted(folder.glob("*.db"))])
 
 
@@ -264,7 +285,8 @@ def test_every_release_has_noise_of_its_own(answered: Answered):
 
 def precision(event: Event) -> float:
     """What Gaussian releases tell in all, as 1 / noise_multiplier^2: it adds up, whatever they are about."""
-    leaves = flatten(event).items()
+    parts = ((leaf.event if isinstance(leaf, Thresholded) else leaf, count) for leaf, count in flatten(event).items())
+    leaves = list(parts)
     assert all(isinstance(leaf, Gaussian) for leaf, _ in leaves)
     return math.fsum(count / leaf.noise_multiplier**2 for leaf, count in leaves if isinstance(leaf, Gaussian))
 
@@ -315,6 +337,18 @@ def test_two_questions_with_one_reproducible_key_share_no_noise(tmp_path, draws,
         assert all(np.array_equal(a.noise, b.noise) for a, b in zip(one, again, strict=True))
 
 
+@pytest.mark.parametrize("name", ["sanity", "statistics", "words", "moments"])
+@pytest.mark.usefixtures("few_steps")
+def test_two_questions_with_one_secret_key_share_no_noise(tmp_path, draws, name):
+    """A session is for many questions, and so is its key; no ledger could tell that secret noise was drawn before."""
+    key = keys.root()
+    for number, other in enumerate((False, True)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        QUESTIONS[name](folder, key, other)
+    assert len({draw.key for draw in draws}) == len(draws) > 1
+
+
 # --- what slips through is counted
 
 
@@ -348,6 +382,17 @@ def test_a_budget_refuses_the_same_noise_on_another_sum(ledger_path, draws):
     with pytest.raises(BudgetExceeded):
         publish(mechanism, sums(1.0, 2.5), ledger=ledger, **about)
     assert len(draws) == 1
+
+
+def test_one_secret_key_on_two_sums_draws_noise_for_each(ledger_path, draws):
+    """With the same noise their difference would be exact, and no ledger could tell: secret noise leaves no trace."""
+    about: dict[str, Any] = {"key": keys.root(), "ledger": Ledger(ledger_path), "population": "phones"}
+    mechanism = gaussian(2.0, sampler="float")
+    for second in (sums(1.0, 2.5), sums(1.0, 2.0)):
+        publish(mechanism, sums(1.0, 2.0), **about)
+        publish(mechanism, second, **about)
+    assert len({draw.key for draw in draws}) == len(draws) == 4
+    assert len({draw.noise.tobytes() for draw in draws}) == 4
 
 
 def test_secret_noise_leaves_no_trace_in_the_ledger(ledger_path):

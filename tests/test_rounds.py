@@ -91,9 +91,9 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
         found.present.append(len(there.clients))
         return there
 
-    def released(self: Any, total: Any, *, key: keys.Key) -> Any:
+    def released(self: Any, total: Any, *, key: keys.Key, **more: Any) -> Any:
         found.noise.append(key.secret)
-        return release(self, total, key=key)
+        return release(self, total, key=key, **more)
 
     monkeypatch.setattr(generators, "Simulation", dropping)
     monkeypatch.setattr(TruncatedPoissonRounds, "draw", drawn)

@@ -1,5 +1,6 @@
 """Laws of selection: arms share no example, ineligible clients are all zeros, what nobody can be in is refused."""
 
+import dataclasses
 import itertools
 
 import jax.numpy as jnp
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 from blindsight import selection
 from blindsight.backends import Batch
 from blindsight.data import embedded
+from blindsight.data.missing import MISSING, UNLISTED
 from blindsight.data.population import Population
+from blindsight.data.schema import Field, Schema
 from blindsight.errors import InvalidInput
+from blindsight.inspection.contrast.question import Quarters, Slices
 from blindsight.models.primary import primary
 from blindsight.selection import Arms, by_accuracy, by_correctness, coded, correct, everything, mistakes, where
 
@@ -195,8 +199,22 @@ def test_texts_are_selected_by_once_their_public_values_are_named():
     assert others.classes["said"] == ("other", "hi", "(other)")
     assert others.columns["said"].tolist() == [0, 2, 1, 2, 2, 0]
     assert coded(others, "said", ["hi"]) is others
-    with pytest.raises(InvalidInput, match="is not text"):
-        coded(others, "said", ["ho"])
+    with pytest.raises(InvalidInput, match="'said' is never 'ho': choose from its values, other, hi"):
+        coded(others, "said", ["hi", "ho"])
+
+
+def test_slices_by_a_listed_category_leave_out_who_has_none_of_its_values():
+    """A missing value, one that is not listed and one that is not compared are in no arm, whatever a client holds."""
+    schema = Schema({"region": Field("category", values=("north", "south", "west"))}, inputs=("region",))
+    asked = Slices(schema=schema, by="region", values=("south", "north"), clients=9, epsilon=1.0, delta=1e-6)
+    codes = np.array([1, MISSING, UNLISTED, 0, 2, MISSING], np.int32)
+    held = asked.prepare(schema.population({"region": codes}), None, None)
+    for examples, rows in ((codes, [[0], [3]]), (codes[[1, 2, 4]], [[], []])):
+        assert not isinstance(asked.compared, Quarters)
+        masks = asked.compared.fit(held).masks(Batch({"region": jnp.asarray(examples)}, jnp.ones(len(examples))))
+        assert [np.flatnonzero(mask).tolist() for mask in masks] == rows
+    with pytest.raises(InvalidInput, match="'region' is never 'atlantis'"):
+        dataclasses.replace(asked, values=("north", "atlantis")).prepare(held, None, None)
 
 
 def test_members_and_eligible_clients_are_those_of_the_masks():

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blindsight import checkpoints, keys, round_bar, runs, training
+from blindsight import checkpoints, keys, round_bar, runs
 from blindsight.accounting import accountants, composition
 from blindsight.accounting import filter as filters
 from blindsight.accounting.composition import Split
@@ -24,7 +24,8 @@ from blindsight.accounting.guarantee import Guarantee, round_up
 from blindsight.accounting.ledger import Ledger
 from blindsight.backends import Simulation
 from blindsight.errors import BudgetExceeded, InvalidInput, LedgerTampered, PrivacyError
-from blindsight.training import Checkpointing, Evaluation, Terms, train
+from blindsight.training import Checkpointing, Evaluation, RunTerms, loop, train
+from blindsight.training.loop import Loop
 
 CHILD = Path(__file__).with_name("training_child.py")
 _spec = importlib.util.spec_from_file_location("training_child", CHILD)
@@ -101,7 +102,8 @@ def keys_of(folder: Path, people: Any = None, rounds: int = 2, start: float = 0.
 
     begin = lambda: inner.init()._replace(params=np.full(4, start, np.float32))  # noqa: E731
     backend = Simulation(people or child.population(), dropout=more.get("dropout", 0.0))
-    about: dict[str, Any] = {"population": more.get("name", "people"), "delta": 1e-5, "key": keys.reproducible(7)}
+    about: dict[str, Any] = {"population": more.get("name", "people"), "delta": 1e-5}
+    about["key"] = more.get("key", keys.reproducible(7))
     about |= {"run": runs.begin(folder, "run", more.get("settings", {})), "ledger": Ledger(folder / "ledger.db")}
     train(dataclasses.replace(inner, step=step, init=begin), backend, chosen, **about)
     return drawn
@@ -124,6 +126,17 @@ def test_one_reproducible_key_draws_other_noise_for_other_data_and_other_setting
     ]
     every = [one, *(keys_of(tmp_path / str(number), **other) for number, other in enumerate(others))]
     assert len({key for drawn in every for key in drawn}) == 2 * len(every)
+
+
+def test_one_secret_key_draws_other_noise_for_every_run(tmp_path: Path):
+    """Other data, the same data again, a run that is resumed for more rounds: no ledger could tell shared noise."""
+    x = child.population().columns["x"].copy()
+    x[-1, -1] += 1e-6
+    asked: list[dict[str, Any]] = [{}, {"people": child.population().replace({"x": x})}, {}]
+    key = keys.root()
+    drawn = [secret for turn, one in enumerate(asked) for secret in keys_of(tmp_path / str(turn), key=key, **one)]
+    drawn += keys_of(tmp_path / "0", rounds=3, key=key)
+    assert len(set(drawn)) == len(drawn) == 7
 
 
 def test_training_by_hand_needs_no_run_key_or_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -185,7 +198,7 @@ def test_a_secret_run_pays_again_for_what_it_repeats(tmp_path: Path):
 def test_a_reproducible_run_pays_again_on_other_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """There its sums are rounded otherwise, so that the rounds it repeats are other releases."""
     interrupted(tmp_path, 8, rounds=30)
-    monkeypatch.setattr(training, "machine", lambda: "16 other devices")
+    monkeypatch.setattr(loop, "machine", lambda: "16 other devices")
     begin(tmp_path, rounds=30)
     assert paid_rounds(Ledger(tmp_path / "ledger.db")) >= 6 + 3 + 24
 
@@ -373,12 +386,12 @@ def test_the_bar_shows_a_bound_at_once_and_no_round_waits_for_a_tighter_one(
 def test_the_bound_that_the_bar_shows_is_not_below_the_guarantee(tmp_path: Path, rounds: int):
     chosen = child.privacy(12)
     run, ledger = runs.begin(tmp_path / "run", "bar", {}), Ledger(tmp_path / "ledger.db")
-    loop: Any = training._Loop(
+    begun: Any = Loop(
         child.algorithm(chosen), Simulation(child.population()), chosen, child.POPULATION, 1e-5,
-        keys.reproducible(7), run, ledger, Terms(),
+        keys.reproducible(7), run, ledger, RunTerms(),
     )  # fmt: skip
-    loop.round = rounds
-    assert loop.epsilon_so_far() >= loop.guarantee().epsilon > 0
+    begun.round = rounds
+    assert begun.epsilon_so_far() >= begun.guarantee().epsilon > 0
 
 
 def test_a_checkpoint_names_the_head_of_the_ledger(tmp_path: Path):
@@ -429,7 +442,7 @@ def test_the_terms_of_a_run_are_in_its_ledger_and_its_guarantee(tmp_path: Path):
     about: dict[str, Any] = {"population": "p", "delta": 1e-5, "key": keys.root(), "ledger": ledger}
     trained = list[Any]()
     for arm in split.arms:
-        terms = Terms(split=split, arm=arm, before=[earlier], assumptions=["nobody is in both"])
+        terms = RunTerms(split=split, arm=arm, before=[earlier], assumptions=["nobody is in both"])
         run = runs.begin(tmp_path / arm, arm, {})
         backend = Simulation(child.population())
         trained.append(train(child.algorithm(chosen), backend, chosen, run=run, terms=terms, **about))
@@ -450,12 +463,14 @@ def test_the_event_of_a_round_is_gaussian():
     assert isinstance(child.algorithm(child.privacy(1)).event, Gaussian)
 
 
-def kill_and_resume(folder: Path, kills: int, rounds: int, seed: int | None, chance: random.Random) -> int:
+def kill_and_resume(
+    folder: Path, kills: int, rounds: int, seed: int | None, chance: random.Random, *, finish: bool = True
+) -> int:
     """Starts the run again and again in real processes, SIGKILLs each at a random point, then lets one finish."""
     killed = 0
     folder.mkdir()
     command = [sys.executable, str(CHILD), str(folder), str(rounds), "-" if seed is None else str(seed)]
-    while True:
+    while finish or killed < kills:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
@@ -469,9 +484,10 @@ def kill_and_resume(folder: Path, kills: int, rounds: int, seed: int | None, cha
             if process.stdout.read() == "finished\n":
                 return killed
             assert process.wait() in (0, -signal.SIGKILL)
+    return killed
 
 
-def check_kills(tmp_path: Path, kills: int, rounds: int) -> None:
+def check_kills(tmp_path: Path, kills: int, rounds: int, *, finish: bool = True) -> None:
     chance = random.Random(kills)
     kill_and_resume(tmp_path / "whole", 0, rounds, 7, chance)  # in a process too, whose devices are the same
     kill_and_resume(tmp_path / "same", kills // 2, rounds, 7, chance)
@@ -480,14 +496,14 @@ def check_kills(tmp_path: Path, kills: int, rounds: int) -> None:
     same.verify().raise_if_broken()
     assert set(released(tmp_path / "same")) == set(released(tmp_path / "whole"))  # repeated, never different
     assert paid_rounds(same) == rounds
-    kill_and_resume(tmp_path / "secret", kills - kills // 2, rounds, None, chance)
+    kill_and_resume(tmp_path / "secret", kills - kills // 2, rounds, None, chance, finish=finish)
     secret = Ledger(tmp_path / "secret" / "ledger.db")
     secret.verify().raise_if_broken()
     assert len(set(released(tmp_path / "secret"))) <= paid_rounds(secret)
 
 
 def test_killed_runs_resume_and_the_ledger_is_never_short(tmp_path: Path):
-    check_kills(tmp_path, kills=2, rounds=11)
+    check_kills(tmp_path, kills=2, rounds=11, finish=False)
 
 
 @pytest.mark.slow

@@ -47,6 +47,7 @@ from blindsight.data import Population, faults
 from blindsight.data.population import TEXT
 from blindsight.data.schema import Schema
 from blindsight.data.text import Vocabulary
+from blindsight.inspection.contrast import cues
 """
 WALKS = {
     "a cue": (
@@ -55,9 +56,11 @@ WALKS = {
         """
 texts = np.array(["yes!", "no"] * 60, dtype=TEXT)
 people = Population({"text": texts}, sizes=[2] * 60, name="people")
-report = inspect.sanity(people, epsilon=8, delta=1e-6, schema=Schema(inputs=("text",)))
-print([row["coordinates"] for row in report.releases], 2 * 12 + 1)
-assert [row["coordinates"] for row in report.releases] == [2 * 12 + 1]
+schema = Schema(inputs=("text",))
+measured = cues.observe(people).classes[cues.FIELD]
+assert "exclamation marks" in measured, measured
+report = inspect.sanity(people, epsilon=8, delta=1e-6, schema=schema)
+assert [row["coordinates"] for row in report.releases] == [2 * len(measured) + 1]
 """,
     ),
     "a fault of images": (

@@ -9,6 +9,7 @@ from . import (
     errors as errors,
     evaluation as evaluation,
     fidelity as fidelity,
+    fleet as fleet,
     inspect as inspect,
     inspection as inspection,
     jobs as jobs,
@@ -28,6 +29,7 @@ from . import (
 from .accounting.guarantee import Guarantee as Guarantee
 from .accounting.ledger import Ledger as Ledger
 from .asking import ask as ask
+from .fleet.asking import fleet_of as fleet_of
 from .privacy import Plan as Plan, Privacy as Privacy, plan as plan
 from .synthesizing import synthesize as synthesize
 

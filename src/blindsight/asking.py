@@ -17,7 +17,7 @@ from blindsight.data.text import Case, Vocabulary
 from blindsight.errors import InvalidInput
 from blindsight.inspection.asking.items import Cross, Histogram, Item, Mean, Missing, Quantiles, Top
 from blindsight.inspection.asking.question import Ask, usual_items
-from blindsight.inspection.question import Public, digest_of
+from blindsight.inspection.question import Public, vocabulary_digest
 from blindsight.inspection.report import Report
 from blindsight.inspection.session import Session
 
@@ -53,7 +53,7 @@ def ask(
         epsilon: epsilon of the guarantee, for everything that is released.
         delta: delta of the guarantee.
         by: category field that divides statistics given by name into slices.
-        ranges: public range of every number, never read off clients.
+        ranges: public range of every number, never inferred from clients.
         schema: public types of fields, if they differ from the population's own.
         vocabulary: public words that lists of words leave out.
         case: `lower`, or `keep` to tell words apart by case.
@@ -71,7 +71,7 @@ def ask(
         epsilon=epsilon,
         delta=delta,
         items=items_asked,
-        vocabulary=digest_of(vocabulary),
+        vocabulary=vocabulary_digest(vocabulary),
         words=0 if vocabulary is None else len(vocabulary.words),
         case=case,
         most=max(1, min(_MOST, MOST_PLACES // clients.size)),

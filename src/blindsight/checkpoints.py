@@ -7,8 +7,10 @@ import dataclasses
 import hashlib
 import json
 import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -17,7 +19,7 @@ from safetensors.numpy import save
 
 from blindsight.errors import BlindsightError, InvalidInput
 
-__all__ = ["Checkpoint", "load", "newest", "path_of", "read_facts", "write"]
+__all__ = ["Checkpoint", "Writer", "copied", "load", "newest", "path_of", "read_facts", "write"]
 
 _KEPT = 2  # the newest may be damaged by a failing disk
 
@@ -66,6 +68,38 @@ def write(folder: Path, number: int, tree: Any, facts: dict[str, Any], *, secret
     for old in [*_all(folder)[:-_KEPT], *left_by_a_crash]:
         old.unlink(missing_ok=True)
     return path
+
+
+class Writer:
+    """Writes checkpoints in the background, one after the other; leaving its context waits for the last one."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
+        self._writing: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()  # waits
+        self.finish()
+
+    def submit(self, write_all: Callable[[], None]) -> None:
+        """Call `write_all` in the background once the one before is done; what went wrong with that is raised here."""
+        self.finish()
+        self._writing = self._thread.submit(write_all)
+
+    def finish(self) -> None:
+        """Wait until everything is on disk, or raise what went wrong."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+
+@jax.jit
+def copied(tree: Any) -> Any:
+    """A copy that stays when the original is donated to a computation; made where it is, without waiting."""
+    return jax.tree.map(jax.numpy.copy, tree)
 
 
 def newest(folder: Path) -> Path | None:

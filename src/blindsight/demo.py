@@ -1,7 +1,7 @@
 """`blindsight demo`: a model on 3,400 phones starts to fail, and nobody may look at the data."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -15,7 +15,9 @@ from blindsight.backends import use_cores
 from blindsight.data import Population, faults
 from blindsight.inspection.report import Report
 from blindsight.models.classifiers import CNN
-from blindsight.models.primary import Primary, fit, primary
+from blindsight.models.equinox_models import fit
+from blindsight.models.primary import Primary, primary
+from blindsight.progress import Progress, quiet
 from blindsight.samples import gallery
 from blindsight.wording import percent
 
@@ -31,7 +33,7 @@ def demo(
     *,
     folder: str | Path = "runs",
     clients: int = 3400,
-    progress: Callable[[str, int, int], None] = lambda doing, done, total: None,
+    progress: Progress = quiet,
 ) -> Iterator[RenderableType]:
     """Run the demonstration and yield what to print; leaves a run directory in `folder`."""
     use_cores()

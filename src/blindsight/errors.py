@@ -4,6 +4,8 @@
 
     BlindsightError                  exit code 2: the request cannot be carried out
     ├── InvalidInput                 an invalid value, file or option (also a ValueError)
+    ├── Unanswered                   nothing was decided against it: the same request, asked again, goes on
+    ├── HostLost                     another host of the run died or hangs (exit code 4: start it again)
     ├── LedgerError                  the ledger cannot be read or written
     │   ├── LedgerFromTheFuture      written by a newer Blindsight
     │   ├── LedgerCorrupted          not a ledger, or damaged
@@ -20,6 +22,7 @@ A message is one sentence: what happened, and what to do.
 __all__ = [
     "BlindsightError",
     "BudgetExceeded",
+    "HostLost",
     "InvalidInput",
     "LedgerCorrupted",
     "LedgerError",
@@ -27,6 +30,7 @@ __all__ = [
     "LedgerTampered",
     "PrivacyError",
     "RelationMismatch",
+    "Unanswered",
     "UnboundedContribution",
     "UnknownEvent",
 ]
@@ -40,6 +44,16 @@ class BlindsightError(Exception):
 
 class InvalidInput(BlindsightError, ValueError):
     """An invalid value, file or option."""
+
+
+class Unanswered(BlindsightError):
+    """Too few have answered so far, and enough still can: the same request goes on, with what was approved for it."""
+
+
+class HostLost(BlindsightError):
+    """Another host of the run died or hangs; the run resumes when all are started again."""
+
+    exit_code = 4
 
 
 class LedgerError(BlindsightError):

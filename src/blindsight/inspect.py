@@ -4,7 +4,7 @@
 `sanity`       Do the data look right at all? (T1 of Augenstein et al. 2020)
 `mistakes`     What does the model get wrong? (T2)
 `unknowns`     Which words does a vocabulary lack after a change, and why? (T3)
-`slices`       On whom does the model fail? (T4)
+`slices`       Which clients does the model fail on? (T4)
 `labelling`    Synthetic examples for people to label (T5)
 `bias`         What do clients have that public data lack? (T6)
 `contrast`     What differs between arms of your own?
@@ -27,23 +27,28 @@ from blindsight.data.schema import Schema
 from blindsight.data.text import Case, Vocabulary
 from blindsight.errors import InvalidInput
 from blindsight.inspection.bias.question import Bias, Language, in_public_classes
-from blindsight.inspection.contrast.findings import Diagnosis, Finding
 from blindsight.inspection.contrast.question import Comparing, Contrast, Mistakes, Quarters, Sanity, Slices, Training
+from blindsight.inspection.finding import Diagnosis, Finding
 from blindsight.inspection.labelling.question import Labelling
 from blindsight.inspection.labelling.task import check_unlabelled
-from blindsight.inspection.question import Public, complete, digest_of, identity_of
+from blindsight.inspection.question import Public, complete, identity_of, vocabulary_digest
 from blindsight.inspection.report import Report
 from blindsight.inspection.session import Session
 from blindsight.inspection.unknowns.models import WordTraining
 from blindsight.inspection.unknowns.question import Unknowns
 from blindsight.inspection.unknowns.words import joined
-from blindsight.models.primary import Primary, primary
+from blindsight.models.primary import Primary, in_order, primary
 from blindsight.selection import Arms, Criterion, Forming
 
 __all__ = ["Diagnosis", "Finding", "Language", "Quarters", "Report", "Schema", "Session", "Training", "WordTraining"]
 __all__ += ["bias", "contrast", "labelling", "mistakes", "sanity", "slices", "unknowns"]
 
 _IMAGE = ("image",)
+
+
+def __dir__() -> list[str]:
+    """The public names alone, for completion."""
+    return list(__all__)
 
 
 def sanity(
@@ -133,7 +138,7 @@ def slices(
     forming: Forming = "zero_fill",
     session: Session | None = None,
 ) -> Report:
-    """On whom does the model fail? Clients with low accuracy, compared with clients with high accuracy.
+    """Which clients does the model fail on? Clients with low accuracy, compared with clients with high accuracy.
 
     Args:
         clients: the protected population.
@@ -282,7 +287,7 @@ def unknowns(
         epsilon=epsilon,
         delta=delta,
         suspects=tuple(map(str, suspects)),
-        vocabulary=digest_of(vocabulary),
+        vocabulary=vocabulary_digest(vocabulary),
         words=len(vocabulary.words),
         case=case,
         most=most,
@@ -359,6 +364,9 @@ def _common(
     also: Sequence[str] = (),
 ) -> _Common:
     checked: Primary | None = None if model is None else primary(model)
+    names = clients.classes.get("label" if schema is None else schema.label, ())
+    if checked is not None and set(names) <= set(checked.classes):
+        checked = in_order(checked, names)  # by name, where the model and the clients name the same classes
     whole = complete(schema, clients, _IMAGE, also, model=checked, reference=reference)
     fields: dict[str, Any] = {"schema": whole, "clients": clients.size}
     fields |= {"epsilon": epsilon, "delta": delta, "suspects": tuple(map(str, suspects))}

@@ -56,14 +56,22 @@ class Key:
     def bound_to(self, facts: Callable[[], Any]) -> "Key":
         """The key for the question that `facts()` describes: all data and settings that affect what is released.
 
-        A secret root is used once and is returned unchanged. A reproducible one is rebuilt from its seed for every
-        question: unbound, two questions would draw the same noise, and their difference would have none.
+        A reproducible root is rebuilt from its seed for every question, and a secret one may be passed on to the next:
+        unbound, two questions would draw the same noise, and their difference would have none. Nobody has to repeat
+        what a secret root draws, so it is mixed with fresh bits of the operating system instead.
 
         >>> seven = reproducible(7)
         >>> [seven.bound_to(lambda: ["who", 0.5]) == seven.bound_to(lambda: ["who", low]) for low in (0.5, 0.5 + 1e-12)]
         [True, False]
         """
-        return self.derive(f"question {digest_of(facts())}") if self.is_reproducible else self
+        return self.derive(f"question {digest_of(facts()) if self.is_reproducible else secrets.token_hex(32)}")
+
+    def for_one_release(self) -> "Key":
+        """A secret key mixed with fresh bits, so that no second release can have the same noise.
+
+        A reproducible key is returned as it is: its noise has to be the same again, and ledgers know it by `noise_on`.
+        """
+        return self if self.is_reproducible else self.bound_to(lambda: None)
 
     def stream(self) -> "Stream":
         """A cryptographic stream of uniform bits."""

@@ -96,9 +96,14 @@ class Privacy:
     @property
     def event(self) -> Event:
         """The event of the whole run, assuming ideal noise."""
+        return self.sampling.event(Gaussian(self.known_noise), self.rounds)
+
+    @property
+    def known_noise(self) -> float:
+        """The noise multiplier; refused if it is still to be calibrated."""
         if self.noise_multiplier is None:
-            raise InvalidInput("no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
-        return self.sampling.event(Gaussian(self.noise_multiplier), self.rounds)
+            raise InvalidInput("Privacy has no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
+        return self.noise_multiplier
 
     def guarantee(
         self,
@@ -139,7 +144,7 @@ class Privacy:
     ) -> "Privacy":
         """The same settings with the least noise that satisfies (epsilon, delta).
 
-        `release` maps a noise multiplier to a round's event; for exact noise, `lambda z: gaussian(z).event_for(n)`.
+        `release` maps a noise multiplier to a round's event; for exact noise, `lambda z: gaussian(z).planned_event`.
         Releases made `before` the rounds are included.
         """
         noise = planning.solve_noise(
@@ -217,6 +222,23 @@ class Plan:
             fields["group"] = {"members": self.group, "epsilon": _plain(epsilon), "delta": delta}
         return fields
 
+    @property
+    def _compared(self) -> list[tuple[str, str, str]]:
+        """The participation, its epsilon, and what that rests on: of this plan and of the others."""
+        promise = self.guarantee
+        alternatives = {self.privacy.participation: Alternative(promise.epsilon, promise.lower), **self.alternatives}
+        return [(name, str(alternatives[name]), _BASIS[name]) for name in _NAMES if name in alternatives]
+
+    def _repr_html_(self) -> str:
+        from blindsight import pages
+
+        promise = self.guarantee
+        title = f"epsilon = {round_up(promise.epsilon)} at delta = {promise.delta:.3g}"
+        rows: list[tuple[str, ...]] = [*self._compared]
+        rows += [] if self.published is None else [("as published", f"{self.published:.3g}", _BASIS["published"])]
+        headings = ("the same noise", "epsilon", "what it rests on")
+        return pages.card(title, rows, about=str(promise), headings=headings, notes=promise.assumptions)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         promise = self.guarantee
         yield f"[bold green]epsilon = {round_up(promise.epsilon)}[/] at delta = {promise.delta:.3g}"
@@ -228,14 +250,8 @@ class Plan:
         table.add_column("the same noise")
         table.add_column("epsilon", justify="right")
         table.add_column("what it rests on")
-        rows: dict[str, Alternative] = {
-            self.privacy.participation: Alternative(promise.epsilon, promise.lower),
-            **self.alternatives,
-        }
-        for name in _NAMES:
-            if name in rows:
-                chosen = name == self.privacy.participation
-                table.add_row(name, str(rows[name]), _BASIS[name], style="bold" if chosen else "")
+        for name, epsilon, basis in self._compared:
+            table.add_row(name, epsilon, basis, style="bold" if name == self.privacy.participation else "")
         if self.published is not None:
             number = f"{self.published:.2f}" if self.published < 1e5 else f"{self.published:.3g}"
             table.add_row("as published", number, _BASIS["published"], style="yellow")

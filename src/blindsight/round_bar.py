@@ -5,6 +5,7 @@ round waits for a tighter one.
 """
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Generator
 from typing import Protocol
@@ -17,6 +18,7 @@ from blindsight.accounting.guarantee import round_up
 __all__ = ["round_bar"]
 
 _UPDATE_S = 0.2
+_LINES = 20  # without a terminal, of a whole run
 
 
 class _Rounds(Protocol):
@@ -36,9 +38,13 @@ def round_bar(rounds: int, begun: int, whole: float, *, shown: bool) -> Generato
     if not shown:
         yield lambda loop: None
         return
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield functools.partial(_line, console, rounds, whole)
+        return
     words = [TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[speed]:,.0f} clients/s")]
     words += [TextColumn("epsilon {task.fields[epsilon]}"), TimeRemainingColumn()]
-    with Progress(*words, console=Console(stderr=True)) as bar:
+    with Progress(*words, console=console) as bar:
         task = bar.add_task("", total=rounds, completed=begun, speed=0.0, epsilon="...")
         updated_at = 0.0
 
@@ -47,8 +53,20 @@ def round_bar(rounds: int, begun: int, whole: float, *, shown: bool) -> Generato
             if loop.round < rounds and time.monotonic() - updated_at < _UPDATE_S:
                 return
             updated_at = time.monotonic()
-            reached = whole if loop.round == rounds else min(whole, loop.epsilon_so_far())
-            epsilon = round_up(reached) if loop.round == rounds else f"<= {round_up(reached)}"
-            bar.update(task, completed=loop.round, speed=loop.clients_per_s, epsilon=epsilon)
+            bar.update(task, completed=loop.round, speed=loop.clients_per_s, epsilon=_reached(loop, rounds, whole))
 
         yield show
+
+
+def _line(console: Console, rounds: int, whole: float, loop: _Rounds) -> None:
+    """Without a terminal: a line for every twentieth of the run."""
+    if loop.round * _LINES // rounds != (loop.round - 1) * _LINES // rounds:
+        speed = f"{loop.clients_per_s:,.0f} clients/s"
+        console.print(f"round {loop.round:,} of {rounds:,}, {speed}, epsilon {_reached(loop, rounds, whole)}")
+
+
+def _reached(loop: _Rounds, rounds: int, whole: float) -> str:
+    """The epsilon of the rounds so far: that of the guarantee at the end, and a quick bound before."""
+    if loop.round == rounds:
+        return round_up(whole)
+    return f"<= {round_up(min(whole, loop.epsilon_so_far()))}"

@@ -20,10 +20,10 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
-from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.errors import BlindsightError, InvalidInput, Unanswered
 from blindsight.version import __version__
 
-__all__ = ["Run", "begin", "create", "file_name", "find", "open_run", "write_whole"]
+__all__ = ["Run", "begin", "create", "file_name", "find", "locked", "open_run", "write_whole"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,34 +98,39 @@ class Run:
     @contextlib.contextmanager
     def alone(self) -> Generator[None]:
         """Lock this run against other processes until the block ends or this process dies."""
-        try:
-            lock = open(self.path / "lock", "w", encoding="utf-8")  # noqa: SIM115
-        except OSError as error:
-            raise BlindsightError(
-                f"cannot write {self.path / 'lock'} ({error.strerror}): check its permissions"
-            ) from error
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise BlindsightError(
-                    f"another process is using {self.path}: wait for it, or choose another folder"
-                ) from None
+        busy = BlindsightError(f"another process is using {self.path}: wait for it, or choose another folder")
+        with locked(self.path / "lock", busy):
             yield
 
     @contextlib.contextmanager
     def taken_back_if_refused(self, has_released: Callable[[], bool], *, also: Sequence[str] = ()) -> Generator[None]:
         """Remove `run.json` and the files in `also` if the block is refused before anything is released.
 
-        The run then never began: the next run in this folder may have other settings.
+        The run then never began: the next run in this folder may have other settings. One that is `Unanswered` stays,
+        since people elsewhere decide on this run and on no other.
         """
         try:
             yield
-        except BlindsightError:
-            if not has_released():
+        except BlindsightError as error:
+            if not isinstance(error, Unanswered) and not has_released():
                 for file in ("run.json", *also):
                     (self.path / file).unlink(missing_ok=True)
             raise
+
+
+@contextlib.contextmanager
+def locked(path: Path, busy: BlindsightError) -> Generator[None]:
+    """Hold the lock file `path` until the block ends or this process dies; raise `busy` if another process has it."""
+    try:
+        lock = open(path, "w", encoding="utf-8")  # noqa: SIM115
+    except OSError as error:
+        raise BlindsightError(f"cannot write {path} ({error.strerror}): check its permissions") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise busy from None
+        yield
 
 
 def write_whole(path: str | Path, text: str) -> Path:

@@ -34,7 +34,7 @@ def synthesize(
     """Synthetic rows with the fields and the label of clients' rows, to train a model on or to look at.
 
     The run folder gets all rows as `rows.csv`, the set with its card in `samples/`, and the report, which shows some.
-    The same question asked there again pays nothing, also for another number of rows.
+    Asking the same question there again costs nothing, even for another number of rows.
 
     **Guarantee**: everything in the report and in the run folder is (epsilon, delta)-DP for each client. With one row
     on each client that protects every row.
@@ -45,7 +45,7 @@ def synthesize(
         delta: delta of the guarantee.
         schema: the fields of a row (`inputs`, default all numbers and categories), the `label`, and public ranges of
             numbers. If clients have no such label, rows have none.
-        ranges: public range of every number, never read off clients; beside those of the schema.
+        ranges: public range of every number, never inferred from clients; beside those of the schema.
         rows: how many rows to draw.
         session: ledger, folder, population name, key, backend and progress.
     """
@@ -55,7 +55,7 @@ def synthesize(
     declared = complete(given, clients, fitting)
     for name, (low, high) in (ranges or {}).items():
         if name not in declared.fields:
-            raise InvalidInput(f"{name!r} has a range but is no field of the rows: {', '.join(declared.fields)}")
+            raise InvalidInput(f"{name!r} has a range but is not a field of the rows: {', '.join(declared.fields)}")
         ranged = {name: dataclasses.replace(declared.fields[name], low=low, high=high)}
         declared = dataclasses.replace(declared, fields={**declared.fields, **ranged})
     question = Synthesize(schema=declared, clients=clients.size, epsilon=epsilon, delta=delta, rows=rows)

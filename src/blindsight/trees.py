@@ -184,6 +184,11 @@ class BoundedSum:
         if self.grid is None and not self.known_finite and not bool(_all_finite(self.value)):
             raise UnboundedContribution("a sum that is not finite cannot be released: clip every update first")
 
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return size(self.value)
+
 
 def sum_clients(
     stacked: Tree, bound: float, *, n_expected: float, order: int = 2, grid: float | None = None

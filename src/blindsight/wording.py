@@ -1,6 +1,6 @@
 """Numbers as people read them: one way to write a share, an interval and a count, for terminals, pages and reports."""
 
-__all__ = ["counted", "number", "percent", "signed", "span"]
+__all__ = ["counted", "number", "percent", "points", "signed", "span"]
 
 
 def percent(share: float, digits: int | None = None) -> str:
@@ -10,12 +10,13 @@ def percent(share: float, digits: int | None = None) -> str:
 
     >>> [percent(share) for share in (0.8149, 0.0214, -0.006, -0.0004, 0)]
     ['81 %', '2.1 %', '−0.6 %', '0.0 %', '0 %']
-    >>> percent(0.9382, 3), percent(0.95, 3), percent(0.0004, 2)
-    ('93.8 %', '95 %', '0.04 %')
+    >>> percent(0.9382, 3), percent(0.95, 3), percent(0.0004, 2), percent(1, 2), percent(0.996, 2)
+    ('93.8 %', '95 %', '0.04 %', '100 %', '100 %')
     """
     value = 100 * share
     if digits is not None:
-        return _minus(f"{value:.{digits}g} %")
+        rounded = float(f"{value:.{digits}g}")
+        return _minus(f"{rounded:.{digits}g} %" if abs(rounded) < 10**digits else f"{rounded:.0f} %")
     return _minus(f"{value:z.{0 if value == 0 or abs(value) >= 9.95 else 1}f} %")
 
 
@@ -36,6 +37,15 @@ def number(value: float, digits: int = 3) -> str:
     ('58,147', '−0.25')
     """
     return _minus(f"{value:.{digits}g}" if not 1000 <= abs(value) < 1e9 else f"{value:,.0f}")
+
+
+def points(value: float) -> str:
+    """A signed difference of shares in percentage points, without the unit.
+
+    >>> points(0.0312), points(-0.004)
+    ('+3.1', '−0.4')
+    """
+    return _minus(f"{100 * value:+z.1f}")
 
 
 def signed(value: float) -> str:

@@ -10,6 +10,7 @@ import os
 import random
 import resource
 import signal
+import sqlite3
 import sys
 import threading
 import time
@@ -91,23 +92,36 @@ def _where_it_died(phase: int, _: int, *, kept: bool) -> str:
 
 
 def race(jobs: list[tuple[str, int, int]]) -> list[list[int]]:
-    """For each (ledger, processes, tries): how many of its tries each process was granted, all starting at once."""
+    """For each (ledger, processes, tries): how many of its tries each process was granted.
+
+    Nobody gets in before all have begun: a ledger that exists is locked until then, so that whatever a process looks at
+    before it waits is what all others look at, however fast or slow the machine is.
+    """
     results: list[list[int]] = []
     for path, processes, tries in jobs:
-        start = time.monotonic() + 0.02
+        shared = mmap.mmap(-1, processes + 1)  # who has begun, and whether anyone may
         children: list[int] = []
-        for _ in range(processes):
+        for place in range(processes):
             if (child := os.fork()) == 0:
-                os._exit(_granted(Ledger(path), tries, start))
+                os._exit(_granted(Ledger(path), tries, shared, place))
             children.append(child)
+        with contextlib.closing(sqlite3.connect(path if Path(path).exists() else ":memory:")) as lock:
+            lock.execute("BEGIN IMMEDIATE")  # after the forks: SQLite's locks do not survive them
+            shared[processes] = 1
+            while 0 in shared[:processes]:
+                time.sleep(0.005)
+            time.sleep(0.01)  # they are on their way to the lock
         results.append([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
     return results
 
 
-def _granted(ledger: Ledger, tries: int, start: float) -> int:
+def _granted(ledger: Ledger, tries: int, shared: mmap.mmap, place: int) -> int:
     won = 0
+    signal.alarm(240)  # for hangs
     try:
-        time.sleep(max(0.0, start - time.monotonic()))
+        while not shared[-1]:
+            time.sleep(0.001)
+        shared[place] = 1
         for _ in range(tries):
             with contextlib.suppress(BudgetExceeded):
                 ledger.record(EVENT, population=POPULATION)

@@ -18,6 +18,9 @@ FILLED = {
     "population": "POPULATION",
     "model": "MODEL",
     "weights": "N",
+    "sites": "N",
+    "fewest": "N",
+    "colluding": "C",
 }
 
 

@@ -63,7 +63,7 @@ nested = st.recursive(
 )
 
 EVERY_KIND: list[Event] = [
-    Gaussian(1.5, kl_slack=1e-9, reproducible=True, partly_float=True, rounded=True),
+    Gaussian(1.5, 1e-9, reproducible=True, partly_float=True, rounded=True, sites=9, fewest=7, colluding=2),
     Laplace(2.0, discrete=True, reproducible=True),
     RandomizedResponse(1.0, 4),
     PureDP(0.5, Relation.REPLACE),
@@ -328,12 +328,16 @@ NOT_WHOLE = [0, -1, 2.5, 3.0, math.nan, math.inf, "3", None, True]
 NOT_EVENTS = [None, "gaussian", Gaussian, 1.0, (Gaussian(1.0),)]
 TRUNCATED = {"population": 9, "rate": 0.5, "limit": 3, "event": NonPrivate()}
 FIXED = {"population": 9, "cohort": 3, "event": NonPrivate()}
+SHARED = {"noise_multiplier": 1.0, "sites": 5, "fewest": 4, "colluding": 1}
 BAD_FIELDS: list[tuple[type[Event], dict[str, Any], str, list[Any]]] = [
     (Gaussian, {"noise_multiplier": 1.0}, "noise_multiplier", [*BAD_REALS, math.inf]),
     (Gaussian, {"noise_multiplier": 1.0}, "kl_slack", [*BAD_REALS, math.inf, 1.0, 2.0]),
     (Gaussian, {"noise_multiplier": 1.0}, "reproducible", [1, 0, None, "yes"]),
     (Gaussian, {"noise_multiplier": 1.0}, "partly_float", [1, 0, None, "yes"]),
     (Gaussian, {"noise_multiplier": 1.0}, "rounded", [1, 0, None, "yes"]),
+    (Gaussian, SHARED, "sites", [value for value in NOT_WHOLE if value != 0]),
+    (Gaussian, SHARED, "fewest", [*(value for value in NOT_WHOLE if value != 0), 6]),
+    (Gaussian, SHARED, "colluding", [*(value for value in NOT_WHOLE if value != 0), 4]),
     (Laplace, {"noise_multiplier": 1.0}, "noise_multiplier", [*BAD_REALS, math.inf]),
     (Laplace, {"noise_multiplier": 1.0}, "discrete", [1, 0, None, "yes"]),
     (Laplace, {"noise_multiplier": 1.0}, "reproducible", [1, 0, None, "yes"]),

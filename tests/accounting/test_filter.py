@@ -146,7 +146,7 @@ def test_arms_that_share_no_client_have_a_first_release_each(tmp_path: Path):
 
 EVENTS: dict[str, tuple[Event, Relation]] = {
     "Gaussian": (Gaussian(1.5), ADD),
-    "discrete": (gaussian(1.5).event_for(10**6), ADD),
+    "discrete": (gaussian(1.5).planned_event, ADD),
     "Gaussian, replace": (Gaussian(3.0), REPLACE),
     "reproducible": (Gaussian(1.5, reproducible=True), ADD),
     "Laplace": (Laplace(2.0), ADD),

@@ -1,6 +1,5 @@
 """The ledger under real faults: killed processes, full disks, missing rights, damaged and foreign files."""
 
-import contextlib
 import json
 import os
 import random
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_disk import fill, mounted
 
 import blindsight
 from blindsight.accounting.events import Gaussian
@@ -180,23 +180,8 @@ def test_an_exception_before_the_commit_leaves_nothing_behind(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)]
-    if not shutil.which("mount") or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("only root may mount a small disk; the limit on file sizes is tested instead")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def fill(folder: Path) -> Path:
-    ballast = folder / "ballast"
-    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
-        for size in (4096, 1):
-            with contextlib.suppress(OSError):
-                while True:
-                    file.write(b"\0" * size)
-    return ballast
+    with mounted(tmp_path / "small") as folder:
+        yield folder
 
 
 def test_on_a_full_disk_nothing_is_granted_and_nothing_is_lost(small_disk: Path):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blindsight.accounting import accountants, losses
+from blindsight.accounting import accountants, losses, planning
 from blindsight.accounting.events import (
     Composed,
     Event,
@@ -174,6 +174,23 @@ def test_noise_is_found_at_any_size(scale: float):
     assert reached(Gaussian(noise / scale), 1e-6) <= 20 < reached(Gaussian(five_digits_below(noise) / scale), 1e-6)
 
 
+def test_noise_is_found_quickly_where_the_rough_bound_misleads(monkeypatch: pytest.MonkeyPatch):
+    """The two bounds change accountants at different noise here; a search by single last digits took 27,000 steps."""
+    asked, tight = [0], accountants.epsilon
+
+    def counting(event: Event, delta: float, relation: Relation = Relation.ADD_OR_REMOVE) -> accountants.Bound:
+        asked[0] += 1
+        return tight(event, delta, relation)
+
+    def event(noise: float) -> Event:
+        return Repeated(Poisson(0.1, Gaussian(noise)), 100_000)
+
+    monkeypatch.setattr(accountants, "epsilon", counting)
+    noise = solve_noise(event, epsilon=0.1, delta=1e-5)
+    assert asked[0] <= 50
+    assert reached(event(noise), 1e-5) <= 0.1 < reached(event(five_digits_below(noise)), 1e-5)
+
+
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
 def test_an_epsilon_that_is_no_promise_is_refused(epsilon: float):
     with pytest.raises(InvalidInput, match="epsilon must be positive and finite"):
@@ -193,7 +210,9 @@ def test_one_round_more_would_break_the_promise(noise: float, epsilon: float, re
 
     rounds = rounds_for(run, epsilon=epsilon, delta=1e-6, relation=relation)
     assert rounds == 0 or reached(run(rounds), 1e-6, relation) <= epsilon
-    assert reached(run(rounds + 1), 1e-6, relation) > epsilon
+    more = 1 if rounds < 100_000 else 10 ** (len(str(rounds)) - 5)  # beyond, five digits are searched
+    assert rounds % more == 0
+    assert reached(run(rounds + more), 1e-6, relation) > epsilon
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 4, 5, 7, 8, 9, 1000])
@@ -216,6 +235,16 @@ def test_rounds_of_sampled_noise_and_of_fixed_size():
 
     rounds = rounds_for(fixed, epsilon=1.0, delta=1e-6, relation=Relation.REPLACE)
     assert reached(fixed(rounds), 1e-6, Relation.REPLACE) <= 1 < reached(fixed(rounds + 1), 1e-6, Relation.REPLACE)
+
+
+def test_millions_of_rounds_are_found_in_few_steps(monkeypatch: pytest.MonkeyPatch):
+    """Each step composes a distribution with itself; a search one round at a time took 56 of them."""
+    asked, inner = list[Event](), planning._fine_epsilon
+    monkeypatch.setattr(planning, "_fine_epsilon", lambda event, *about: (asked.append(event), inner(event, *about))[1])
+    rounds = rounds_for(lambda n: Repeated(Poisson(1e-4, Gaussian(0.8)), n), epsilon=2.0, delta=4e-8)
+    assert rounds % 100 == 0
+    assert 3e6 < rounds < 4e6
+    assert len(asked) < 25
 
 
 def test_rounds_that_cost_nothing_more_end_somewhere():

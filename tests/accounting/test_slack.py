@@ -16,7 +16,7 @@ from blindsight.accounting.statement import Statement
 from blindsight.mechanisms import gaussian
 
 DELTA = 1e-6
-DEFAULT = gaussian(0.3).event_for(1000)  # as much as an inspection releases, and about as little noise
+DEFAULT = gaussian(0.3).planned_event  # as much as an inspection releases, and about as little noise
 IDEAL = Gaussian(0.3)
 
 
@@ -33,7 +33,7 @@ def test_any_number_of_inspections_can_be_shown_planned_and_budgeted(tmp_path: P
     [account] = Statement.of(book, delta=DELTA).accounts
     assert account.spent.epsilon == before <= account.adaptive_epsilon <= 1.1 * before
     assert not book.set_budget("writers", epsilon=1.1 * before, delta=DELTA).overspent
-    book.record(gaussian(30.0).event_for(1000), population="writers")
+    book.record(gaussian(30.0).planned_event, population="writers")
 
 
 @pytest.mark.parametrize("n", [1, 3, 10, 50])
@@ -41,7 +41,7 @@ def test_noise_can_be_planned_for_any_number_of_releases_and_epsilon(n: int):
     for epsilon in (0.5, 8.0, 80.0, 300.0):
         noise, ideal = (
             planning.solve_noise(lambda z: Repeated(make(z), n), epsilon=epsilon, delta=DELTA)  # noqa: B023
-            for make in (lambda z: gaussian(z).event_for(1000), Gaussian)
+            for make in (lambda z: gaussian(z).planned_event, Gaussian)
         )
         assert ideal <= noise <= 1.001 * ideal
 
@@ -49,7 +49,7 @@ def test_noise_can_be_planned_for_any_number_of_releases_and_epsilon(n: int):
 def test_a_population_at_any_epsilon_can_be_read(tmp_path: Path):
     book = Ledger(tmp_path / "ledger.db")
     for i, noise in enumerate((10.0, 1.0, 0.1, 0.01, 0.001, 2**-12)):
-        book.record(gaussian(noise).event_for(10**6), population=f"p{i}")
+        book.record(gaussian(noise).planned_event, population=f"p{i}")
         for delta in (1e-2, 1e-6, 1e-15):
             spent = book.spent(f"p{i}", delta).epsilon
             ideal = accountants.epsilon(Gaussian(noise), delta).epsilon

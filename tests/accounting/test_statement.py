@@ -12,7 +12,7 @@ from rich.console import Console
 from blindsight.accounting import accountants
 from blindsight.accounting.events import Gaussian, Relation, Repeated, Unit
 from blindsight.accounting.guarantee import Guarantee, certify, round_up
-from blindsight.accounting.ledger import Budget, Ledger
+from blindsight.accounting.ledger import Ledger, PopulationBudget
 from blindsight.accounting.statement import Account, Statement, account
 from blindsight.errors import InvalidInput
 
@@ -65,7 +65,7 @@ def test_long_names_go_on_in_the_next_line_and_numbers_are_never_cut(width: int,
 @given(epsilon=st.floats(0, 10), budget=st.floats(0, 10))
 @settings(deadline=None, max_examples=200)
 def test_what_is_left_is_never_more_than_is_left(epsilon: float, budget: float):
-    state = Account("phones", spent(epsilon / 2), epsilon, Budget(budget, DELTA)).state
+    state = Account("phones", spent(epsilon / 2), epsilon, PopulationBudget(budget, DELTA)).state
     if epsilon > budget:
         assert state == "overspent"
         return
@@ -83,7 +83,7 @@ def test_what_is_left_is_never_more_than_is_left(epsilon: float, budget: float):
     ],
 )  # fmt: skip
 def test_the_state_in_words(epsilon: float, budget: float, state: str):
-    one = Account("phones", spent(epsilon / 2), epsilon, Budget(budget, DELTA))
+    one = Account("phones", spent(epsilon / 2), epsilon, PopulationBudget(budget, DELTA))
     assert one.state == state
     assert str(one) == (
         f"phones: epsilon {round_up(epsilon)} of {budget:g} at delta {DELTA:g} spent "
@@ -107,7 +107,7 @@ def test_every_population_is_stated_at_its_budgets_delta_or_at_the_one_asked_for
     assert tablets.spent.epsilon == accountants.epsilon(Gaussian(9.0), 1e-3, Relation.REPLACE).epsilon
     assert Statement.of(book).accounts[1].spent.delta == 1e-6
     assert account(book, "tablets") == Statement.of(book).accounts[1]
-    assert (phones.budget, tablets.budget) == (Budget(3.0, DELTA), None)
+    assert (phones.budget, tablets.budget) == (PopulationBudget(3.0, DELTA), None)
 
 
 def test_one_population_and_its_entries_where_asked_for(book: Ledger):

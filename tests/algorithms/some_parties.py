@@ -12,8 +12,8 @@ import numpy as np
 
 from blindsight.accounting.events import Gaussian
 from blindsight.algorithms.parties.generators import GivenGenerator
-from blindsight.algorithms.parties.party import Party, Predict, Shard, SyntheticExamples
-from blindsight.algorithms.parties.voters import OnMade, OnRawData, PrivateLinear
+from blindsight.algorithms.parties.party import Predict, Shard, SyntheticExamples, VotingParty
+from blindsight.algorithms.parties.voters import OnRawData, OnSynthetic, PrivateLinear
 from blindsight.keys import Key
 
 CLASSES = ("left", "right")
@@ -88,20 +88,20 @@ class BadMaker:
         return SyntheticExamples(rows[self.how], np.zeros(count, np.int64))
 
 
-def party(number: int, folder: Path, **changes: Any) -> Party:
+def party(number: int, folder: Path, **changes: Any) -> VotingParty:
     """A party with private votes, unless it is told otherwise."""
     fields: dict[str, Any] = {
         "name": f"party-{number}",
         "data": functools.partial(blobs, number),
         "generator": MADE,
-        "voter": OnMade(estimator=Nearest()),
+        "voter": OnSynthetic(estimator=Nearest()),
         "classes": CLASSES,
         "shape": (4,),
         "examples": 200,
         "ledger": folder / f"party-{number}.db",
         "seed": number,
     }
-    return Party(**fields | changes)
+    return VotingParty(**fields | changes)
 
 
 RAW = OnRawData(estimator=Nearest())

@@ -1,5 +1,6 @@
 """Laws of the moments: what a client may add, what is read from the sum, and what a generator makes of it."""
 
+import dataclasses
 import functools
 import math
 from typing import Any
@@ -18,6 +19,7 @@ from blindsight.codings.features import images, rows
 from blindsight.codings.images_and_rows import Category
 from blindsight.data.population import Population
 from blindsight.errors import BudgetExceeded, InvalidInput
+from blindsight.inspection.measuring import client_update
 from blindsight.mechanisms import GaussianMechanism
 from blindsight.models.generators import draw
 from blindsight.selection import Arms, everything, where
@@ -265,6 +267,38 @@ def test_a_generator_of_images_comes_nearer_to_the_moments():
 
     begun, trained = (fit(found, key=KEY, steps=steps, batch=16) for steps in (0, 100))
     assert distance(trained) < 0.5 * distance(begun)
+
+
+def test_parts_are_equal_exactly_if_they_compute_the_same():
+    """Or else a round would be answered by what was compiled for another one, or compiled again for nothing."""
+    public = np.random.default_rng(1).integers(0, 256, (2, 9, *SHAPE)).astype(np.uint8)
+
+    def of(reference: np.ndarray | None, field: str = "image", **changes: Any) -> MomentsPart:
+        features = images(SHAPE, frequencies=8, reference=reference, field=field)
+        return dataclasses.replace(MomentsPart(features, ("old", "new"), ("a", "b", "c")), **changes)
+
+    one = of(public[0])
+    assert one == of(public[0])
+    assert hash(one) == hash(of(public[0]))
+    assert client_update(ARMS, (one,)) is client_update(ARMS, (of(public[0]),))
+    others = [
+        of(public[1]),
+        of(None),
+        of(public[0], field="picture"),
+        of(public[0], arms=("old", "newer")),
+        of(public[0], classes=("a", "b")),
+        of(public[0], label=None),
+        of(public[0], arms_per_client=2),
+        of(public[0], name="others"),
+        of(public[0], bound=2.0),
+        MomentsPart(rows([Category("phone", 2)]), ("old", "new"), ("a", "b", "c")),
+        MomentsPart(rows([Category("phone", 3)]), ("old", "new"), ("a", "b", "c")),
+    ]
+    assert {field.name for field in dataclasses.fields(MomentsPart)} == {
+        *("features", "arms", "classes", "label", "arms_per_client", "name", "bound")
+    }, "a new field has to be compared too"
+    for place, other in enumerate([one, *others]):
+        assert [place for place, again in enumerate([one, *others]) if again == other] == [place]
 
 
 def test_arms_that_nobody_is_in_are_known_and_do_not_spoil_the_others():

@@ -24,8 +24,15 @@ from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
 from blindsight.algorithms.draw_and_discard import Task
 from blindsight.algorithms.gan_server import GeneratorSteps
 from blindsight.algorithms.parties.generators import OneShot, TrainedPrivately, class_sums
-from blindsight.algorithms.parties.party import Party, PartyFailed, PartySession, Shard, SyntheticExamples, predictor
-from blindsight.algorithms.parties.voters import GivenModel, OnMade, OnRawData, PrivateLinear, PrivateNetwork, flat
+from blindsight.algorithms.parties.party import (
+    PartyFailed,
+    PartySession,
+    Shard,
+    SyntheticExamples,
+    VotingParty,
+    predictor,
+)
+from blindsight.algorithms.parties.voters import GivenModel, OnRawData, OnSynthetic, PrivateLinear, PrivateNetwork, flat
 from blindsight.codings import features
 from blindsight.codings.images_and_rows import Images
 from blindsight.codings.oriented import oriented_gradients
@@ -155,7 +162,7 @@ def test_a_linear_voter_learns_and_pays_for_all_its_steps_together(tmp_path: Pat
     rows, labels = some.blobs(2)
     assert np.mean(predict(rows) == labels) > 0.95
     [event] = recorded(of)
-    assert event == Repeated(Gaussian(10.0, reproducible=True), 25)
+    assert event == Repeated(Gaussian(10.0, reproducible=True, rounded=True), 25)
     once = accountants.epsilon(Gaussian(2.0), 1e-5).epsilon
     assert accountants.epsilon(event, 1e-5).epsilon == pytest.approx(once, rel=1e-3)
 
@@ -182,8 +189,37 @@ def test_one_example_moves_the_sum_of_gradients_by_at_most_the_clip(scale, tmp_p
     for one, two in zip(sums[:3], sums[3:], strict=True):
         assert one.l2_bound == two.l2_bound == 0.25
         assert one.n_expected == two.n_expected == 120  # what is said, not what is there
-        moved = np.asarray(one.value, np.float64) - np.asarray(two.value, np.float64)
-        assert 0.01 < np.linalg.norm(moved) <= 0.25 * (1 + 1e-4)
+        moved = (one.value - two.value) * one.grid  # whole numbers: nothing is lost in the order of a sum
+        assert one.value.dtype == np.int64
+        assert 0.01 < np.linalg.norm(moved) <= 0.25
+
+
+def test_gradients_on_the_grid_are_those_of_the_formula(tmp_path: Path, monkeypatch: Any):
+    """Rounded, clipped and summed in any order, and the sum is close to that of the clipped outer products."""
+    sums: list[Any] = []
+    mechanisms = importlib.import_module("blindsight.mechanisms.gaussian_mechanism")
+    whole = mechanisms.GaussianMechanism.release
+    monkeypatch.setattr(
+        mechanisms.GaussianMechanism,
+        "release",
+        lambda self, total, key: (sums.append(total), whole(self, total, key=key))[1],
+    )
+    rows, labels = some.blobs(1, 300)
+    rows *= np.geomspace(0.1, 30, len(rows), dtype=np.float32)[:, None]
+    made = SyntheticExamples(*some.draw(200, KEY))
+    voter = PrivateLinear(noise_multiplier=2.0, steps=1, clip=0.25)
+    for number, order in enumerate((slice(None), slice(None, None, -1))):
+        voter(shard(tmp_path / str(number), data=lambda o=order: (rows[o], labels[o])), made, key=KEY)
+    assert np.array_equal(sums[0].value, sums[1].value)
+    public = flat(made.inputs)
+    middle = public.mean(axis=0)
+    longest = np.sqrt(np.mean(np.square(public - middle).sum(axis=1)))
+    x = np.concatenate([(flat(rows) - middle) / longest, np.full((len(rows), 1), 0.3)], axis=1)
+    residual = 0.5 - np.eye(2)[labels]
+    gradients = x[:, :, None] * residual[:, None]
+    long = np.linalg.norm(gradients, axis=(1, 2))
+    expected = np.sum(gradients * np.minimum(1.0, 0.25 / long)[:, None, None], axis=0)
+    np.testing.assert_allclose(sums[0].value * sums[0].grid, expected, atol=0.002 * np.sum(np.minimum(0.25, long)))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 3e38])
@@ -204,14 +240,14 @@ def test_an_example_that_is_no_number_adds_nothing_and_ends_nothing(bad, tmp_pat
 def test_a_voter_on_made_examples_does_not_look_at_the_shard(tmp_path: Path):
     made = SyntheticExamples(*some.draw(200, KEY))
     nothing = shard(tmp_path, data=lambda: (np.zeros((0, 4), np.float32), np.zeros(0, int)))
-    predict = OnMade(estimator=some.Nearest())(nothing, made, key=KEY)
+    predict = OnSynthetic(estimator=some.Nearest())(nothing, made, key=KEY)
     assert np.mean(predict(made.inputs) == made.labels) > 0.9
     assert recorded(nothing) == []
 
 
 def test_only_models_of_raw_data_are_not_private():
     assert PrivateLinear(noise_multiplier=1.0).is_private
-    assert OnMade(estimator=None).is_private
+    assert OnSynthetic(estimator=None).is_private
     assert GivenModel(model=abs, event=Gaussian(1.0)).is_private
     assert not GivenModel(model=abs).is_private
     assert not OnRawData(estimator=None).is_private
@@ -299,7 +335,7 @@ def test_the_number_of_examples_that_rounds_draw_from_is_the_public_one(tmp_path
     of = shard(tmp_path, expected=200)
     assert of.population().size == 200
     assert of.population().n_examples == 120
-    with pytest.raises(InvalidInput, match=r"party silo is declared to hold 200"):
+    with pytest.raises(InvalidInput, match=r"party silo declares 200 examples"):
         PrivateNetwork(make=network, privacy=PRIVACY)(of, SyntheticExamples(*bars()), key=KEY)
     assert recorded(of) == []
 
@@ -343,7 +379,7 @@ def test_a_party_without_a_seed_draws_from_the_system(tmp_path: Path):
 def test_a_party_that_makes_no_sense_is_refused(bad, tmp_path: Path):
     with pytest.raises(InvalidInput):
         some.party(0, tmp_path, **bad)
-    assert isinstance(some.party(0, tmp_path), Party)
+    assert isinstance(some.party(0, tmp_path), VotingParty)
 
 
 def test_any_model_predicts():

@@ -15,8 +15,8 @@ import pytest
 from blindsight.accounting.events import Gaussian
 from blindsight.algorithms import Algorithm, dp_fedavg
 from blindsight.algorithms.parties.generators import GivenGenerator, OneShot, TrainedPrivately
-from blindsight.algorithms.parties.party import Party, PartySession
-from blindsight.algorithms.parties.voters import GivenModel, OnMade, OnRawData, PrivateLinear, PrivateNetwork
+from blindsight.algorithms.parties.party import PartySession, VotingParty
+from blindsight.algorithms.parties.voters import GivenModel, OnRawData, OnSynthetic, PrivateLinear, PrivateNetwork
 from blindsight.backends import Simulation
 from blindsight.codings import features
 from blindsight.errors import BudgetExceeded
@@ -65,9 +65,9 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def session(folder: Path, **roles: Any) -> PartySession:
     """A party at work on a ledger of its own, whose free parts cost next to nothing."""
     made = GivenGenerator(draw=lambda *_: data(), event=Gaussian(1e4))
-    free: dict[str, Any] = {"generator": made, "voter": OnMade(estimator=None)}
+    free: dict[str, Any] = {"generator": made, "voter": OnSynthetic(estimator=None)}
     about: dict[str, Any] = {"name": "clinic", "classes": ("no", "yes"), "shape": (8, 8), "examples": EXAMPLES}
-    return PartySession(Party(data=data, ledger=folder / "ledger.db", **about, **free | roles))
+    return PartySession(VotingParty(data=data, ledger=folder / "ledger.db", **about, **free | roles))
 
 
 def spend(of: PartySession) -> list[Any]:

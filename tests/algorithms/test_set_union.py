@@ -14,7 +14,7 @@ from blindsight.algorithms import set_union
 from blindsight.algorithms.set_union import join_words, threshold_of, weigh
 from blindsight.data.population import TEXT, Population
 from blindsight.errors import BudgetExceeded, InvalidInput
-from blindsight.mechanisms import gaussian
+from blindsight.mechanisms import Release, gaussian
 
 NOISE, MOST, CHANCE = gaussian(0.6), 10, 1e-6
 
@@ -83,7 +83,7 @@ def test_it_is_paid_for_before_noise_is_drawn_and_a_spent_budget_refuses_it(tmp_
     assert from_json(entry.event) == found.event
     assert isinstance(found.event, Thresholded)
     assert found.event.delta == CHANCE
-    assert found.event.event == NOISE.event_for(2 * MOST)  # as many places as words there could be
+    assert found.event.event == NOISE.planned_event  # as many places as words there could be
     drawn = list[int]()
     release = set_union.SetUnion.release
     monkeypatch.setattr(set_union.SetUnion, "release", lambda *a, **k: drawn.append(1) or release(*a, **k))
@@ -111,9 +111,48 @@ def test_reproducible_noise_is_marked(tmp_path):
     assert isinstance(found.event, Thresholded)
     assert isinstance(found.event.event, Gaussian)
     assert found.event.event.reproducible
-    assert dataclasses.replace(found.event.event, reproducible=False) == NOISE.event_for(MOST)
+    assert dataclasses.replace(found.event.event, reproducible=False) == NOISE.planned_event
 
 
 def test_more_words_than_can_be_added_up_are_refused():
     with pytest.raises(InvalidInput, match="at most 16"):
         set_union.places_of(2**20, 100)
+
+
+@pytest.mark.parametrize("own", [["cat"] * 9, ["cat", "dog"] * 5, [*"abcabcabcdefghijkl"], ["a"] * 30 + [*"bcd"], []])
+def test_no_client_weighs_more_than_the_bound_however_often_it_has_a_word(tmp_path, monkeypatch, own):
+    sums = list[np.ndarray]()
+    release = set_union.SetUnion.release
+
+    def noted(self, total, *, key):
+        sums.append(np.asarray(total.value, np.float64) * total.grid / total.l2_bound)
+        return release(self, total, key=key)
+
+    monkeypatch.setattr(set_union.SetUnion, "release", noted)
+    others = [["cat", "a"], ["b"]]
+    for turn, clients in enumerate((others, [*others, own])):
+        (tmp_path / str(turn)).mkdir()
+        listed(people(*clients), tmp_path / str(turn))
+    without, with_it = sums
+    moved = with_it - np.pad(without, (0, len(with_it) - len(without)))
+    assert np.linalg.norm(moved) <= 1
+    assert np.count_nonzero(moved) == min(len(set(own)), MOST)
+
+
+def test_two_lists_with_one_key_share_no_noise(tmp_path, monkeypatch):
+    drawn = list[bytes]()
+    release = set_union.SetUnion.release
+    monkeypatch.setattr(set_union.SetUnion, "release", lambda *a, key: drawn.append(key.secret) or release(*a, key=key))
+    for key in (keys.root(), keys.reproducible(5)):
+        for own in (["cat"], ["dog"]):
+            listed(people(own, ["cow"]), tmp_path, key=key)
+    assert len(set(drawn)) == 4
+
+
+@pytest.mark.parametrize("own", [["cat", "dog"], ["dog", "cat"], ["cow", "dog", "cat"]])
+def test_words_of_equal_weight_are_listed_by_their_letters_whoever_has_them_first(tmp_path, monkeypatch, own):
+    """The order in which clients have their words is not part of what is noised: one client could show in it."""
+    alike = lambda self, total, *, key: Release(np.full(total.value.shape, 9.0), self.event(total), 1.0)  # noqa: E731
+    monkeypatch.setattr(set_union.SetUnion, "release", alike)
+    found = listed(people(own, ["dog", "cat", "cow"], ["cow"]), tmp_path)
+    assert found.words == ("cat", "cow", "dog")

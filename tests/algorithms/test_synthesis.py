@@ -73,7 +73,7 @@ def watched(tmp_path_factory):
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.9])
 def test_the_two_mechanisms_cost_what_was_asked_together(share, sampler):
     one, other = plan(1000, 2000, epsilon=2.0, delta=1e-6, share=share, sampler=sampler)
-    both = Composed((one.event_for(1000), other.event_for(2000)))
+    both = Composed((one.planned_event, other.planned_event))
     assert 1.98 < epsilon_of(both, 1e-6).epsilon <= 2.0
     precision = [1 / mechanism.noise_multiplier**2 for mechanism in (one, other)]
     assert precision[0] / sum(precision) == pytest.approx(share)
@@ -139,7 +139,7 @@ def test_samples_have_the_strokes_of_their_class():
 
 def test_without_noise_it_is_asked_for_by_name():
     for mechanism in plan(10, 10, epsilon=math.inf, delta=1e-5, share=0.5):
-        assert epsilon_of(mechanism.event_for(10), 1e-5).epsilon == math.inf
+        assert epsilon_of(mechanism.planned_event, 1e-5).epsilon == math.inf
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, math.nan])
@@ -173,4 +173,4 @@ def test_an_image_is_redrawn_for_one_step_at_least():
 
 def test_the_events_are_two_gaussians():
     one, other = plan(10, 20, epsilon=1.0, delta=1e-5, share=0.5)
-    assert {type(event) for event in flatten(Composed((one.event_for(10), other.event_for(20))))} == {Gaussian}
+    assert {type(event) for event in flatten(Composed((one.planned_event, other.planned_event)))} == {Gaussian}

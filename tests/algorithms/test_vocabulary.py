@@ -59,7 +59,7 @@ def test_counts_are_clients_and_not_uses(backend: type) -> None:
 class _Spy(GaussianMechanism):
     """The mechanism without its noise, to see what would be noised."""
 
-    def release(self, total, *, key):
+    def release(self, total, *, key, begun=None):
         from blindsight.mechanisms.release import Release
 
         whole = np.asarray(total.value) * self.step(total.l2_bound)

@@ -17,8 +17,23 @@ from blindsight.accounting.events import Relation, Unit
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.accounting.ledger import Ledger
 from blindsight.codings.specs import rows_from_sqlite
+from blindsight.config import parse
 from blindsight.data.population import Population
 from blindsight.errors import BlindsightError, PrivacyError
+from blindsight.jobs import (
+    AskRequest,
+    BiasRequest,
+    SanityRequest,
+    SynthesizeRequest,
+    UnknownsRequest,
+    run_ask,
+    run_bias,
+    run_sanity,
+    run_synthesize,
+    run_unknowns,
+    tune,
+)
+from blindsight.jobs.language import public_vocabulary
 from blindsight.models.primary import Learnt, primary
 from blindsight.selection import Arms, Criterion
 
@@ -74,6 +89,69 @@ def test_clients_are_never_their_own_reference(tmp_path, task, named):
     with pytest.raises(PrivacyError, match="name public data"):
         ask(task, clients, tmp_path, reference=reference, model=primary(brightness))
     assert Ledger(tmp_path / "l.db").entries("people") == []
+
+
+def shuffled(clients: Population) -> Population:
+    """The same rows in another order, of clients with other names."""
+    order = np.random.default_rng(1).permutation(clients.size)
+    about: dict[str, Any] = {"sizes": clients.sizes[order], "name": "public", "classes": clients.classes}
+    return Population(clients.examples(order), **about)
+
+
+@pytest.mark.parametrize("task", ["sanity", "bias"])
+def test_nor_are_they_under_other_names_and_in_another_order(tmp_path, task):
+    clients = pictures()
+    with pytest.raises(PrivacyError, match="name public data"):
+        ask(task, clients, tmp_path, reference=shuffled(clients), model=primary(brightness))
+
+
+_TABLE = ["who,age,income,said", *(f"c{n % 9},{20 + n},{100 * n}.5,we see {n % 4} cats" for n in range(36))]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        AskRequest(data="people.csv", fields=["age"]),
+        AskRequest(data="people.csv", fields=["said"], vocabulary_size=5),
+        SynthesizeRequest(data="people.csv", fields=["age", "income"]),
+        SanityRequest(data="people.csv", inputs=["age"]),
+        BiasRequest(data="people.csv", inputs=["age"]),
+        UnknownsRequest(data="people.csv", inputs=["said"], side="age", values=["20", "21"]),
+        UnknownsRequest(data="people.csv", inputs=["said"], before="others.csv"),
+        UnknownsRequest(data="others.csv", inputs=["said"], before="people.csv"),
+    ],
+    ids=["ask", "words", "rows", "sanity", "bias", "one table", "after", "before"],
+)
+def test_a_copy_of_their_table_is_no_public_data(tmp_path, monkeypatch, asked):
+    """Whichever columns a question reads: ranges, categories and words are read off public data without noise."""
+    monkeypatch.chdir(tmp_path)
+    Path("people.csv").write_text("\n".join([*_TABLE, ""]), encoding="utf-8")
+    Path("copy.csv").write_text("\n".join([_TABLE[0], *_TABLE[:0:-1], ""]), encoding="utf-8")
+    Path("others.csv").write_text("\n".join([*_TABLE[:20], ""]), encoding="utf-8")
+    given = dataclasses.replace(asked, client="who", reference="copy.csv", dry_run=True, ledger="l.db", out="run")
+    run = {AskRequest: run_ask, SynthesizeRequest: run_synthesize, SanityRequest: run_sanity, BiasRequest: run_bias}
+    with pytest.raises(PrivacyError, match="name public data"):
+        run.get(type(asked), run_unknowns)(given)
+
+
+@pytest.mark.parametrize("what", ["vocabulary", "--tune-on"])
+def test_nor_is_it_for_training(tmp_path, monkeypatch, what):
+    """In whatever order its rows are, and whoever its clients are said to be."""
+    monkeypatch.chdir(tmp_path)
+    Path("private.csv").write_text("who,label,text\na,1,we see .\nb,0,a cat .\n", encoding="utf-8")
+    Path("copy.csv").write_text("who,said,label\nz,a cat .,0\nz,we see .,1\n", encoding="utf-8")
+    Path("other.csv").write_text("who,label,text\na,1,we see .\nb,0,a dog .\n", encoding="utf-8")
+
+    def read(public: str) -> Any:
+        about: dict[str, Any] = {"name": "run", "data": {"population": "private.csv", "options": {"client": "who"}}}
+        about |= {"model": {"kind": "word_lm"}, "privacy": {"cohort": 1, "rounds": 1, "epsilon": 1.0, "delta": 0.1}}
+        text = {"vocabulary": public, "vocabulary_options": {"client": "who"}, "field": "text"}
+        asked = parse(about | {"text": text})
+        return public_vocabulary(asked) if what == "vocabulary" else tune._public(asked, public)
+
+    with pytest.raises(PrivacyError, match="has all data of the protected clients"):
+        read("copy.csv")
+    assert read("other.csv")
 
 
 @pytest.mark.parametrize("task", ["sanity", "labelling", "bias"])

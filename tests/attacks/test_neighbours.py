@@ -65,7 +65,10 @@ def differences(one: Any, other: Any, place: str = "") -> Iterator[str]:
         for number, pair in enumerate(zip(one, other, strict=True)):
             yield from differences(*pair, f"{place}/{number}")
     elif one != other:
-        yield f"{place}: {str(one)[:300]} | {str(other)[:300]}"
+        one, other = str(one), str(other)
+        alike = next((letter for letter, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
+        start = max(0, alike - 100)  # pages are long, and begin alike
+        yield f"{place} from {start}: {one[start : start + 300]} | {other[start : start + 300]}"
 
 
 def failures(returned: Any) -> list[Any]:

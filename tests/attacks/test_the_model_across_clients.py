@@ -14,7 +14,9 @@ from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.inspection.contrast import votes as diagnosis
 from blindsight.models.classifiers import CNN, MLP, Logistic
+from blindsight.models.onnx_graph import model_file, node, value
 from blindsight.models.primary import Primary, primary
+from blindsight.protobuf import delimited, number
 from blindsight.selection import observe
 
 SIZES = np.array([5, 0, 3, 7])
@@ -127,3 +129,38 @@ def test_a_model_that_remembers_what_it_was_asked_is_refused():
 
     with pytest.raises(InvalidInput, match="different scores for the same example"):
         observe(clients(1.0), primary(model))
+
+
+# --- a model that reads files
+
+
+def elsewhere(tag: bytes) -> bytes:
+    """A tensor whose two numbers are the first bytes of the clients' table; `tag` is how its field is spelled."""
+    entries = [("location", "people.csv"), ("offset", "0"), ("length", "8")]
+    named = [delimited(1, key.encode()) + delimited(2, said.encode()) for key, said in entries]
+    where = b"".join(tag + bytes([len(one)]) + one for one in named)
+    return b"".join([number(1, 1), number(1, 2), number(2, 1), delimited(8, b"w"), where, number(14, 1)])
+
+
+def of_initializer(tensor: bytes) -> bytes:
+    return delimited(1, node("MatMul", ["x", "w"], ["y"])) + delimited(5, tensor)
+
+
+def of_constant(tensor: bytes) -> bytes:
+    held = delimited(1, b"value") + delimited(5, tensor) + number(20, 4)
+    made = delimited(2, b"w") + delimited(4, b"Constant") + delimited(5, held)
+    return delimited(1, made) + delimited(1, node("MatMul", ["x", "w"], ["y"]))
+
+
+@pytest.mark.parametrize("tag", [b"\x6a", b"\xea\x80\x00", b"\xea\x80\x80\x80\x10"], ids=["short", "long", "beyond"])
+@pytest.mark.parametrize("graph", [of_initializer, of_constant])
+def test_no_model_has_weights_in_a_file_that_may_be_the_clients_table(tmp_path: Path, monkeypatch, graph, tag: bytes):
+    """All clients would vote by one client's values, which no noise for one client hides."""
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "people.csv").write_bytes(np.array([3.5, 7.25], np.float32).tobytes() + b"and so on")
+    ends = delimited(11, value("x", ["n", 1])) + delimited(12, value("y", ["n", 2]))
+    file = model_file(graph(elsewhere(tag)) + delimited(2, b"g") + ends, {})
+    (tmp_path / "model.onnx").write_bytes(file)
+    with pytest.raises(InvalidInput, match=r"keeps weights in other files|not an ONNX model \("):
+        primary(tmp_path / "model.onnx")

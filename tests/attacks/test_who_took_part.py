@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import json
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from blindsight import checkpoints, keys, participation, runs, training
 from blindsight.accounting.ledger import Ledger
 from blindsight.backends import Simulation
 from blindsight.errors import InvalidInput
+from blindsight.training import by_rounds
 
 CHILD = Path(__file__).parents[1] / "training_child.py"
 _spec = importlib.util.spec_from_file_location("training_child", CHILD)
@@ -58,8 +60,8 @@ def _run_of(folder: Path, cohort: np.ndarray, rule: str, rounds: int, patch: pyt
     def shown(*given: Any, **options: Any) -> Any:
         yield lambda loop: speeds.append(loop.clients_per_s)
 
-    patch.setattr(training, "round_bar", shown)
-    patch.setattr(training.time, "monotonic", lambda: float(next(clock)))
+    patch.setattr(by_rounds, "round_bar", shown)
+    patch.setattr(time, "monotonic", lambda: float(next(clock)))
     about: dict[str, Any] = {"population": "people", "delta": 1e-5, "key": keys.reproducible(1)}
     about["checkpointing"] = training.Checkpointing(every_rounds=2)
     about |= {"run": runs.begin(folder / "run", "run", {}), "ledger": Ledger(folder / "ledger.db"), "progress": True}

@@ -11,6 +11,8 @@ from leaving import command
 from wire_files import fedjax_database, picture, proto, tff_database
 
 from blindsight import config
+from blindsight.data.private import private_table
+from blindsight.data.schema import Schema
 from blindsight.errors import InvalidInput
 from blindsight.jobs.run_data import read_run
 
@@ -22,6 +24,25 @@ def leaf(own: str) -> str:
     held = {"a": {"age": [3], "text": ["x"]}, "odd": {own: [4]}}
     Path("t.json").write_text(json.dumps({"users": [*held], "num_samples": [1, 1], "user_data": held}))
     return "t.json"
+
+
+@pytest.mark.parametrize(
+    "odd", ["[]", "[[]]", "[" * 100_000 + "]" * 100_000, '{"a":' * 100_000 + '"["' + "}" * 100_000]
+)
+def test_what_one_client_nests_is_nobody_elses_business(tmp_path: Path, odd):
+    """Nothing at all where an image should be, and what Python's own parser of JSON refuses."""
+    people = '"a": {"age": [3], "photo": [[[1, 2], [3, 4]]], "note": ["a \\"["]}'
+    fields = Schema({}).updated(["age=whole", "photo=image:2x2", "note=text"]).fields
+    seen = list[Any]()
+    for one in ("4", odd):
+        own = f'"odd": {{"age": [{one}], "photo": [{one}], "note": ["b"]}}'
+        (tmp_path / "t.json").write_text(f'{{"users": [], "num_samples": [], "user_data": {{{own}, {people}}}}}')
+        clients = private_table(tmp_path / "t.json", fields=fields)
+        seen.append(
+            (clients.ids.tolist(), clients.fields, {name: rows.tolist() for name, rows in clients["a"].items()})
+        )
+    assert seen[0] == seen[1]
+    assert seen[0][2]["note"] == ['a "[']
 
 
 def tff(own: str) -> str:

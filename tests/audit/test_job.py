@@ -210,7 +210,7 @@ def planted_in(folder: Path, text: str, *, key: keys.Key) -> Planted:
     settings = load(folder, text)
     some = embedded("handwriting", clients=20, examples=(3, 5))
     some = one_example_each(some) if settings.privacy.unit == "example" else some
-    run, privacy = runs.begin(folder / "run", "run", {}), make_privacy(settings, some.size, 100)
+    run, privacy = runs.begin(folder / "run", "run", {}), make_privacy(settings, some.size)
     backend = plant(settings, TrainingTask(None, some, None, {}, classes=10), privacy, run=run, key=key)
     assert isinstance(backend, Planted)
     return backend
@@ -237,7 +237,7 @@ def test_where_examples_are_protected_a_canary_is_one_example(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "audit", "words"),
     [
-        (CLASSIFIER, "", "plants nobody"),
+        (CLASSIFIER, "", "plants no clients"),
         (CLASSIFIER, "one_run = -1", "0 or more"),
         (CLASSIFIER, "directions = 5\nrate = 0.0", "a probability above 0"),
         (LANGUAGE, "prefix = 5", "fewer than words"),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blindsight.accounting.guarantee import Guarantee
+from blindsight.accounting.guarantee import Guarantee, round_down, round_up
 from blindsight.audit.one_run import LowerBound
 from blindsight.audit.report import AuditReport, CanaryFate
 from blindsight.errors import BlindsightError
@@ -112,7 +112,7 @@ def test_the_page_runs_nothing_and_asks_for_nothing(tmp_path: Path, changes: dic
     parser.feed(page)
     assert not {"script", "b>", "iframe", "form"} & set(parser.tags)
     assert not [name for name, _ in parser.attributes if name == "style" or name.startswith("on")]
-    assert not re.search(r"(href|src)=\"(?!data:)", page)
+    assert not re.search(r"(href|src)=\"(?!data:|#)", page)
     (policy,) = (value for _, value in parser.attributes if value and "default-src" in value)
     assert "default-src 'none'" in policy
     assert "script-src" not in policy
@@ -134,3 +134,13 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(BlindsightError, match="choose another file"):
         report().save(tmp_path / "file" / "audit.html")
+
+
+def test_the_chart_says_what_the_text_says(tmp_path: Path):
+    """It said 2.32 where the text said 2.311."""
+    page = report().to_html()
+    drawing = page[page.index('class="plot"') : page.index("</svg>", page.index('class="plot"'))]
+    bound = next(iter(report().bounds.values()))
+    assert f">{round_down(bound.epsilon)}<" in drawing
+    assert f"claimed {round_up(report().guarantee.epsilon)}" in drawing
+    assert page.count(round_up(report().guarantee.epsilon)) >= 3

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -14,7 +15,8 @@ from hypothesis import given, settings
 from blindsight import keys, trees
 from blindsight.backends import Debug, Examples, Simulation, placement
 from blindsight.backends import simulation as simulation_module
-from blindsight.data.population import GeneratedPopulation, Population
+from blindsight.data.generated import GeneratedPopulation
+from blindsight.data.population import Population
 from blindsight.errors import BlindsightError, InvalidInput, UnboundedContribution
 
 KEY = keys.reproducible(3)
@@ -289,11 +291,19 @@ def test_loops_of_known_length_give_the_same_sum():
         np.testing.assert_allclose(fast.value, plain.value, rtol=1e-5)
 
 
+@pytest.mark.parametrize("backend", [Simulation, Debug])
 @pytest.mark.parametrize("clients", [[3], [-1], [0, 99]])
-def test_clients_that_are_not_there_are_refused(clients):
+def test_clients_that_are_not_there_are_refused(backend, clients):
     """A guarantee for a larger population than there is would count on chances that nobody has."""
-    with pytest.raises(InvalidInput, match="set population in Privacy to the real size"):
-        total(Simulation(ragged([1, 1, 1])), clients)
+    with pytest.raises(InvalidInput, match="so set population in Privacy to that"):
+        total(backend(ragged([1, 1, 1])), clients)
+
+
+@pytest.mark.parametrize("backend", [Simulation, Debug])
+def test_a_cohort_whose_sum_could_overflow_is_refused(backend):
+    """A sum that wraps around moves by far more than one client's bound when one client comes."""
+    with pytest.raises(InvalidInput, match=r"at most 262,144 clients: expect fewer$"):
+        total(backend(ragged([1])), np.zeros(2**18 + 1, np.int64))
 
 
 def test_buckets_cover_every_size():
@@ -330,9 +340,9 @@ import test_cohort as laws
 from blindsight.backends import Debug, Simulation
 assert len(jax.devices()) == 3
 sizes = [3, 0, 5, 3, 1, 40, 5, 1]
-for chunk, grid in ((1, None), (2, 2.0**-20)):
+for chunk, grid, cohorts in ((1, None, (range(8), [])), (2, 2.0**-20, ([1, 5],))):
     backend = Simulation(laws.ragged(sizes), chunk=chunk)
-    for clients in (range(8), [1, 5], []):
+    for clients in cohorts:
         fast, cohort = laws.total(backend, clients, grid=grid)
         plain, _ = laws.total(Debug(laws.ragged(sizes)), clients, grid=grid)
         np.testing.assert_allclose(fast.value, plain.value, rtol=1e-4, atol=1e-5 if grid is None else 16)
@@ -375,3 +385,16 @@ def test_a_number_beyond_32_bits_moves_its_own_client_alone_and_only_to_the_boun
     assert sums(odd, [0, 2]) == sums(2, [0, 2]) == [4, 4, 4]
     alone = np.array(sums(odd, [1]))
     np.testing.assert_allclose(alone, np.full(3, np.sign(odd) * 6 / np.sqrt(3)), rtol=1e-4)  # clipped
+
+
+def test_a_float_beyond_32_bits_is_its_own_clients_alone_and_nobody_is_warned():
+    """A warning on stderr would tell of one client's value. `Debug` names the client."""
+
+    def sums(value: float) -> list[float]:
+        people = Population({"x": np.array([1.0, value, 3.0])}, sizes=[1, 1, 1], name="people")
+        return total(Simulation(people), [0, 1, 2], update=reads("x"), l2_bound=6.0)[0].value.tolist()
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert sums(1e300) == sums(float("inf")) == sums(0.0) == [4, 4, 4]
+    assert not told

@@ -8,11 +8,13 @@ from blindsight import keys, mechanisms, participation
 from blindsight.algorithms import draw_and_discard
 
 DRAWING = [
+    mechanisms.GaussianMechanism.begin,
     mechanisms.GaussianMechanism.release,
     mechanisms.LaplaceMechanism.release,
     mechanisms.NoisyArgmax.release,
     mechanisms.Votes.release,
     mechanisms.Quantile.release,
+    mechanisms.WithoutNoise.begin,
     mechanisms.WithoutNoise.release,
     mechanisms.publish,
     participation.TruncatedPoissonRounds.draw,

@@ -18,7 +18,7 @@ from blindsight.mechanisms.argmax import noisy_argmax
 from blindsight.mechanisms.gaussian_mechanism import GaussianMechanism, gaussian
 from blindsight.mechanisms.laplace_mechanism import LaplaceMechanism, laplace
 from blindsight.mechanisms.quantiles import QuantileEstimate, quantile
-from blindsight.mechanisms.release import publish
+from blindsight.mechanisms.release import marked, publish
 from blindsight.mechanisms.tallies import Tally, votes
 from blindsight.trees import BoundedSum
 
@@ -188,9 +188,9 @@ def test_it_is_frozen_hashable_and_equal_to_its_like(case):
 def test_it_can_be_published(case, ledger_path):
     mechanism, total = make(case)
     ledger = Ledger(ledger_path)
-    key = keys.Key(bytes(range(32)))
+    key = keys.reproducible(1)  # a secret one draws new noise in every call
     published = publish(mechanism, total, key=key, ledger=ledger, population="people")
     assert numbers(published.value) == numbers(mechanism.release(total, key=key).value)
-    assert published.event == mechanism.event(total)
+    assert published.event == marked(mechanism.event(total), key)
     [entry] = ledger.entries("people")
     assert entry.event == events.to_json(published.event)

@@ -10,10 +10,9 @@ import pytest
 from blindsight import data
 from blindsight.accounting.events import Gaussian
 from blindsight.accounting.guarantee import certify
-from blindsight.inspection.asking.section import Group as Slice
-from blindsight.inspection.asking.section import Named, Statistic, Statistics
-from blindsight.inspection.bias.section import BiasSection, Compared, Group, Word
-from blindsight.inspection.contrast.findings import Diagnosis, Finding
+from blindsight.inspection.asking.section import NamedEstimate, Slice, Statistic, Statistics
+from blindsight.inspection.bias.section import BiasSection, Compared, ImageGroup, Word
+from blindsight.inspection.finding import Diagnosis, Finding
 from blindsight.inspection.report import Report
 from blindsight.inspection.unknowns.section import Generated, Rate, Side, UnknownsSection, WordList
 from blindsight.samples.views import ArmView
@@ -99,7 +98,7 @@ def make_hostile(make_report, finding) -> Callable[[str], Report]:
         rate = Rate(0.1, 0.0, 0.2)
         made = Generated(0.1, (0.1,) * 2, (text,), WordList((text,), (0.1,), (0.0,)), (0.1,))
         sides = [Side(name, rate, (rate,) * 2, (rate,), (rate,), made, ((text, 9.0),)) for name in names[:2]]
-        group = Group(Compared("group", text, rate, rate, "more"), 2.0, first.samples[:1])
+        group = ImageGroup(Compared("group", text, rate, rate, "more"), 2.0, first.samples[:1])
         compared = (Compared(text, text, rate, rate, "alike"), group.compared)
         return make_report(
             title=text,
@@ -118,7 +117,7 @@ def make_hostile(make_report, finding) -> Callable[[str], Report]:
             population={"name": text, "clients": text, "classes": names},
             unknowns=UnknownsSection(9, (text, "later"), (text,), (text,), *sides),
             statistics=Statistics(
-                (Statistic("top", text, text, "share", (Slice(text, (Named(text, 0.5, 0.4, 0.6),)),), text),)
+                (Statistic("top", text, text, "share", (Slice(text, (NamedEstimate(text, 0.5, 0.4, 0.6),)),), text),)
             ),
             bias=BiasSection(text, 3, compared, (group,), (Word(text, 9.0, 1.0),), (text,)),
             guarantee=dataclasses.replace(usual.guarantee, assumptions=(text,), participation=text, accountant=text),

@@ -104,7 +104,7 @@ def vectors(asked: Ask, clients: Population) -> dict[str, np.ndarray]:
 
 
 @functools.cache
-def compiled(parts: tuple[tables.Table, ...]) -> Any:
+def compiled(parts: tuple[tables.FieldTable, ...]) -> Any:
     update = client_update(Arms({"everyone": everything()}), parts)
     return jax.jit(lambda examples: update(jnp.zeros(()), examples, jax.random.key(0)))
 
@@ -362,7 +362,7 @@ def test_a_dry_run_says_what_it_costs_and_how_wide_intervals_would_be(tmp_path):
 def test_all_parts_together_cost_the_question_and_no_more():
     asked = question((*ITEMS, Top("text")))
     planned = plan(asked, Public())
-    whole = joint(*(planned.mechanisms[part.name].event_for(part.coordinates) for part in planned.parts))
+    whole = joint(*(planned.mechanisms[part.name].planned_event for part in planned.parts))
     assert planned.chance > 0
     spent = certify(Thresholded(planned.chance, whole), delta=asked.delta).epsilon
     assert 0.999 * asked.epsilon < spent <= asked.epsilon
@@ -388,7 +388,7 @@ def test_what_cannot_be_asked_is_refused_in_one_sentence(items, words):
 
 def test_a_number_without_a_public_range_is_refused_and_a_field_has_its_usual_statistics():
     bare = Schema({**SCHEMA.fields, "age": Field("whole")})
-    with pytest.raises(InvalidInput, match="--range age=0:100"):
+    with pytest.raises(InvalidInput, match="--type age=0:100"):
         question([Mean("age")], schema=bare)
     assert question([Missing("age")], schema=bare)
     assert [item.statistic for item in usual_items(SCHEMA, "age", "sex")] == [
@@ -454,3 +454,38 @@ def test_bins_cover_the_range_and_have_readable_ends(field, bins, fine, labels, 
     assert axis.edges[0] == field.low
     assert axis.edges[-1] == (field.high or 0) + (field.kind == "whole")
     assert list(axis.edges) == sorted(axis.edges)
+
+
+def test_every_field_has_a_list_of_its_own_whatever_it_is_called(tmp_path):
+    """A list that is taken for another's was paid for and never read, or is read and was never paid for."""
+    names = ("a b", "a-b", "a/b", "../b")
+    columns = {name: np.array([f"word{place}"] * 300, dtype=TEXT) for place, name in enumerate(names)}
+    clients, ledger = Population(columns, sizes=[1] * 300, name="talk"), Ledger(tmp_path / "ledger.db")
+    items = [Top(name) for name in names]
+    for _ in range(2):  # released, then read again
+        session = inspect.Session(out=tmp_path / "run", ledger=ledger)
+        report = ask(clients, items, epsilon=8.0, session=session)
+        assert report.statistics is not None
+        listed = [[row.name for row in one.groups[0].rows] for one in report.statistics]
+        assert listed == [[f"word{place}"] for place in range(len(names))]
+        assert len([one for one in ledger.entries("talk") if one.kind == "release"]) == len(names)
+
+
+def test_a_run_that_was_refused_after_a_list_of_words_keeps_its_question(tmp_path):
+    """Another question in its folder would read that list as its own, be it about other people."""
+    first, other = (
+        Population({one: np.array([f"{one}word"] * size, dtype=TEXT) for one in "ab"}, sizes=[1] * size, name=name)
+        for name, size in (("first", 300), ("other", 301))
+    )
+    ledger, out = Ledger(tmp_path / "ledger.db"), tmp_path / "run"
+    ledger.set_budget("first", epsilon=0.8, delta=1e-5)  # enough for one of two lists
+    with pytest.raises(BudgetExceeded):
+        ask(first, [Top("a"), Top("b")], epsilon=1.0, session=inspect.Session(out=out, ledger=ledger))
+    with pytest.raises(InvalidInput, match="a run with other settings"):
+        ask(other, [Top("b")], epsilon=2.0, session=inspect.Session(out=out, ledger=ledger))
+    assert ledger.entries("other") == []
+    ledger.set_budget("first", epsilon=2.0, delta=1e-5)
+    report = ask(first, [Top("a"), Top("b")], epsilon=1.0, session=inspect.Session(out=out, ledger=ledger))
+    assert report.statistics is not None
+    assert [[row.name for row in one.groups[0].rows] for one in report.statistics] == [["aword"], ["bword"]]
+    assert len([one for one in ledger.entries("first") if one.kind == "release"]) == 2

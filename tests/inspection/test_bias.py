@@ -181,8 +181,8 @@ def test_discovering_words_costs_no_more_than_its_part(epsilon):
     parts = [measuring.PricedRelease("styles", 19), measuring.PricedRelease("words", WORD_CELLS)]
     noise = measuring.noise_for(parts, epsilon=epsilon, delta=1e-6, shares={"styles": 0.3, "words": 0.7})
     level = gaussian(math.sqrt(17) * noise["words"].noise_multiplier)  # 17 levels are to cost one release
-    found = joint(*[level.event_for(2**17)] * 17)
-    both = certify(Composed((noise["styles"].event_for(19), found)), delta=1e-6)
+    found = joint(*[level.planned_event] * 17)
+    both = certify(Composed((noise["styles"].planned_event, found)), delta=1e-6)
     assert 0.99 * epsilon < both.epsilon <= epsilon
 
 

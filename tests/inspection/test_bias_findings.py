@@ -1,13 +1,16 @@
 """Laws of the tests against public data: they hold their level, see what is there, and count both draws."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from blindsight.inspection.bias.findings import compare_shares, compare_styles, conclude, style_p_value
 from blindsight.inspection.bias.measures import Division, Limits, ReadShares, Shares, Styles
-from blindsight.inspection.contrast.findings import CAUTION
+from blindsight.inspection.finding import CAUTION
 from blindsight.inspection.measuring import Measured
+from blindsight.inspection.unknowns.section import Rate
 
 CLASSES = Division("label", ("common", "rare"), "class")
 
@@ -97,6 +100,15 @@ def test_everything_is_corrected_together_and_the_clearest_comes_first():
     assert "Class rare is more frequent in serving than in training: 10 % in serving, 0 % in training" in text
 
 
+@pytest.mark.parametrize(("serving", "told"), [(-0.003, -0.05), (0.011, -0.039), (-0.2, -0.05), (1.2, 0.95)])
+def test_a_difference_is_that_of_the_shares_as_they_are_told(serving, told):
+    """Noise can carry a share below zero: the sentence says 0 %, and the chart must not say more."""
+    one = dataclasses.replace(styles(50)[0], effect=serving - 0.05, training=Rate(0.05, 0.03, 0.07), ends=None)
+    (found,), _ = conclude([dataclasses.replace(one, serving=Rate(min(max(serving, 0.0), 1.0), 0.0, 1.0))])
+    assert found.effect == pytest.approx(told)
+    assert found.low <= found.effect <= found.high
+
+
 def test_the_smallest_difference_is_what_would_just_be_seen():
     (_, quiet) = (one for one in styles(50))
     finding = next(one for one in conclude([quiet])[0])
@@ -138,3 +150,34 @@ def test_intervals_of_shares_cover_the_truth_as_often_as_they_say():
         (one,) = compare_shares(serving, training, CLASSES, ("rare",), 1.0)
         covered += abs(one.effect) <= 1.96 * one.error
     assert 0.93 <= covered / 1000 <= 0.97
+
+
+@pytest.mark.parametrize(
+    ("clients", "beyond", "private", "noise"),
+    [(1000, 50, 100, 0.5), (1000, 1, 220, 2.0), (100, 5, 1000, 2.0), (50, 2, 100, 2.0)],
+)
+def test_intervals_of_styles_cover_the_truth_as_often_as_they_say(clients, beyond, private, noise):
+    """A share near 0 varies unevenly: intervals that are as long on both sides cover 91 to 99 % here."""
+    random, covered, runs = np.random.default_rng(1), 0, 1500
+    part = Styles("cues", (Limits("slant", 0.2, 0.8, beyond, clients),))
+    for past in random.beta(beyond, clients + 1 - beyond, runs):
+        sums = np.array([0.0, random.binomial(private, past), private / 2]) + noise * random.normal(size=3)
+        one = compare_styles(Measured(sums, noise, 1.0), part, "style")[1]
+        assert one.ends is not None
+        covered += one.ends[0] <= 0 <= one.ends[1]
+    assert 0.93 <= covered / runs <= 0.97
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.03])
+def test_intervals_of_tied_styles_cover_the_truth(share):
+    """A limit that many clients reach: nobody, or few, lie past it on either side."""
+    random, covered, private, noise = np.random.default_rng(2), 0, 1000, 3.0
+    counted = random.binomial(100, share, 1500)
+    tied = counted[counted < 4]
+    for past in tied.tolist():
+        part = Styles("cues", (Limits("negative", 0.0, 1.0, 5, 100, (0, past)),))
+        sums = np.array([0.0, random.binomial(private, share), private / 2]) + noise * random.normal(size=3)
+        one = compare_styles(Measured(sums, noise, 1.0), part, "style")[1]
+        assert one.ends is not None
+        covered += one.ends[0] <= 0 <= one.ends[1]
+    assert covered / len(tied) >= 0.93

@@ -12,7 +12,7 @@ import pytest
 from flat import ask, ask_bias
 from flat import ask_unknowns as unknowns
 
-from blindsight import inspect, selection
+from blindsight import data, inspect, selection
 from blindsight.accounting.accountants import epsilon as epsilon_of
 from blindsight.accounting.composition import Split
 from blindsight.accounting.events import Composed, Gaussian, NonPrivate, from_json
@@ -26,11 +26,11 @@ from blindsight.errors import BudgetExceeded, InvalidInput, LedgerError, Privacy
 from blindsight.inspect import Training
 from blindsight.inspection import lessons
 from blindsight.inspection.report import Report
-from blindsight.jobs import SanityRequest, run_sanity, run_training
+from blindsight.jobs import SanityRequest, UnknownsRequest, run_sanity, run_training, run_unknowns
 from blindsight.mechanisms import GaussianMechanism
 from blindsight.models.classifiers import Logistic
 from blindsight.models.primary import primary
-from blindsight.training import Terms
+from blindsight.training import RunTerms
 
 DELTA = 1e-6
 
@@ -86,7 +86,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, Gaussian]:
     """Training an arm pays what is written here, as training does, and trains nothing."""
     prices = {"failing": Gaussian(1.0), "healthy": Gaussian(8.0)}
 
-    def train(*_: Any, population: str, ledger: Ledger, terms: Terms, **__: Any) -> _Trained:
+    def train(*_: Any, population: str, ledger: Ledger, terms: RunTerms, **__: Any) -> _Trained:
         ledger.record(prices[terms.arm], population=population, split=terms.split, arm=terms.arm)
         return _Trained()
 
@@ -147,7 +147,7 @@ def test_a_run_whose_model_was_exchanged_between_two_arms_is_refused(tmp_path, c
     model = primary(lambda images: brightness(images), name="a function")
     other = primary(lambda images: darkness(images), name="a function")
 
-    def dies(*args: Any, terms: Terms, **more: Any) -> Any:
+    def dies(*args: Any, terms: RunTerms, **more: Any) -> Any:
         if terms.arm == "healthy":
             raise KeyboardInterrupt
         return paying(*args, terms=terms, **more)
@@ -254,7 +254,10 @@ def ask_sanity(folder: Path, name: str, **more: Any) -> Report:
 
 @pytest.mark.parametrize("budget", [None, 9.0])
 def test_a_report_says_what_all_runs_have_spent_wherever_it_says_its_own(tmp_path, budget):
-    """In the page, the JSON and the terminal, and with the time at which the ledger said so."""
+    """In the page, the JSON and the terminal, and with the time at which the ledger said so.
+
+    Who asked the second question had read the first answer: a number that assumes a plan is not what was spent.
+    """
     ledger = Ledger(tmp_path / "ledger.db")
     if budget:
         ledger.set_budget("people", epsilon=budget, delta=1e-5)
@@ -262,9 +265,12 @@ def test_a_report_says_what_all_runs_have_spent_wherever_it_says_its_own(tmp_pat
     report = ask_sanity(tmp_path, "two")
     (so_far,) = report.ledger
     spent = ledger.spent("people", 1e-5 if budget else DELTA)
-    assert (so_far.epsilon, so_far.releases, so_far.budget) == (spent.epsilon, 2, budget)
-    assert so_far.epsilon > report.guarantee.epsilon * (1 if budget is None else 0.9)
-    said = f"All runs on people combined: epsilon {round_up(spent.epsilon)} at delta {spent.delta:.3g} for 2 releases"
+    adaptive = ledger.adaptive_epsilon("people", spent.delta)
+    assert (so_far.epsilon, so_far.planned, so_far.releases) == (adaptive, spent.epsilon, 2)
+    assert so_far.budget == budget
+    assert so_far.epsilon > spent.epsilon > report.guarantee.epsilon * (1 if budget is None else 0.9)
+    said = f"All runs on people combined: epsilon {round_up(adaptive)} ({round_up(spent.epsilon)} if planned in "
+    said += f"advance) at delta {spent.delta:.3g} for 2 releases"
     own = "The guarantee covers only this run (1 release)."
     flat = " ".join(str(report).split())
     page = html.unescape((tmp_path / "two" / "report.html").read_text())
@@ -335,10 +341,26 @@ def test_the_same_data_under_a_second_name_are_refused_before_any_release(tmp_pa
     assert ledger.verify().ok
 
 
-def test_two_names_for_the_same_data_in_one_question_are_refused(tmp_path):
+def test_two_names_for_the_same_data_in_one_question_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(PrivacyError, match="second budget"):
         unknowns(talk("s", 0), talk("t", 0), vocabulary=KNOWN, epsilon=2, delta=DELTA, ledger=Ledger(tmp_path / "l.db"))
     assert Ledger(tmp_path / "l.db").entries() == []
+
+
+@pytest.mark.parametrize("population", [None, "talk"])
+@pytest.mark.parametrize("place", ["data", "before"])
+def test_a_collection_of_texts_is_known_by_its_whole_table(tmp_path, monkeypatch, place, population):
+    """Its column of texts alone would be other data, and the same table under another name had a fresh budget."""
+    monkeypatch.chdir(tmp_path)
+    for name, word in (("people", "we see ."), ("copy", "we see ."), ("others", "we saw .")):
+        Path(f"{name}.csv").write_text(f"client,text,age\na,{word},31\nb,{word},44\n", encoding="utf-8")
+    Path("words.txt").write_text("we\nsee\n", encoding="utf-8")
+    Ledger("ledger.db").record(Gaussian(1.0), population=ledger_name(data.csv("people.csv")))
+    files: dict[str, Any] = {"data": "others.csv", "before": "others.csv", place: "copy.csv"}
+    request = UnknownsRequest(**files, vocabulary="words.txt", ledger="ledger.db", population=population, dry_run=True)
+    with pytest.raises(PrivacyError, match="under the name 'people'"):
+        run_unknowns(request)
 
 
 def test_a_derived_field_makes_no_other_data_of_them(tmp_path):

@@ -78,6 +78,7 @@ def test_it_names_the_fault_and_how_many_it_hits(tmp_path, fault):
     assert [view.name for view in report.arms] == ["healthy", "failing"]  # what is in question comes last
 
 
+@pytest.mark.slow
 def test_where_nothing_is_wrong_nothing_is_named(tmp_path):
     arms = {"all": selection.everything()}
     report = inspect(tmp_path, halves(), arms, reference=halves(seed=5), suspects=SUSPECTS)

@@ -12,7 +12,9 @@ from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.inspection.contrast import cues
 from blindsight.inspection.contrast.cues import Cues
+from blindsight.inspection.contrast.vectors import client_vectors
 from blindsight.inspection.measuring import Measured
+from blindsight.selection import Arms, everything
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +121,41 @@ def test_rows_are_repeated_only_within_a_client():
     rows = Population({"x": np.array([1, 1, 1, 2]), "y": np.array([1, 1, 1, 1])}, sizes=[2, 2], name="rows")
     seen = cues.observe(rows)
     assert seen.columns["cues"][:, seen.classes["cues"].index("repeated rows")].tolist() == [0, 1, 0, 0]
+
+
+def test_a_value_is_compared_with_the_one_before_it_of_the_same_client():
+    values = np.array([7.0, 7.0, 7.0, 8.0, np.nan, np.nan, -1.0])
+    seen = cues.observe(Population({"x": values}, sizes=[2, 0, 5, 0], name="rows"), ranges={"x": (0.0, 9.0)})
+    found = dict(zip(seen.classes["cues"], seen.columns["cues"].T.tolist(), strict=True))
+    nan = np.nan
+    assert found["same as the one before"] == pytest.approx([nan, 1, nan, 0, nan, nan, nan], nan_ok=True)
+    assert found["negative"] == pytest.approx([0, 0, 0, 0, np.nan, np.nan, 1], nan_ok=True)
+
+
+LOOK_ALIKE = [  # two faults of a number, and the cue that tells them apart
+    ("missing_fill:field=age:value=-1", "unit_change:field=age:factor=0.001", "age: negative"),
+    ("missing_fill:field=hours:value=999", "unit_change:field=hours:factor=10", "hours: same as the one before"),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "cue"), LOOK_ALIKE)
+def test_a_code_for_missing_values_is_told_from_a_change_of_units(one, other, cue):
+    people = embedded("tabular", clients=40, seed=4, examples=(15, 25))
+    people = people.replace(people.columns)
+    ranges = {"age": (16.0, 100.0), "hours": (1.0, 80.0)}
+    means = [cues.observe(faults.apply(people, fault), ("age", "hours"), ranges, people) for fault in (one, other)]
+    place = means[0].classes["cues"].index(cue)
+    coded, scaled = (np.nanmean(seen.columns["cues"][:, place]) for seen in means)
+    assert coded - scaled > 0.5
+
+
+def test_no_client_exceeds_the_bound_whatever_its_numbers():
+    values = np.array([-1.0] * 9 + [1e9] * 9 + [np.nan] * 9 + [5.0, 5.0, 7.0])
+    seen = cues.observe(Population({"x": values, "y": -values}, sizes=[9, 9, 9, 3], name="rows"), ranges={"x": (0, 9)})
+    part = cues.cues_part(seen, ("everyone",), disjoint_by_client=True)
+    sent = client_vectors(seen, Arms({"everyone": everything()}), [part])["cues"]
+    assert len(part.names) == seen.columns["cues"].shape[1]
+    assert np.linalg.norm(sent.astype(np.float64), axis=1).max() <= part.bound
 
 
 MOVED = {  # every fault of tables and texts moves a cue of the embedded population, per client

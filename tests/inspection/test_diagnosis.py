@@ -13,7 +13,8 @@ from blindsight.errors import InvalidInput
 from blindsight.inspection.contrast import votes as diagnosis
 from blindsight.inspection.contrast.votes import VotesPart
 from blindsight.models import MLP
-from blindsight.models.primary import Primary, fit, primary
+from blindsight.models.equinox_models import fit
+from blindsight.models.primary import Primary, primary
 from blindsight.selection import Arms, by_accuracy, by_correctness, everything
 
 
@@ -149,7 +150,7 @@ def test_what_cannot_be_voted_on_is_refused(people, model):
     seen = selection.observe(people, model)
     with pytest.raises(InvalidInput, match="there is no fault 'inverted': did you mean 'invert'"):
         diagnosis.observe(seen, model, ["inverted"])
-    with pytest.raises(InvalidInput, match="blur cannot be undone, so nobody can vote for it"):
+    with pytest.raises(InvalidInput, match="blur cannot be undone, so clients cannot vote for it"):
         diagnosis.observe(seen, model, ["invert", "blur"])
     with pytest.raises(InvalidInput, match="different faults"):
         diagnosis.observe(seen, model, ["invert", "invert"])

@@ -32,7 +32,7 @@ def asked(dice: np.random.Generator, fault: str, share: float, *, known: tuple[s
 
 
 def test_the_planted_fault_is_named_and_its_interval_covers_its_share():
-    dice, right, covered, runs = np.random.default_rng(1), 0, 0, 60
+    dice, right, covered, runs = np.random.default_rng(1), 0, 0, 25
     for _ in range(runs):
         fault, close = verdict_on(asked(dice, "a", 0.2))
         right += fault == "a"
@@ -42,13 +42,30 @@ def test_the_planted_fault_is_named_and_its_interval_covers_its_share():
 
 
 def test_what_is_not_in_the_library_is_unknown():
-    dice, runs = np.random.default_rng(2), 40
+    dice, runs = np.random.default_rng(2), 20
     assert sum(verdict_on(asked(dice, "c", 0.2))[0] == UNKNOWN for _ in range(runs)) / runs >= 0.9
+
+
+def test_a_hundred_public_clients_leave_much_of_a_covariance_open():
+    """Many coordinates, little noise: with the covariance taken as known, a sixth of true faults did not fit."""
+    dice, size, runs, clients = np.random.default_rng(4), 40, 30, 1000
+    mixing, move = dice.normal(0, 0.3, (5, size)), dice.normal(0, 0.5, size)
+    fits, rows, std = 0, np.arange(60), np.ones(size)
+    for _ in range(runs):
+        private, public = (
+            dice.gamma(2.0, 0.5, (count, 5)) @ mixing + 0.1 * dice.standard_normal((count, size))
+            for count in (clients, 100)
+        )
+        private[dice.random(clients) < 0.2] += move
+        evidence = Evidence(private.sum(axis=0) + std * dice.standard_normal(size), std, clients, public)
+        tried = explain(evidence, {"a": (rows, public[rows] + move)})[0]
+        fits += tried.p_value is not None and tried.p_value >= 0.08
+    assert fits / runs >= 0.9
 
 
 def test_without_a_fault_no_candidate_has_a_share():
     dice = np.random.default_rng(3)
-    assert sum(verdict_on(asked(dice, "a", 0.0))[0] == UNKNOWN for _ in range(40)) >= 36
+    assert sum(verdict_on(asked(dice, "a", 0.0))[0] == UNKNOWN for _ in range(20)) >= 18
 
 
 def one(fault: str, deviance: float, p_value: float | None = 0.5, low: float = 0.1) -> Explanation:

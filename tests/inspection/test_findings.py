@@ -1,6 +1,7 @@
 """Findings: false alarms stay below what is promised, intervals cover, faults are found, words say what numbers do."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from blindsight.errors import InvalidInput
 from blindsight.inspection.contrast.chance import largest
 from blindsight.inspection.contrast.counting import Background
 from blindsight.inspection.contrast.cues import Cues
-from blindsight.inspection.contrast.findings import compare_cues, compare_members, diagnose, holm, share_of_clients
-from blindsight.inspection.contrast.released import ArmCues, ArmVotes
+from blindsight.inspection.contrast.findings import compare_cues, compare_members, diagnose, share_of_clients
+from blindsight.inspection.contrast.released import ArmCues, ArmVotes, estimated_error
+from blindsight.inspection.finding import agreeing, holm
 from blindsight.inspection.measuring import Measured
+from blindsight.inspection.sections.evidence import VotesSection
 
 NAMES = tuple("abcdef")
 PART = Cues(NAMES, ("first", "second"), True)
@@ -135,8 +138,29 @@ def test_intervals_of_cues_are_neither_too_short_nor_too_wide():
     generator, covered = np.random.default_rng(5), list[bool]()
     for _ in range(300):
         arms = released(clients(generator, 80), clients(generator, 120), 6.0, generator)
-        covered += [one.low <= 0 <= one.high for one in compare_cues(*arms, epsilon=1.0)]
+        wide = 1.96 * estimated_error(*arms, disjoint_by_client=True, expected=None)  # before it agrees with a verdict
+        covered += (np.abs(arms[0].mean - arms[1].mean) <= wide).tolist()
     assert 0.93 <= np.mean(covered) <= 0.975
+
+
+def test_intervals_agree_with_the_verdict_beside_them():
+    """A verdict is corrected for all tests and an interval was not: one in twenty said the opposite."""
+    generator = np.random.default_rng(6)
+    for shift in np.linspace(0, 0.3, 100):
+        first = clients(generator, 80) + np.float32(shift)
+        found = compare_cues(*released(first, clients(generator, 120), 6.0, generator), epsilon=1.0)
+        assert all((one.low <= 0 <= one.high) == (one.verdict == "not detected") for one in found if one.low * one.high)
+
+
+@given(st.floats(-1, 1), st.floats(0, 1), st.floats(0, 1), st.booleans(), st.floats(0, 0.5))
+def test_agreeing_never_loses_what_an_undetected_effect_may_be(effect, below, above, is_detected, usual):
+    low, high = agreeing(effect - below, effect + above, effect=effect, is_detected=is_detected, usual=usual)
+    if is_detected:
+        assert not low < usual < high
+        assert low <= effect <= high
+    else:
+        assert low <= min(effect - below, usual)
+        assert high >= max(effect + above, usual)
 
 
 @pytest.mark.parametrize(("clients", "public"), [(100, 100), (1000, 100), (220, 1000)])
@@ -215,6 +239,18 @@ def test_without_a_fault_beyond_its_background_the_diagnosis_is_none():
     assert lost.statement == "Too few failing clients for a diagnosis at this epsilon."
     assert (lost.fault, lost.low, lost.high) == ("none", 0.0, 1.0)
     assert {finding.verdict for finding in findings} == {"not detected"}
+
+
+def test_votes_that_are_noise_are_no_shares():
+    """Of too few voters a share is noise: five candidates had shown 60 to 100 % each."""
+    unread: Any = None  # neither the report nor the console is read
+    lost, _ = diagnose(ballot([30, 0, 10]), epsilon=0.5, clients=1000)
+    assert lost.tally == {}
+    (line,) = VotesSection((lost,)).lines(unread, unread)
+    assert line == "Too few failing clients for a diagnosis at this epsilon."
+    kept, _ = diagnose(ballot([810, 40, 150]), epsilon=0.5, clients=1000)
+    (line,) = VotesSection((kept,)).lines(unread, unread)
+    assert line == "Votes of failing: invert 81 %, none 15 %, flip 4.0 %"
 
 
 def test_intervals_of_votes_cover_and_healthy_arms_are_seldom_accused():

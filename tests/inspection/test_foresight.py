@@ -83,7 +83,7 @@ def test_the_simulated_tests_are_those_that_read_a_release(name, request):
     tests, noise, dice = Thresholds.of(one, public, clients), noise_of(one), np.random.default_rng(3)
     faulty = sight.planter.sent("unit_change:field=height:factor=100", one, list(public.exact))
     sums, verdicts = {part: list[np.ndarray]() for part in public.exact}, list[bool]()
-    event = joint(*(one.mechanisms[part.name].event_for(part.coordinates) for part in one.parts))
+    event = joint(*(one.mechanisms[part.name].planned_event for part in one.parts))
     tested = {part: one.by_name[part] for part in public.exact}
     for share in (0.0, 0.02, 0.04, 0.06, 0.1):
         for _ in range(4):
@@ -114,6 +114,7 @@ def test_more_clients_with_a_fault_are_easier_to_see_and_every_fault_has_its_own
     assert hardest > 2 * min(one.smallest or 1.0 for one in limits.values())
 
 
+@pytest.mark.slow
 def test_a_swap_of_columns_is_never_contradicted_by_the_easiest_test(tmp_path):
     """Without ranges a swap of similar columns moves little; the sentence must not promise the best test's limit."""
     asked = question(Sanity, with_ranges=False)
@@ -149,12 +150,36 @@ def test_sentences_name_the_range_and_what_is_missed():
     easy, hard = Limit("invert", 0.01, (1.0,) * 5), Limit("blur", 0.4, (0.0, 0.1, 0.3, 1.0, 1.0))
     lost = Limit("gamma", None, (0.0,) * 5)
     words = in_words([hard, lost, easy])
-    assert "the easiest (invert) is found with 90 % power from 1 % of clients on" in words
-    assert "(blur) from 40 %; gamma would be missed even on all clients" in words
+    assert "the easiest (invert) is detected with 90 % power above 1 % of clients" in words
+    assert "(blur) above 40 %; gamma would be missed even on all clients" in words
     assert "missed even on all clients" in in_words([lost])
     assert is_blind([lost])
     assert not is_blind([lost, hard])
-    assert not is_blind([Limit("crop", None, (0.0, 0.1, 0.2, 0.6, 0.7))])
+    dim = Limit("crop", None, (0.0, 0.1, 0.2, 0.6, 0.7))
+    assert not is_blind([dim])
+    assert "none is detected with 90 % power" in in_words([lost, dim])
+    assert "the most visible (crop) is detected in 70 % of cases at best" in in_words([lost, dim])
+
+
+def test_a_single_fault_is_no_range():
+    assert in_words([Limit("blur", 0.4, (0.0, 0.1, 0.3, 1.0, 1.0))]) == (
+        "blur, planted in public data, is detected with 90 % power above 40 % of clients."
+    )
+
+
+def test_limits_are_those_of_every_fault_even_if_one_was_found(tmp_path):
+    clients, reference = people(2, 400), people(1, 60)
+    broken = clients.columns["weight"] * np.where(np.repeat(np.arange(400) < 200, 8), 2.2, 1.0)
+    session = inspect.Session(out=tmp_path / "run", ledger=tmp_path / "l.db")
+    schema = Schema({name: Field("number", *ends) for name, ends in ENDS.items()}, INPUTS)
+    about: dict[str, Any] = {"reference": reference, "schema": schema, "epsilon": 8.0, "delta": 1e-6}
+    report = inspect.sanity(clients.replace({**clients.columns, "weight": broken}), **about, session=session)
+    assert report.outcome == "fault"
+    assert Ledger(tmp_path / "l.db").entries()  # a path will do
+    assert report.detection is not None
+    listed = {one.fault for one in report.detection.limits}
+    asked = dataclasses.replace(question(Sanity), model="")
+    assert listed >= set(Foresight(asked, Public(reference=reference)).faults())
 
 
 @pytest.mark.parametrize(("share", "epsilon"), [(0.03, 8.0), (0.06, 4.0), (0.1, 2.0)])
@@ -207,6 +232,7 @@ def test_a_model_that_reads_whole_batches_is_asked_client_by_client():
         assert sight.planter.public.model.by_row is is_by_row  # pyright: ignore[reportOptionalMemberAccess]
 
 
+@pytest.mark.slow
 def test_two_clients_are_refused_unless_asked_for_by_name(tmp_path):
     ledger = Ledger(tmp_path / "l.db")
     schema = Schema({name: Field("number", *ends) for name, ends in ENDS.items()}, INPUTS, "label")

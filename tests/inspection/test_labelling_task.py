@@ -188,7 +188,7 @@ REFUSED: dict[str, Any] = {
         {"inputs": "words"},
         "cannot be sampled",
     ),
-    "number without a range": ({"age": np.array([1.0, 2.0])}, {"inputs": "age"}, "--range age=0:100"),
+    "number without a range": ({"age": np.array([1.0, 2.0])}, {"inputs": "age"}, "--type age=0:100"),
     "no such field": ({"age": np.array([1.0, 2.0])}, {"inputs": "image"}, "has no field 'image'"),
     "no samples": ({"image": np.zeros((2, 4, 4), np.uint8)}, {"samples": 0}, "samples must be at least 1"),
 }

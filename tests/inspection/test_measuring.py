@@ -261,3 +261,11 @@ def test_the_cell_of_an_accuracy_is_that_of_the_quantile(right):
     expected = poll.parts(np.array([np.mean(right)]))[0] if right else np.zeros(510)
     np.testing.assert_array_equal(sent, expected)
     assert np.linalg.norm(sent) <= poll.l2_bound
+
+
+def test_one_secret_key_measures_twice_with_different_noise():
+    """With the same noise the difference of two measurements would be exact."""
+    key = keys.root()
+    (one, _), (other, _) = measure(key=key), measure(key=key)
+    for name in one.parts:
+        assert not np.allclose(one[name].sums, other[name].sums)

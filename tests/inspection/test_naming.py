@@ -12,14 +12,31 @@ from blindsight.data.population import Population
 from blindsight.data.schema import Field, Schema
 from blindsight.inspection import Session
 from blindsight.inspection.contrast.changed import Unknown, changed_statistics, share_with_it
-from blindsight.inspection.contrast.explained import ANYTHING, SEVERAL, UNKNOWN, Explanation, Part, group_of, verdict_on
-from blindsight.inspection.contrast.findings import Finding, diagnose, share_of_clients
+from blindsight.inspection.contrast.explained import (
+    ANYTHING,
+    NAMELESS,
+    SEVERAL,
+    UNKNOWN,
+    Explanation,
+    FaultShare,
+    group_of,
+    verdict_on,
+)
+from blindsight.inspection.contrast.findings import diagnose, share_of_clients
+from blindsight.inspection.contrast.nameless import nameless
 from blindsight.inspection.contrast.planting import candidates
 from blindsight.inspection.contrast.released import ArmCues, ArmVotes
+from blindsight.inspection.finding import Finding
 from blindsight.inspection.report import Report
 
 FIELDS = {"age": Field("whole", 0, 100), "hours": Field("whole", 0, 80), "savings": Field("whole", 0, 50_000)}
+TEXT_FAULTS = ("case:0.3:to=lower", "token_join:0.3:where=all")
 TABLE = Schema(FIELDS, ("age", "hours", "savings"))
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
 
 
 def people(kind: str, *, clients: int, seed: int) -> Population:
@@ -40,10 +57,10 @@ def asked(kind: str, schema: Schema, fault: str, *, clients: int = 600) -> Repor
 @pytest.mark.parametrize(
     "fault",
     [
-        "column_swap:0.3:a=age:b=savings",
-        "unit_change:0.3:field=hours:factor=2.54",
+        pytest.param("column_swap:0.3:a=age:b=savings", marks=pytest.mark.slow),
+        pytest.param("unit_change:0.3:field=hours:factor=2.54", marks=pytest.mark.slow),
         "missing_fill:0.3:field=age:value=-1",
-        "repeated_rows:0.4",
+        pytest.param("repeated_rows:0.4", marks=pytest.mark.slow),
     ],
 )
 def test_faults_of_tables_are_named_with_their_share(fault, few_steps):
@@ -54,7 +71,9 @@ def test_faults_of_tables_are_named_with_their_share(fault, few_steps):
     assert said.fault in report.verdict
 
 
-@pytest.mark.parametrize("fault", ["case:0.3:to=lower", "token_join:0.3:where=all", "truncation:0.3"])
+@pytest.mark.parametrize(
+    "fault", ["truncation:0.3", *(pytest.param(one, marks=pytest.mark.slow) for one in TEXT_FAULTS)]
+)
 def test_faults_of_texts_are_named(fault):
     report = asked("forum", Schema(inputs=("text",)), fault)
     name = fault.partition(":")[0]
@@ -109,11 +128,11 @@ def one(fault: str, deviance: float, *, p_value: float | None = 0.5, low: float 
 def test_a_name_must_beat_anything_else():
     assert verdict_on((one("invert", 0), one(ANYTHING, 50, p_value=None)))[0] == "invert"
     assert verdict_on((one("invert", 0), one(ANYTHING, 3, p_value=None)))[0] == UNKNOWN
-    pair = Explanation.of([Part("invert", 0.1, 0.05, 0.15), Part("flip", 0.1, 0.05, 0.15)], 0.0)
+    pair = Explanation.of([FaultShare("invert", 0.1, 0.05, 0.15), FaultShare("flip", 0.1, 0.05, 0.15)], 0.0)
     pair = dataclasses.replace(pair, p_value=0.5)
     assert verdict_on((pair, one(ANYTHING, 50, p_value=None)))[0] == "invert + flip"
     assert verdict_on((pair, one(ANYTHING, 15, p_value=None)))[0] == UNKNOWN  # two faults can mimic more
-    touching = dataclasses.replace(pair, parts=(pair.parts[0], Part("flip", 0.1, 0.0, 0.2)))
+    touching = dataclasses.replace(pair, parts=(pair.parts[0], FaultShare("flip", 0.1, 0.0, 0.2)))
     assert verdict_on((touching, one(ANYTHING, 50, p_value=None)))[0] == UNKNOWN
 
 
@@ -172,3 +191,45 @@ def test_no_vote_is_a_headline_if_its_interval_touches_the_background(share):
         named, _ = diagnose(votes, epsilon=1.0, clients=800)
         assert named.fault == "none" or named.low > 0.05
         assert all(0 <= value <= 1 for value in named.tally.values())
+
+
+def test_a_name_must_beat_plain_changes_of_the_same_field():
+    name = Explanation("unit_change:field=age:factor=2.54", 0.3, 0.2, 0.4, 100.0, p_value=0.5)
+    rival = Explanation(f"{NAMELESS}age moved by +1 standard deviations", 0.4, 0.3, 0.5, 101.0)
+    far = dataclasses.replace(rival, deviance=120.0)
+    assert verdict_on([name, rival]) == (UNKNOWN, ())
+    assert verdict_on([name, far]) == (name.fault, (name,))
+    assert verdict_on([dataclasses.replace(far, p_value=0.5)]) == (UNKNOWN, ())  # it is no name itself
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [(np.uint8, (12, 9)), (np.float32, (8, 8, 3))])
+def test_images_have_rivals_of_every_name_too(dtype, shape):
+    dice = np.random.default_rng(0)
+    image = (dice.random((6, *shape)) * (255 if dtype == np.uint8 else 1)).astype(dtype)
+    population = Population({"photo": image, "age": np.arange(6.0)}, sizes=[6], name="photos")
+    changed = {name: change(population) for name, change in nameless(population, ("photo",)).items()}
+    assert len(changed) >= 10
+    looks = {one.columns["photo"].tobytes() for one in changed.values()} | {image.tobytes()}
+    assert len(looks) == len(changed) + 1  # each differs from the others and from what was there
+    for name, one in changed.items():
+        assert name.startswith(f"{NAMELESS}photo ")
+        after = one.columns["photo"]
+        assert (after.dtype, after.shape) == (image.dtype, image.shape)
+        assert after.min() >= 0
+        assert after.max() <= (255 if dtype == np.uint8 else 1)
+        np.testing.assert_array_equal(one.columns["age"], np.arange(6.0))
+
+
+@pytest.mark.slow
+def test_a_shift_without_a_name_is_called_unknown(few_steps):
+    private, public = people("tabular", clients=600, seed=1), people("tabular", clients=100, seed=2)
+    hit = np.repeat(np.arange(private.size) % 2 == 0, private.sizes)
+    age = private.columns["age"]
+    moved = private.replace({**private.columns, "age": (age + np.where(hit, -12, 0)).astype(age.dtype)})
+    report = inspect.sanity(moved, reference=public, epsilon=8, delta=1e-6, schema=TABLE, session=session())
+    assert report.explanation is not None
+    assert report.detection is not None
+    tried = report.explanation.tried
+    assert verdict_on([one for one in tried if not one.is_nameless])[0] != UNKNOWN  # a cut digit, without rivals
+    assert report.explanation.fault == UNKNOWN
+    assert NAMELESS not in str(report.detection.to_dict())

@@ -4,10 +4,13 @@ Screenshots go to $BLINDSIGHT_ARTEFACTS where that is set.
 """
 
 import base64
+import csv
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 
 @pytest.fixture
@@ -99,8 +102,112 @@ def test_keys_walk_the_grid_and_enlarge_a_pair(opened):
         f"synthetic sample {below} of healthy, class {below // 4}",
         f"synthetic sample {below} of failing, class {below // 4}",
     ]
-    opened.ask("document.querySelector('#pair button').click()")
+    opened.ask("document.querySelector('#pair button:last-of-type').click()")
     assert not opened.ask("document.getElementById('pair').open")
+
+
+def title(browser: Any) -> str:
+    return browser.ask("document.getElementById('pair-title').textContent")
+
+
+def test_the_dialog_walks_blinks_and_subtracts(opened, artefacts):
+    choose(opened, "class", "3")
+    opened.ask("document.querySelector('.tiles li[data-index=\"12\"]').click()")
+    assert title(opened) == "class 3, sample 12"
+    assert opened.ask("document.getElementById('previous').disabled")
+    opened.press("ArrowRight")
+    assert title(opened) == "class 3, sample 13"
+    opened.press("d")
+    assert opened.ask("document.querySelectorAll('#views canvas').length") == 1
+    # sample 13 of failing is black where healthy is white: red where that is dark, blue where it is bright
+    colours = opened.ask(
+        "{ const c = document.querySelector('#views canvas'), d = c.getContext('2d').getImageData(0, 0, 1, 1);"
+        " [c.width, c.height, [...d.data.slice(0, 3)]]; }"
+    )
+    assert colours == [112, 112, [255, 0, 0]]
+    opened.screenshot(artefacts / "difference.png")
+    opened.press("b")
+    assert opened.ask("document.querySelectorAll('#views img').length") == 1
+    caption = "document.querySelector('#views .key').textContent"
+    opened.until(f"{caption} === 'failing'")
+    opened.until(f"{caption} === 'healthy'")
+    opened.ask("document.querySelector('#pair button:last-of-type').click()")
+    opened.until("document.activeElement.dataset.index === '13'")  # the dialog's event comes after it has closed
+
+
+def shown_findings(browser: Any) -> list[str]:
+    rows = "[...document.querySelectorAll('tr[data-finding]')].filter(x => x.checkVisibility())"
+    return browser.ask(f"{rows}.map(x => x.querySelector('b').textContent)")
+
+
+@pytest.fixture
+def many(browser: Any, make_report: Any, finding: Any, tmp_path: Path) -> Any:
+    """A page with findings of several kinds."""
+    quiet = {"verdict": "not detected", "low": -0.5}
+    findings = [
+        finding(name="ink", effect=0.2, low=0.1, p_value=0.001),
+        finding(name="blur", effect=0.3, p_value=0.9, smallest=0.3, **quiet),
+        finding(
+            name="crop", effect=0.1, p_value=0.2, smallest=None, kind="votes", arms=("failing", "failing"), **quiet
+        ),
+        finding(name="=cmd", statement='say "hi", now', effect=0.0, p_value=0.5, smallest=0.2, **quiet),
+    ]
+    browser.view(1400, 900)
+    browser.open(make_report(findings=findings, diagnoses=()).save(tmp_path / "many.html").as_uri())
+    return browser
+
+
+def test_findings_are_searched_filtered_and_sorted(many):
+    assert shown_findings(many) == ["ink"]  # the others are folded
+    choose(many, "by", "effect")
+    assert shown_findings(many) == ["blur", "ink", "crop", "=cmd"]
+    choose(many, "by", "smallest")
+    assert shown_findings(many)[0] == "crop"  # not detectable at all
+    choose(many, "kind", "votes")
+    assert shown_findings(many) == ["crop"]
+    choose(many, "kind", "")
+    choose(many, "result", "not detected")
+    choose(many, "by", "name")
+    assert shown_findings(many) == ["=cmd", "blur", "crop"]
+    choose(many, "find", "HI now", "input")
+    assert shown_findings(many) == ["=cmd"]
+    assert many.ask("document.getElementById('matching').textContent") == "1 of 4"
+    choose(many, "find", "", "input")
+    choose(many, "result", "")
+    choose(many, "by", "")
+    assert shown_findings(many) == ["ink"]
+
+
+def test_findings_are_downloaded_and_copied_as_shown(many, tmp_path):
+    many.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    choose(many, "by", "p_value")
+    for button in ("csv", "json", "copy"):
+        many.ask(f"document.getElementById({button!r}).click()")
+    until(lambda: all((tmp_path / f"findings.{kind}").exists() for kind in ("csv", "json")), "no files")
+    with open(tmp_path / "findings.csv", encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [row["name"] for row in rows] == ["ink", "crop", "'=cmd", "blur"]  # what a spreadsheet would run is quoted
+    assert rows[2]["statement"] == 'say "hi", now'
+    assert float(rows[0]["effect"]) == 0.2
+    listed = json.loads((tmp_path / "findings.json").read_text(encoding="utf-8"))
+    assert [one["name"] for one in listed] == ["ink", "crop", "=cmd", "blur"]
+    many.until("document.getElementById('matching').textContent === '4 copied'")
+
+
+def test_links_to_sections_open_what_is_folded(browser, make_report, finding, tmp_path):
+    quiet = finding(verdict="not detected", p_value=0.7, low=-0.1)
+    browser.view(420, 860)
+    browser.open(make_report(findings=(quiet,), diagnoses=()).save(tmp_path / "null.html").as_uri())
+    assert browser.ask("document.documentElement.scrollHeight") < 3000
+    heading = "document.getElementById('releases')"
+    assert not browser.ask(f"{heading}.checkVisibility()")
+    browser.ask("document.querySelector('.contents a[href=\"#releases\"]').click()")
+    browser.until(f"{heading}.checkVisibility()")
+    pinned = "document.querySelector('.pinned').offsetHeight"
+    browser.until(
+        f"{heading}.getBoundingClientRect().top >= {pinned} && {heading}.getBoundingClientRect().top < innerHeight"
+    )
+    browser.until("document.querySelector('.contents [aria-current]') !== null")
 
 
 def test_the_privacy_bar_stays_in_sight_and_opens(opened):

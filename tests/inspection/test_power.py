@@ -26,7 +26,8 @@ from blindsight.inspection.contrast.power import FAMILIES, HEALTHY, Yardstick, e
 from blindsight.inspection.contrast.vectors import client_vectors
 from blindsight.inspection.measuring import Measured, noise_for
 from blindsight.models import MLP
-from blindsight.models.primary import fit, primary
+from blindsight.models.equinox_models import fit
+from blindsight.models.primary import primary
 from blindsight.selection import by_accuracy
 
 ABOUT: Any = {"epsilon": 1.0, "delta": 1e-6}
@@ -79,6 +80,7 @@ def test_the_smallest_fraction_is_where_power_passes_nine_in_ten():
         assert getattr(predict(stick, "invert", least * 0.95, clients=3400, **ABOUT), word) < 0.9
 
 
+@pytest.mark.slow  # how good a prediction is, in 200 rounds of each
 @pytest.mark.parametrize(("fault", "fraction"), [("invert", 0.01), ("rotate90", 0.03), ("crop", 0.05)])
 def test_simulated_rounds_find_it_as_often_as_predicted(fault, fraction):
     """Sums are drawn around their expectation with noise and with who happens to be hit: the clients are alike here."""

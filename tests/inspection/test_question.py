@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from blindsight.inspection.labelling.question import Labelling
 from blindsight.inspection.question import Question
 from blindsight.inspection.synthesizing.question import Synthesize
 from blindsight.inspection.tasks import TASKS, question_from
+from blindsight.inspection.typed import misfit
 from blindsight.inspection.unknowns.models import WordTraining
 from blindsight.inspection.unknowns.question import Unknowns
 from blindsight.selection import Arms, by_accuracy, correct, everything, mistakes, where
@@ -124,7 +126,7 @@ SANITY: dict[str, Any] = {"schema": Schema({"x": Field("number", 0, 1)}, ("x",))
         ({"clients": 0}, "at least one client"),
         ({"schema": Schema({"x": Field("text")}, ("y",))}, "no field 'y'"),
         ({"suspects": ("invert",)}, "repairs the primary model"),
-        ({"forming": "anyhow"}, "forming is"),
+        ({"forming": "anyhow"}, "forming must be"),
         ({"shares": {"luck": 1.0}}, "not luck"),
     ],
 )
@@ -138,3 +140,51 @@ def test_what_is_no_question_is_refused_in_one_sentence(damaged):
     with pytest.raises(InvalidInput) as refused:
         question_from(damaged)
     assert "\n" not in str(refused.value)
+
+
+JUNK = [None, True, -1, 0, 1.5, math.nan, math.inf, 1e300, "", "x", "\ud800", [], [1], [[[]]], {}, {"a": 1}, 10**30]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where a value of JSON holds others, at any depth."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [*([path] if path else []), *(deeper for key, part in pairs for deeper in places(part, (*path, key)))]
+
+
+@given(questions(), st.data())
+def test_a_strangers_json_is_a_sound_question_or_is_refused(question, data):
+    """A site reads the questions of others: no value of another type gets past it, and none ends it."""
+    value = json.loads(json.dumps(question.to_dict()))
+    *path, last = data.draw(st.sampled_from(places(value)))
+    holder = value
+    for key in path:
+        holder = holder[key]
+    holder[last] = data.draw(st.sampled_from(JUNK))
+    try:
+        read = question_from(value)
+    except InvalidInput:
+        return
+    assert question_from(json.loads(json.dumps(read.to_dict(), allow_nan=False))) == read
+    assert misfit(read, type(read)) == ""
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("suspects", 5),
+        ("model", ["cnn"]),
+        ("clients", 5.5),
+        ("clients", True),
+        ("shares", "x"),
+        ("suspects", [[["invert"]]]),
+        ("per_class", "8"),
+        ("per_class", 0),
+        ("training", {"rounds": "many"}),
+        ("training", {"rounds": 0}),
+        ("schema", {"fields": {"x": {"kind": "category", "values": [1, 2]}}, "inputs": ["x"]}),
+    ],
+)
+def test_a_value_of_another_type_is_refused(place, value):
+    sound = Sanity(**SANITY, epsilon=1.0, delta=1e-6).to_dict()
+    with pytest.raises(InvalidInput):
+        question_from(sound | {place: value})

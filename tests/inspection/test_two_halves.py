@@ -1,7 +1,12 @@
 """The client half and the server half: what a simulation sums is what clients answer one by one, bit for bit."""
 
+import contextlib
 import dataclasses
+import importlib
+import json
+import warnings
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +14,7 @@ import numpy as np
 import pytest
 from flat import ask, ask_bias, ask_unknowns
 
-from blindsight import asking, data, inspect, keys
+from blindsight import asking, checkpoints, data, inspect, keys
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import latent_classes, moments
 from blindsight.backends import Debug
@@ -17,9 +22,14 @@ from blindsight.data import Population, faults
 from blindsight.data.missing import MISSING, UNLISTED
 from blindsight.data.schema import Field, Schema
 from blindsight.data.text import Vocabulary
+from blindsight.errors import BudgetExceeded
 from blindsight.inspection import Inquiry, answer
 from blindsight.inspection.answering import Round
+from blindsight.inspection.session import release_of, server_half
+from blindsight.inspection.tasks import TASKS, question_from
 from blindsight.mechanisms import GaussianMechanism
+from blindsight.progress import quiet
+from blindsight.selection import Arms, everything
 from blindsight.synthesizing import synthesize
 
 KNOWN = Vocabulary(("the", "a", "and", "i", "to", "is", "it", "of", ".", ","))
@@ -99,7 +109,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-QUICK = ("sanity of rows", "mistakes in rows with gaps", "ask", "synthesize", "unknowns")
+QUICK = ("mistakes in rows with gaps", "ask", "synthesize", "unknowns")
 
 
 @pytest.fixture(autouse=True)
@@ -114,13 +124,15 @@ class Seen:
 
     rounds: list[tuple[Round, Population]]
     sums: list[np.ndarray]
+    inquiries: list[Inquiry]
 
 
 def spied(monkeypatch: pytest.MonkeyPatch) -> Seen:
-    seen, measure, release = Seen([], []), Inquiry.measure, GaussianMechanism.release
+    seen, measure, release = Seen([], [], []), Inquiry.measure, GaussianMechanism.release
 
     def measured(self: Inquiry, one: Round) -> Any:
         seen.rounds.append((one, self.clients))
+        seen.inquiries.append(self)
         return measure(self, one)
 
     def released(self: GaussianMechanism, total: Any, **more: Any) -> Any:
@@ -148,10 +160,22 @@ def one_by_one(one: Round, clients: Population) -> dict[str, np.ndarray]:
     return total
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in QUESTIONS],
-)
+def test_what_clients_derive_is_derived_in_silence():
+    """A warning on stderr would tell of one client's values; here it would be an error."""
+
+    def loudly(clients: Population) -> Population:
+        warnings.warn("somebody is infinitely old", stacklevel=1)
+        return clients.replace({"age": np.array([1e300]).astype(np.float32)})
+
+    arms, people = Arms({"everyone": everything()}), Population({"age": np.ones(1)}, sizes=[1], name="people")
+    one = Round(name="one", schema=Schema({}), observe=loudly, derive=loudly, arms=arms, parts=(), mechanisms={})
+    assert np.isinf(one.fields_of(one.observed(people)).columns["age"]).all()
+
+
+EVERY_TASK = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in QUESTIONS]
+
+
+@pytest.mark.parametrize("name", EVERY_TASK)
 def test_a_simulation_sums_what_clients_answer_one_by_one_bit_for_bit(tmp_path, monkeypatch, name):
     seen = spied(monkeypatch)
     QUESTIONS[name](**about(tmp_path))
@@ -160,6 +184,38 @@ def test_a_simulation_sums_what_clients_answer_one_by_one_bit_for_bit(tmp_path, 
     for (part, total), simulated in zip(expected, seen.sums, strict=True):  # parts are released by name
         np.testing.assert_array_equal(simulated, total, err_msg=part)
         assert np.any(total) or part == "ratios"
+    asked = seen.inquiries[0]
+    assert rebuilt(asked, tmp_path / "run") == [shape_of(one) for one, _ in seen.rounds]
+    assert server_half(asked.question).plan(asked.question, asked.public).rounds == len(seen.rounds)
+
+
+def shape_of(one: Round) -> list[Any]:
+    """What a round releases: its arms, its parts, their bounds and their noise."""
+    parts = [
+        (part.name, part.coordinates, part.bound, one.mechanisms[part.name].noise_multiplier) for part in one.parts
+    ]
+    return [one.name, one.forming, list(one.arms), parts]
+
+
+def rebuilt(inquiry: Inquiry, folder: Path) -> list[list[Any]]:
+    """The rounds as a site builds them: from the question, public inputs and the releases in the run's folder."""
+    question = question_from(json.loads(json.dumps(inquiry.question.to_dict())))
+    rounds, shapes = server_half(question).rounds(question, inquiry.public, quiet), list[list[Any]]()
+    with contextlib.suppress(StopIteration):
+        one = next(rounds)
+        while path := checkpoints.newest(folder / "rounds" / one.name):
+            shapes.append(shape_of(one))
+            one = rounds.send(release_of(one, path, question.delta)[0])
+    return shapes
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_server_half_of_every_task_has_the_same_three_functions(task):
+    half = importlib.import_module(TASKS[task].server)
+    assert {"plan", "rounds", "conduct"} <= set(half.__all__)
+    assert list(signature(half.rounds).parameters) == ["question", "public", "progress"]
+    assert list(signature(half.plan).parameters) == ["question", "public"]
+    assert list(signature(half.conduct).parameters) == ["question", "inquiry"]
 
 
 @pytest.mark.slow
@@ -173,3 +229,15 @@ def test_the_debug_backend_answers_client_by_client_with_the_same_sums(tmp_path,
     for one, other in zip(simulated, seen.sums, strict=True):
         np.testing.assert_array_equal(one, other)
     assert [one.effect for one in first.findings] == [one.effect for one in second.findings]
+
+
+@pytest.mark.parametrize("name", EVERY_TASK)
+def test_a_spent_budget_refuses_every_task_alike_and_leaves_no_run(tmp_path, name):
+    ledger = Ledger(tmp_path / "ledger.db")
+    for population in ("forum", "handwriting", "handwriting with invert:0.4", "tabular"):
+        ledger.set_budget(population, epsilon=0.05, delta=1e-6)
+    with pytest.raises(BudgetExceeded) as refused:
+        QUESTIONS[name](**about(tmp_path, ledger=ledger))
+    assert refused.value.exit_code == 3
+    assert not (tmp_path / "run" / "run.json").exists()  # a corrected question may be asked there
+    assert all(entry.kind == "budget" for entry in ledger.entries())

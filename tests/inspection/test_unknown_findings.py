@@ -65,6 +65,10 @@ def test_a_rise_is_located_and_a_join_is_named():
     assert diagnosis.fault == "token_join"
     assert diagnosis.statement.startswith("token_join: the first two words of sentences are joined, on ")
     assert diagnosis.low <= 0.1 <= diagnosis.high
+    told = {one.name: one.effect for one in findings if one.kind == "votes"}
+    assert diagnosis.tally[diagnosis.fault] == pytest.approx(diagnosis.share, abs=1e-6)  # one number on the page
+    for name, share in told.items():
+        assert diagnosis.tally[name] == pytest.approx(share, abs=1e-6)
     assert findings[0].p_value == min(one.p_value or 0.0 for one in findings)
 
 

@@ -61,7 +61,7 @@ def test_it_costs_as_much_as_so_many_questions_of_sensitivity_root_two(questions
     std = some.release(some.count(np.zeros((5, questions), int), n_expected=5.0), key=keys.root()).noise_std
     assert std == pytest.approx(2.0 * math.sqrt(2 * questions))
     each = Repeated(Gaussian(std / math.sqrt(2)), questions)
-    ours, theirs = (accountants.epsilon(e, 1e-5).epsilon for e in (some.event_for(questions), each))
+    ours, theirs = (accountants.epsilon(e, 1e-5).epsilon for e in (some.planned_event, each))
     assert ours == pytest.approx(theirs, rel=1e-3)
 
 

@@ -144,7 +144,7 @@ def test_the_event_is_what_the_noise_is(sampler):
     mechanism = gaussian(0.7, sampler=sampler)
     total = zeros(mechanism, {"w": (3, 4), "b": ()}, bound=0.3, n_expected=9.0)
     event = mechanism.event(total)
-    assert event == mechanism.event_for(13) == mechanism.release(total, key=keys.reproducible(1)).event
+    assert event == mechanism.planned_event == mechanism.release(total, key=keys.reproducible(1)).event
     assert event.noise_multiplier == 0.7
     assert event.kl_slack == 0
     assert event.rounded == (sampler == "exact") == (not event.is_ideal)
@@ -281,7 +281,7 @@ def test_structure_shapes_and_type_are_kept_and_no_coordinate_is_left_bare(sampl
         assert np.all(np.asarray(leaf) != 0)
     drawn = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(release.value)])
     assert len(np.unique(drawn)) == len(drawn)
-    assert release.event == mechanism.event_for(len(drawn))
+    assert release.event == mechanism.planned_event
 
 
 @both
@@ -353,7 +353,7 @@ def test_float_noise_is_box_and_muller_of_96_bits(monkeypatch):
 
 @pytest.mark.parametrize("samplers", list(itertools.product(["exact", "float"], repeat=3)))
 def test_releases_that_are_one_rest_on_all_that_each_of_them_rests_on(samplers):
-    parts = [gaussian(4.0 + number, sampler=sampler).event_for(10) for number, sampler in enumerate(samplers)]
+    parts = [gaussian(4.0 + number, sampler=sampler).planned_event for number, sampler in enumerate(samplers)]
     parts[0] = dataclasses.replace(parts[0], reproducible=samplers[-1] == "float")
     every = {words for part in parts for words in certify(part, delta=1e-6).assumptions}
     for together in (joint(*parts), joint(parts[0], joint(*parts[1:])), joint(joint(*parts[:2]), parts[2])):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import python_entries
 import stored
+from fleet_entries import asked_of_a_fleet
 from leaving import command
 
 from blindsight.inspect import Training, WordTraining
@@ -24,11 +25,28 @@ __all__ = ["ENTRIES", "WITHOUT_CLIENTS", "Entry"]
 WITHOUT_CLIENTS = {
     "plan": "arithmetic, and simulations on public data",
     "tables": "arithmetic",
+    "init": "writes files that come with Blindsight",
+    "train schema": "describes settings",
     "demo": "its clients are made up",
     "data list": "names of data",
     "data get": "data that everybody has",
     "data describe": "for the data's owner: it says that it reads data without noise",
     "data check": "for the data's owner: it names rows, and says so",
+    "site check": "for the site's own officer: it names rows, and says so",
+    "fleet init": "makes keys",
+    "fleet add": "makes keys",
+    "fleet rotate": "makes keys",
+    "fleet revoke": "changes who is let in",
+    "fleet up": "passes on what sites send, which is attacked where they send it",
+    "issuer create": "makes keys",
+    "issuer rotate": "makes keys",
+    "issuer revoke": "removes keys",
+    "issuer keys": "lists keys",
+    "issuer sign": "signs what devices have blinded, before they have drawn anything",
+    "site schema": "prints the schema of a file",
+    "studio": "shows the files of runs and ledgers, which are compared as they are written",
+    "runs list": "shows what run.json says, which is compared as it is written",
+    "runs export": "copies what a guarantee covers of files that are compared as they are written",
 }
 """Commands that are not attacked, and why."""
 
@@ -55,7 +73,8 @@ def _inspect(task: str, options: str, *more: str, **about: Any) -> Entry:
     return Entry((f"inspect {task}", *about.pop("through", ())), _commands(asked, *more), **about)
 
 
-_NUMBERS = "--input age --input income --range age=0:100 --range income=0:5000"
+_RANGES = "--type age=0:100 --type income=0:5000"
+_NUMBERS = f"--input age --input income {_RANGES}"
 _PUBLIC = "--reference public.csv"
 _REGION = "--by region --value north --value south"
 _COMPARED = f"--input age --range age=0:100 {_PUBLIC} {_REGION}"
@@ -64,6 +83,14 @@ _ASKED = (
     f"--client who --cross age,region {_PUBLIC} --type region=category:north,south --out run --ledger ledger.db "
     "--even-if-blind"
 )
+_REHEARSED = {
+    "mistakes": f"{_NUMBERS} {_PUBLIC}",
+    "slices": f"{_NUMBERS} {_PUBLIC} {_REGION}",
+    "bias": _COMPARED,
+    "unknowns": _SIDES,
+    "labelling": f"{_NUMBERS} {_PUBLIC} --samples 4 --json",
+}
+_CHECKED = f"inspect sanity people.csv --client who {_NUMBERS} {_PUBLIC} --ledger ledger.db"
 _LEDGER = (
     "ledger show --ledger ledger.db --entries",
     "ledger export --ledger ledger.db --output ledger.jsonl",
@@ -139,6 +166,13 @@ def _small(entry: Entry) -> Entry:
     return dataclasses.replace(entry, run=run)
 
 
+def _refused(*lines: str) -> Any:
+    """What the last command says when it is refused, as it must be; those before it are not."""
+    *before, last = [command(*line.split()) for line in lines]
+    assert last["exit code"] in (2, 3), last
+    return [*before, {"refused": last}]
+
+
 def _tuned() -> Any:
     """Settings tuned on public rows, with noise that follows from the number of clients."""
     privacy = {name: item for name, item in _PRIVACY.items() if name != "noise_multiplier"}
@@ -148,6 +182,14 @@ def _tuned() -> Any:
     table = Path("public.csv").read_text(encoding="utf-8")
     Path("tuning.csv").write_text(table.replace("who,", "client,", 1), encoding="utf-8")
     return command("train", "RUN.toml", "--tune-on", "tuning.csv")
+
+
+def _trained_on_a_fleet() -> Any:
+    """A model of the sites' clients; what describes their fields and evaluates it is public."""
+    data = {"population": "public.csv", "options": {"client": "who"}, "held_out": 0}
+    privacy = {name: item for name, item in _PRIVACY.items() if name != "noise_multiplier"} | {"epsilon": 4.0}
+    Path("RUN.toml").write_text(_toml(data=data, privacy=privacy, model=_ROWS), encoding="utf-8")
+    return asked_of_a_fleet("train RUN.toml --fleet hospitals --out run --ledger ledger.db")
 
 
 # --- the table
@@ -192,8 +234,9 @@ ENTRIES: dict[str, Entry] = {
         "--even-if-blind",
     ),
     "rehearsed": _inspect("sanity", f"{_NUMBERS} {_PUBLIC} --dry-run"),
-    "train rows": _train((), model=_ROWS),
-    "train words": _train((), model=_WORDS, text=_TEXT),
+    "refused": Entry(("inspect sanity",), functools.partial(_refused, f"{_CHECKED} --epsilon 0.01 --out run")),
+    "train rows": _train(("export",), "export run model.onnx", model=_ROWS),
+    "train words": _train(("export",), "export run model.onnx --json", model=_WORDS, text=_TEXT),
     "tune": Entry((), _tuned),
     "audit": _train(("audit",), "audit run --references 10", model=_ROWS, audit={"one_run": 4, "directions": 4}),
     "contrast in Python": Entry(("contrast",), python_entries.contrast),
@@ -205,8 +248,20 @@ ENTRIES: dict[str, Entry] = {
     "train examples": dataclasses.replace(_train((), model=_ROWS, privacy=_EXAMPLES), by_example=True),
     "ask in Python": Entry(("ask",), python_entries.asked),
     "rows in Python": Entry(("synthesize",), python_entries.synthesized),
+    "a site of a fleet": Entry(
+        ("ask", "site run", "site review", "site log", "fleet status"),
+        functools.partial(
+            asked_of_a_fleet,
+            "ask age --mean --missing --by region --type age=number:0:100 --type region=category:north,south "
+            "--fleet hospitals --asker anna --out run --ledger ledger.db --even-if-blind",
+        ),
+    ),
     "clients in npz": _stored("npz", "bias", _COMPARED),
     "clients in parquet": _stored("parquet", "bias", _COMPARED),
+    "clients in parts": _stored("parts", "bias", _COMPARED),
+    "clients in another CSV": _stored("semicolons", "bias", _COMPARED),
+    "clients in JSON Lines": _stored("JSON Lines", "bias", _COMPARED),
+    "a frame in Python": Entry(("ask",), python_entries.asked_of_a_frame),
     "clients in LEAF": _stored("LEAF", "bias", _COMPARED),
     "clients in TFF's SQLite": _stored("TensorFlow Federated", "bias", _COMPARED),
     "clients in FedJAX's SQLite": _stored("FedJAX", "bias", _COMPARED),
@@ -267,6 +322,8 @@ ENTRIES: dict[str, Entry] = {
     ),
     "train on npz": _train_stored("npz", model=_ROWS, data={"options": {"client": "who"}}),
     "train on parquet": _train_stored("parquet", model=_ROWS, data={"options": {"client": "who"}}),
+    "train on another CSV": _train_stored("semicolons", model=_ROWS, data={"options": {"client": "who"}}),
+    "train on JSON Lines": _train_stored("JSON Lines", model=_ROWS, data={"options": {"client": "who"}}),
     "train on LEAF": _train_stored("LEAF", model=_ROWS),
     "train on TFF's SQLite": _train_stored("TensorFlow Federated", model=_ROWS),
     "train on FedJAX's SQLite": _train_stored("FedJAX", model=_ROWS),
@@ -278,6 +335,57 @@ ENTRIES: dict[str, Entry] = {
     "unknowns with models": _small(_inspect("unknowns", f"{_SIDES} --train", slow=True)),
     "bias with a model": _small(_inspect("bias", f"--input text {_PUBLIC} --train", slow=True)),
     "labelling with a GAN": _small(_inspect("labelling", f"{_NUMBERS} {_PUBLIC} --samples 4 --train", slow=True)),
+    "resumed": Entry(("inspect sanity",), _commands(*[f"{_CHECKED} --out run --even-if-blind"] * 2), slow=True),
+    "refused by a budget": Entry(
+        ("inspect sanity", "ledger budget set"),
+        functools.partial(
+            _refused,
+            f"{_CHECKED} --out run --even-if-blind",
+            "ledger budget set people --epsilon 9 --delta 1e-6 --ledger ledger.db",
+            f"{_CHECKED} --out again --even-if-blind",
+        ),
+        slow=True,
+    ),
+    "under another name": Entry(
+        ("inspect sanity",),
+        functools.partial(
+            _refused,
+            f"{_CHECKED} --out run --even-if-blind",
+            f"{_CHECKED} --out again --even-if-blind --population others",
+        ),
+        slow=True,
+    ),
+    "all rehearsed": Entry(
+        ("ask", "synthesize", *(f"inspect {task}" for task in _REHEARSED)),
+        _commands(
+            *(f"inspect {task} people.csv --client who {options} --dry-run" for task, options in _REHEARSED.items()),
+            f"ask people.csv age region {_ASKED} --dry-run",
+            f"synthesize people.csv age income --label region --client who {_PUBLIC} {_RANGES} "
+            "--type region=category:north,south --dry-run --json",
+        ),
+        slow=True,
+    ),
+    "all statistics": Entry(
+        ("ask",),
+        _commands(
+            f"ask people.csv age income region text --by version --type version=category:old,new --type schema.json "
+            f"--type text=text --type income=number {_RANGES} --histogram 4 --mean --quantiles 0.5,0.9 --missing "
+            "--top 2 --client who --out run --ledger ledger.db --even-if-blind --json"
+        ),
+        slow=True,
+    ),
+    "rows as JSON": Entry(
+        ("synthesize",),
+        _commands(
+            f"synthesize people.csv age income --label region --client who --schema schema.json {_RANGES} "
+            "--type income=number --rows 20 --out run --ledger ledger.db --json"
+        ),
+        slow=True,
+    ),
+    "slices by a listed category": _inspect(
+        "slices", "--input age --range age=0:100 --schema schema.json --by region", slow=True
+    ),
+    "train twice": _train((), "train RUN.toml --out run --ledger ledger.db --json", model=_ROWS, slow=True),
     "ask of LEAF": Entry(
         ("ask",),
         _commands(f"ask {stored.FORMATS['LEAF'][1]} age region --by version --type version=category:old,new {_ASKED}"),
@@ -286,5 +394,15 @@ ENTRIES: dict[str, Entry] = {
     ),
     "pictures in Python": Entry(("sanity",), python_entries.pictures_checked, slow=True),
     "bias of pictures": Entry(("bias",), python_entries.pictures_compared, slow=True),
+    "slices of a fleet": Entry(
+        ("inspect slices",),
+        functools.partial(
+            asked_of_a_fleet,
+            f"inspect slices --input age --input income --type age=number:0:100 --type income=number:0:5000 {_PUBLIC} "
+            f"{_REGION} --client who --fleet hospitals --out run --ledger ledger.db --even-if-blind",
+        ),
+        slow=True,
+    ),
+    "train on a fleet": Entry(("train run",), _trained_on_a_fleet, slow=True),
     "synthesis": Entry(("synthesise",), python_entries.synthesis, slow=True),
 }

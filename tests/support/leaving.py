@@ -13,6 +13,7 @@ import io
 import json
 import secrets
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Callable, Generator, Set
@@ -24,7 +25,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from blindsight import cli, training
+from blindsight import cli
 from blindsight.accounting.ledger import Ledger
 from blindsight.accounting.names import Seal
 from blindsight.algorithms import latent_classes, moments
@@ -33,8 +34,9 @@ from blindsight.backends.simulation import SimulatedCohort
 from blindsight.mechanisms.gaussian_mechanism import GaussianMechanism
 from blindsight.mechanisms.laplace_mechanism import LaplaceMechanism
 from blindsight.mechanisms.release import Release
+from blindsight.training import by_rounds
 
-__all__ = ["blind", "command", "everything_that_leaves", "files"]
+__all__ = ["blind", "command", "everything_that_leaves", "files", "stop_clocks"]
 
 _MARK = "simulation_only"
 _STEPS: list[Any] = []
@@ -54,13 +56,18 @@ class _Noon(datetime.datetime):
         return cls(2026, 1, 31, 12, tzinfo=tz)
 
 
+def stop_clocks(patch: pytest.MonkeyPatch, modules: str) -> None:
+    """Make it noon in these modules, for good."""
+    for name in modules.split():
+        stopped = types.SimpleNamespace(datetime=_Noon, UTC=datetime.UTC)
+        patch.setattr(importlib.import_module(f"blindsight.{name}"), "datetime", stopped)
+
+
 @contextlib.contextmanager
 def blind() -> Generator[None]:
     """Make everything but the clients' data the same: keys, ids, the time, and what every mechanism releases."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in _CLOCKS.split():
-            stopped = types.SimpleNamespace(datetime=_Noon, UTC=datetime.UTC)
-            patch.setattr(importlib.import_module(f"blindsight.{name}"), "datetime", stopped)
+        stop_clocks(patch, _CLOCKS)
         patch.setattr(secrets, "token_bytes", lambda count: bytes(range(count)))
         patch.setattr(secrets, "token_hex", lambda count: bytes(range(count)).hex())
         patch.setattr(Seal, "sealed", _sealed)
@@ -69,15 +76,16 @@ def blind() -> Generator[None]:
             patch.setattr(mechanism, "release", _noise_alone)
         patch.setattr(SetUnion, "release", _nothing_stands_out)
         patch.setattr(SimulatedCohort, "sum", _noted("sum", SimulatedCohort.sum))
-        patch.setattr(training, "round_bar", _shown)
+        patch.setattr(by_rounds, "round_bar", _shown)
         patch.setattr(latent_classes, "_FITS", 1)
         for module in ("requests", "audit"):
             patch.setattr(importlib.import_module(f"blindsight.cli.{module}"), "steps_bar", _steps_bar)
         yield
 
 
-def _noise_alone(self: Any, total: Any, *, key: Any) -> Release[Any]:
+def _noise_alone(self: Any, total: Any, *, key: Any, begun: Any = None) -> Release[Any]:
     """What is released of a sum that is swamped by noise, of a size that reports can be made of."""
+    del begun
     event, leaves = self.event(total), jax.tree.leaves(total.value)
     _STEPS.append(("release", self, total.l2_bound, total.n_expected, [np.shape(leaf) for leaf in leaves]))
     dice = np.random.default_rng(list(key.secret))
@@ -107,7 +115,8 @@ def _sealed(self: Seal, data: str, *, begin: bool) -> str | None:
 def _noted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(call)
     def noted(self: Any, *given: Any, **options: Any) -> Any:
-        _STEPS.append((name, self.n_expected, len(given), sorted(options)))
+        if threading.current_thread() is threading.main_thread():  # what sites do beside it is seen by what they send
+            _STEPS.append((name, self.n_expected, len(given), sorted(options)))
         return call(self, *given, **options)
 
     return noted

@@ -25,8 +25,9 @@ def optimised() -> Generator[None]:
 @contextlib.contextmanager
 def few_steps() -> Generator[None]:
     """Leave generators at the closed form that they start from: how good their samples look is measured elsewhere."""
-    from blindsight.algorithms import moments
+    from blindsight.algorithms import latent_classes, moments
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(latent_classes, "_FITS", 1)
         patch.setattr(moments, "fit", functools.partial(moments.fit, steps=0))
         yield

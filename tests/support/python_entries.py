@@ -8,14 +8,14 @@ import flat
 import httpx2 as httpx
 import numpy as np
 from neighbours import ODD
-from stored import CELLS, cells_of
+from stored import CELLS, cells_of, frame
 
-from blindsight import asking, inspect, keys
+from blindsight import asking, data, inspect, keys
 from blindsight.accounting.events import Gaussian
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms.draw_and_discard import Budget, Task
 from blindsight.algorithms.moments import measure
-from blindsight.algorithms.parties import GivenGenerator, Party, PrivateLinear
+from blindsight.algorithms.parties import GivenGenerator, PrivateLinear, VotingParty
 from blindsight.algorithms.synthesis import synthesise
 from blindsight.algorithms.synthetic_votes import aggregate
 from blindsight.algorithms.vocabulary import count_words, discover_words, own_words, release_words
@@ -32,6 +32,7 @@ from blindsight.synthesizing import synthesize
 
 __all__ = [
     "asked",
+    "asked_of_a_frame",
     "contrast",
     "draw_and_discard",
     "moments",
@@ -81,6 +82,16 @@ def asked() -> Any:
     schema = Schema({name: Field("number", *ends) for name, ends in _READ["ranges"].items()})
     session = inspect.Session(out="run", ledger=Ledger("ledger.db"), even_if_blind=True)
     return asking.ask(clients, [*items, "income"], epsilon=4.0, schema=schema, session=session)
+
+
+def asked_of_a_frame() -> Any:
+    """Statistics of a table in memory, in which one value decides what type a column has."""
+    kinds = {"age": "number:0:100", "region": "category:north,south", "text": "text"}
+    clients = data.table(frame(), client="who", types=kinds, gaps=list(kinds), name="people")
+    session = inspect.Session(out="run", ledger=Ledger("ledger.db"), even_if_blind=True)
+    schema = Schema({}).updated([f"{name}={kind}" for name, kind in kinds.items()])
+    items = [asking.Mean("age", by="region"), asking.Missing("text"), "age"]
+    return asking.ask(clients, items, epsilon=4.0, schema=schema, session=session)
 
 
 def synthesized() -> Any:
@@ -155,7 +166,7 @@ def parties() -> Any:
     about: dict[str, Any] = {"generator": GivenGenerator(draw=drawn, event=Gaussian(2.0)), "examples": 100}
     about |= {"classes": ("yes", "no"), "shape": (2,), "voter": PrivateLinear(noise_multiplier=1.0, steps=2)}
     both = [
-        Party(name=name, data=functools.partial(examples, f"{name}.csv"), ledger=f"{name}.db", **about)
+        VotingParty(name=name, data=functools.partial(examples, f"{name}.csv"), ledger=f"{name}.db", **about)
         for name in ("people", "public")
     ]
     asked: dict[str, Any] = {"samples": 10, "delta": 1e-5, "key": keys.root(), "processes": False, "margin": 0}

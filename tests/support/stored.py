@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 from wire_files import fedjax_database, proto, tff_database
 
-__all__ = ["CELLS", "FORMATS", "cells_of"]
+__all__ = ["CELLS", "FORMATS", "cells_of", "frame"]
 
 CELLS = ("age", "income", "region", "label", "version", "text")
 SIDE = 12
@@ -19,7 +19,7 @@ SIDE = 12
 
 def cells_of(path: str, errors: str = "replace") -> list[tuple[str, list[str]]]:
     """The client and the cells of every row, as a program cuts them that knows nothing of quotation marks."""
-    lines = Path(path).read_bytes().decode("utf-8", errors).splitlines()[1:]
+    lines = Path(path).read_bytes().decode("utf-8", errors).split("\n")[1:]
     cut = [line.split(",") for line in lines if "," in line]
     return [(who.strip('"'), cells) for who, *cells in cut]
 
@@ -54,8 +54,9 @@ def _array(values: list[Any], of_bytes: bool = False) -> np.ndarray:
     """Numbers if all are, else text: one value decides on all."""
     if values and all(isinstance(value, int | float) for value in values):
         return np.array(values)
-    texts = [_written(value) for value in values]
-    return np.array([text.encode() for text in texts], object) if of_bytes else np.array(texts)
+    if of_bytes:
+        return np.array([_written(value).encode() for value in values], object)
+    return np.array(["" if value is None else str(value) for value in values])  # half a letter is one, to NumPy
 
 
 def npz() -> None:
@@ -74,6 +75,37 @@ def parquet() -> None:
         is_text = any(isinstance(value, str) for value in values)
         columns[name] = pa.array([None if v is None else _written(v) if is_text else v for v in values])
     pq.write_table(pa.table(columns), "people.parquet")
+
+
+def frame() -> dict[str, list[Any]]:
+    """Columns in memory, each value as its row has it."""
+    rows = _rows()
+    return {"who": [who for who, _ in rows], **{name: [row[name] for _, row in rows] for name in CELLS}}
+
+
+def parts() -> None:
+    """A folder of Parquet files, in each of which a column has a type that holds its values alone."""
+    rows = _rows()
+    Path("parts").mkdir()
+    for number, some in enumerate((rows[: len(rows) // 2], rows[len(rows) // 2 :])):
+        columns: dict[str, Any] = {"who": pa.array([who for who, _ in some])}
+        for name in CELLS:
+            values = [row[name] for _, row in some]
+            is_text = any(isinstance(value, str) for value in values)
+            columns[name] = pa.array([None if v is None else _written(v) if is_text else v for v in values])
+        pq.write_table(pa.table(columns), f"parts/{number}.parquet")
+
+
+def semicolons() -> None:
+    """The same table with another separator, decimal mark and line end, byte for byte as clients wrote it."""
+    table = Path("people.csv").read_bytes().replace(b",", b";").replace(b".", b",")
+    Path("german.csv").write_bytes(table)
+
+
+def json_lines() -> None:
+    """An object for each row, with the fields that it has."""
+    lines = [json.dumps({"who": who, **row}) for who, row in _rows()]
+    Path("people.jsonl").write_text("\n".join(lines), encoding="utf-8")
 
 
 def leaf() -> None:
@@ -125,6 +157,9 @@ def folder() -> None:
 FORMATS: dict[str, tuple[Callable[[], None], str]] = {
     "npz": (npz, "people.npz"),
     "parquet": (parquet, "people.parquet"),
+    "parts": (parts, "parts"),
+    "semicolons": (semicolons, "german.csv"),
+    "JSON Lines": (json_lines, "people.jsonl"),
     "LEAF": (leaf, "people.json"),
     "TensorFlow Federated": (tff, "people.sqlite"),
     "FedJAX": (fedjax, "people.db"),

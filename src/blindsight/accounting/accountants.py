@@ -13,6 +13,7 @@ The mathematics is dp-accounting's; this module and `losses` are the guard aroun
   Fourier transforms, which alone can exceed a delta of 1e-12.
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -37,6 +38,7 @@ from blindsight.accounting.events import (
 )
 from blindsight.accounting.gaussian_curve import KnownRounds, gaussian_delta
 from blindsight.accounting.losses import Distribution
+from blindsight.accounting.self_composition import TooWide
 from blindsight.accounting.slack import Curve, Slack
 from blindsight.errors import InvalidInput, PrivacyError, UnknownEvent
 
@@ -147,12 +149,20 @@ def fixed_size_lower(event: Event, delta: float) -> float:
     shift = 2 / min(noise.noise_multiplier for noise in rounds.values())
     largest = epsilon(event, delta, Relation.REPLACE).epsilon
     interval = max(_FINEST_INTERVAL / 2, shift * (shift / 2 + 9) / 5e5, largest / 5e6)
-    parts = [
-        sampled_gaussian.optimistic_poisson(
-            noise.noise_multiplier / 2, leaf.cohort / leaf.population, interval
-        ).self_compose(leaves[leaf])
-        for leaf, noise in rounds.items()
-    ]
+    if leaves.total() * interval / 4 > largest:  # rounding down, by half a step on average, would leave nothing
+        return 0.0
+    try:
+        parts = [
+            losses.self_composed(
+                sampled_gaussian.optimistic_poisson(
+                    noise.noise_multiplier / 2, leaf.cohort / leaf.population, interval
+                ),
+                leaves[leaf],
+            )
+            for leaf, noise in rounds.items()
+        ]
+    except TooWide:
+        return 0.0
     whole = functools.reduce(lambda left, right: left.compose(right), parts)
     return losses.epsilon_for_delta(whole, min(1.0, delta + error))
 
@@ -231,15 +241,21 @@ def _best_curve(leaves: Counter[Event], delta: float, relation: Relation, coarse
         refusal = error
     if refusal or _best(rough, delta).epsilon(delta) > _LARGEST_PLD_EPSILON:
         rough.append(KnownRounds.of(leaves, relation))
-        if on_a_grid:
-            rough.append(_PldCurve.of(leaves, relation, max(_FINEST_INTERVAL, largest / 2000)))
-        elif refusal and not any(rough):
+        rough.append(_on_a_grid(leaves, relation, max(_FINEST_INTERVAL, largest / 2000)) if on_a_grid else None)
+        if refusal and not any(rough):
             raise refusal
     best = _best(rough, delta)
     size = best.epsilon(delta)
     if not on_a_grid or not 0 < size <= _LARGEST_PLD_EPSILON:
         return best
-    return _PldCurve.of(leaves, relation, coarse * max(_FINEST_INTERVAL, size * 1e-5))
+    return _on_a_grid(leaves, relation, coarse * max(_FINEST_INTERVAL, size * 1e-5)) or best
+
+
+def _on_a_grid(leaves: Counter[Event], relation: Relation, interval: float) -> "_PldCurve | None":
+    """The curve by privacy-loss distributions; None if they are too wide to compute."""
+    with contextlib.suppress(TooWide):
+        return _PldCurve.of(leaves, relation, interval)
+    return None
 
 
 def _best(curves: Sequence[Curve | None], delta: float) -> Curve:
@@ -314,7 +330,7 @@ class _RdpCurve:
 
     @classmethod
     def of(cls, leaves: Mapping[Event, int], relation: Relation) -> "_RdpCurve":
-        total = np.asarray(sum(n * losses.rdp(leaf, relation) for leaf, n in leaves.items()))
+        total = np.asarray(sum(n * _rdp(leaf, relation) for leaf, n in leaves.items()))
         if not np.all(total >= 0):
             raise PrivacyError(
                 "the Renyi accountant is not precise enough for these events: their noise is too extreme"
@@ -327,6 +343,9 @@ class _RdpCurve:
 
     def delta(self, epsilon: float) -> float:
         return float(upstream_rdp.compute_delta(losses.ORDERS, np.array(self.rdp), epsilon)[0])  # pyright: ignore[reportArgumentType]
+
+
+_rdp = functools.lru_cache(maxsize=256)(losses.rdp)  # a progress bar needs that of the same round again and again
 
 
 def _check_delta(delta: float) -> None:

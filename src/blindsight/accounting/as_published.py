@@ -10,9 +10,8 @@ import dataclasses
 import math
 
 import numpy as np
-from dp_accounting import NeighboringRelation, dp_event
-from dp_accounting.rdp import rdp_privacy_accountant as upstream_rdp
 
+from blindsight.accounting import sampled_gaussian
 from blindsight.errors import InvalidInput
 
 __all__ = ["BAYESIAN_ROWS", "FEDERATED_ROWS", "LOSS_NOISE_ROWS", "BayesianRow", "FederatedRow", "LossNoiseRow"]
@@ -27,12 +26,9 @@ def fixed_size_epsilon(population: int, cohort: int, noise_multiplier: float, ro
     """
     if not (1 <= cohort <= population and noise_multiplier > 0 and rounds >= 1 and 0 < delta < 1):
         raise InvalidInput("the papers' arithmetic needs cohort <= population, positive noise and 0 < delta < 1")
-    accountant = upstream_rdp.RdpAccountant(list(range(2, 64)), NeighboringRelation.REPLACE_ONE)
-    one_round = dp_event.SampledWithoutReplacementDpEvent(
-        population, cohort, dp_event.GaussianDpEvent(noise_multiplier)
-    )
-    accountant.compose(one_round, rounds)
-    return float(np.min(accountant.rdp - math.log(delta) / (accountant.orders - 1)))
+    orders = np.arange(2, 64)
+    one_round = sampled_gaussian.fixed_size_renyi(noise_multiplier, cohort / population, orders)
+    return float(np.min(rounds * one_round - math.log(delta) / (orders - 1)))
 
 
 def loss_noise_epsilon(rate: float, steps: int, noise: float, delta: float) -> float:

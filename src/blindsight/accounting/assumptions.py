@@ -4,9 +4,10 @@ They are here and nowhere else, so that `docs/privacy.md` can list them all. The
 """
 
 __all__ = ["CLASSES_LISTED", "CLASSES_READ_OFF", "CLIPPED", "COIN", "COUNTED", "DISJOINT_ARMS", "ELIGIBLE"]
-__all__ += ["FIXED_SIZE", "IDEAL_NOISE", "KEPT_SECRET", "LOCAL_NOISE", "MODEL_OF_OTHERS", "MODEL_UNKNOWN", "NO_CLAIM"]
+__all__ += ["FIXED_SIZE", "IDEAL_NOISE", "KEPT_SECRET", "LOCAL_NOISE", "MODEL_OF_OTHERS", "MODEL_UNKNOWN"]
+__all__ += ["NOISE_SHARES", "NO_CLAIM"]
 __all__ += ["NUMBER_PUBLIC", "ONE_WEIGHT", "OTHERS_INDEPENDENT", "PARTIES_APART", "PARTIES_STEADY", "PARTIES_TOLD"]
-__all__ += ["PLANNED", "RANDOMISED", "SEED", "TAKES_PART", "TRUSTED_WITH_NAMES"]
+__all__ += ["PLANNED", "PRIVATE_NETWORK", "RANDOMISED", "SECURE_SUM", "SEED", "TAKES_PART", "TRUSTED_WITH_NAMES"]
 
 NUMBER_PUBLIC = (
     "the number of {unit}s is public: it is not hidden, and sums may be divided by numbers derived from it; a {unit} "
@@ -20,6 +21,9 @@ OTHERS_INDEPENDENT = "who else takes part does not depend on whether a client is
 KEPT_SECRET = (
     "the run's folder 'secret', which counts every client's rounds to keep the limit, is seen by nobody but the server"
 )
+PRIVATE_NETWORK = (
+    "nobody reads the traffic between the run's hosts, which carries sums before noise and is not encrypted"
+)
 IDEAL_NOISE = "the noise is ideal: floating-point arithmetic on it is exact, which only the `exact` sampler ensures"
 SEED = (
     "nobody who sees a release knows the seed of this reproducible run, which reveals the noise, and nothing else "
@@ -29,6 +33,14 @@ RANDOMISED = "each {unit} randomises its own answer, and nobody sees the answer 
 TRUSTED_WITH_NAMES = (
     "the server that adds up words is trusted: it sees the words of each {unit} before noise is added, forgets those "
     "below the threshold, and draws the noise; secure aggregation cannot add up words that no list names"
+)
+NOISE_SHARES = (
+    "each site draws its own share of the noise, exactly and in secret, except at most {colluding} of the {sites} "
+    "sites, and the site that holds the {unit} is not one of these"
+)
+SECURE_SUM = (
+    "nobody sees one site's part of a sum: sites know each other's certificates beforehand, unmask no sum of fewer "
+    "than {fewest} sites and each sum once, and nobody breaks X25519, ChaCha20, SHA-256 or the sites' signatures"
 )
 LOCAL_NOISE = "noise is drawn exactly, on the client"
 TAKES_PART = "whether and when a client takes part is not hidden"

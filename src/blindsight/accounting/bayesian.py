@@ -34,6 +34,7 @@ from scipy import special
 
 from blindsight.accounting.guarantee import Guarantee, round_up
 from blindsight.errors import InvalidInput, PrivacyError
+from blindsight.wording import percent
 
 __all__ = ["BayesianAccountant", "BayesianConfig", "BayesianDiagnostic", "step_cost"]
 
@@ -153,7 +154,7 @@ class BayesianDiagnostic:
             f"{self.largest_distance:.4g}, and an outlier rarer than 1 in {self.pairs:,} is invisible to it, though "
             f"outliers are most at risk. Its confidence (wrong with probability {self.failure:.3g}) is nominal. It was "
             f"computed from private gradients and is itself unprotected: do not publish it. "
-            f"By Markov's inequality up to {100 * self.unprotected(1):.3g} % of typical records may be unprotected, "
+            f"By Markov's inequality up to {percent(self.unprotected(1), 3)} of typical records may be unprotected, "
             f"that is, exceed a delta of {self.classical.delta or self.delta:.3g} of their own."
         ]
         if records is not None:

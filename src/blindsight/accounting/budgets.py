@@ -1,4 +1,4 @@
-"""Budgets: how much epsilon one population may lose, and how much of it is spent."""
+"""Budgets: how much epsilon may be spent on one population, and how much is spent."""
 
 import dataclasses
 import math
@@ -6,11 +6,11 @@ import math
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.errors import InvalidInput
 
-__all__ = ["Balance", "Budget", "delta_for"]
+__all__ = ["Balance", "PopulationBudget", "delta_for"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Budget:
+class PopulationBudget:
     """The total epsilon that may be spent on one population, at a given delta."""
 
     epsilon: float
@@ -34,7 +34,7 @@ class Balance:
     """
 
     population: str
-    budget: Budget
+    budget: PopulationBudget
     spent: Guarantee
     adaptive_epsilon: float
 
@@ -49,7 +49,7 @@ class Balance:
         return max(0.0, self.budget.epsilon - self.adaptive_epsilon)
 
 
-def delta_for(population: str, delta: float | None, budget: Budget | None) -> float:
+def delta_for(population: str, delta: float | None, budget: PopulationBudget | None) -> float:
     """`delta` if given, otherwise the budget's."""
     if delta is None and budget is None:
         raise InvalidInput(f"population {population!r} has no budget: give a delta at which to state its epsilon")

@@ -22,12 +22,18 @@ whether neighbouring populations are one bound apart or two.
 import dataclasses
 import enum
 import json
-import math
-import numbers
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from blindsight.accounting.event_fields import (
+    check_epsilon,
+    check_flag,
+    check_rate,
+    check_real,
+    check_whole,
+    require,
+)
 from blindsight.errors import InvalidInput, UnknownEvent
 
 __all__ = [
@@ -91,7 +97,9 @@ class Gaussian(Event):
     divergence of the actual noise from the rounded one; `slack` computes its cost. With neither, the noise came from
     the `float` sampler, which only claims to be ideal; if that holds for some of the numbers, the event is
     `partly_float`.
-    Anyone who knows the seed can redraw `reproducible` noise and subtract it; the guarantee says so.
+    Anyone who knows the seed can redraw `reproducible` noise and subtract it; the guarantee says so. If `sites` is not
+    zero, that many sites drew shares of the noise (`fleet.noise_shares`): the event still holds if only `fewest` of
+    them are in the sum and `colluding` of those disclose theirs.
     """
 
     name: ClassVar[str] = "gaussian"
@@ -100,14 +108,21 @@ class Gaussian(Event):
     reproducible: bool = False
     partly_float: bool = False
     rounded: bool = False
+    sites: int = 0
+    fewest: int = 0
+    colluding: int = 0
 
     def __post_init__(self) -> None:
-        _real(self, "noise_multiplier")
-        _real(self, "kl_slack")
-        _require(self.kl_slack < 1, self, "kl_slack", "in [0, 1)")
-        _flag(self, "reproducible")
-        _flag(self, "partly_float")
-        _flag(self, "rounded")
+        check_real(self, "noise_multiplier")
+        check_real(self, "kl_slack")
+        require(self.kl_slack < 1, self, "kl_slack", "in [0, 1)")
+        check_flag(self, "reproducible")
+        check_flag(self, "partly_float")
+        check_flag(self, "rounded")
+        for field in ("sites", "fewest", "colluding"):
+            check_whole(self, field, 0)
+        require(self.fewest <= self.sites, self, "fewest", "at most the number of sites")
+        require(self.colluding < max(self.fewest, 1), self, "colluding", "less than the fewest sites of a sum")
 
     @property
     def is_ideal(self) -> bool:
@@ -129,9 +144,9 @@ class Laplace(Event):
     reproducible: bool = False
 
     def __post_init__(self) -> None:
-        _real(self, "noise_multiplier")
-        _flag(self, "discrete")
-        _flag(self, "reproducible")
+        check_real(self, "noise_multiplier")
+        check_flag(self, "discrete")
+        check_flag(self, "reproducible")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,8 +161,8 @@ class RandomizedResponse(Event):
     buckets: int
 
     def __post_init__(self) -> None:
-        _loss(self)
-        _whole(self, "buckets", 2)
+        check_epsilon(self)
+        check_whole(self, "buckets", 2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,8 +174,8 @@ class PureDP(Event):
     relation: Relation = Relation.ADD_OR_REMOVE
 
     def __post_init__(self) -> None:
-        _loss(self)
-        _require(self.relation in tuple(Relation), self, "relation", "add_or_remove or replace")
+        check_epsilon(self)
+        require(self.relation in tuple(Relation), self, "relation", "add_or_remove or replace")
         object.__setattr__(self, "relation", Relation(self.relation))  # a ledger holds it as text
 
 
@@ -173,7 +188,7 @@ class Poisson(Event):
     event: Event
 
     def __post_init__(self) -> None:
-        _rate(self)
+        check_rate(self)
         _nested(self)
 
 
@@ -188,9 +203,9 @@ class TruncatedPoisson(Event):
     event: Event
 
     def __post_init__(self) -> None:
-        _whole(self, "population", 1)
-        _rate(self)
-        _whole(self, "limit", 1)
+        check_whole(self, "population", 1)
+        check_rate(self)
+        check_whole(self, "limit", 1)
         _nested(self)
 
 
@@ -204,9 +219,9 @@ class FixedSize(Event):
     event: Event
 
     def __post_init__(self) -> None:
-        _whole(self, "population", 1)
-        _whole(self, "cohort", 1)
-        _require(self.cohort <= self.population, self, "cohort", f"between 1 and {self.population}")
+        check_whole(self, "population", 1)
+        check_whole(self, "cohort", 1)
+        require(self.cohort <= self.population, self, "cohort", f"between 1 and {self.population}")
         _nested(self)
 
 
@@ -230,9 +245,9 @@ class Thresholded(Event):
     event: Event
 
     def __post_init__(self) -> None:
-        _real(self, "delta")
-        _require(0 < self.delta < 1, self, "delta", "between 0 and 1")
-        _require(isinstance(self.event, Gaussian), self, "event", "Gaussian noise")  # pyright: ignore[reportUnnecessaryIsInstance]
+        check_real(self, "delta")
+        require(0 < self.delta < 1, self, "delta", "between 0 and 1")
+        require(isinstance(self.event, Gaussian), self, "event", "Gaussian noise")  # pyright: ignore[reportUnnecessaryIsInstance]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -251,7 +266,7 @@ class Repeated(Event):
     count: int
 
     def __post_init__(self) -> None:
-        _whole(self, "count", 0)
+        check_whole(self, "count", 0)
         _nested(self)
 
 
@@ -264,7 +279,7 @@ class Composed(Event):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "events", tuple(self.events))
-        _require(all(isinstance(part, Event) for part in self.events), self, "events", "events")  # pyright: ignore[reportUnnecessaryIsInstance]
+        require(all(isinstance(part, Event) for part in self.events), self, "events", "events")  # pyright: ignore[reportUnnecessaryIsInstance]
 
 
 def flatten(event: Event) -> Counter[Event]:
@@ -286,7 +301,13 @@ def flatten(event: Event) -> Counter[Event]:
 
 
 _DEEPEST = 50  # nesting levels of events; far more than any run needs, far fewer than Python's stack allows
-_SAID_IF_TRUE = ("partly_float", "rounded")  # omitted if false, so that events of older ledgers keep their text
+_SAID_IF_TRUE = (
+    "partly_float",
+    "rounded",
+    "sites",
+    "fewest",
+    "colluding",
+)  # otherwise omitted, so that events of older ledgers keep their text
 _BY_NAME: Mapping[str, Callable[..., Event]] = {
     kind.name: kind
     for kind in (
@@ -364,45 +385,5 @@ def _decode(fields: Any, depth: int) -> Event:
     return _BY_NAME[name](**arguments)
 
 
-def _require(holds: bool, event: Event, field: str, rule: str) -> None:
-    if not holds:
-        raise InvalidInput(f"{field} of a {event.name} event must be {rule}, got {getattr(event, field)!r}")
-
-
-def _real(event: Event, field: str) -> None:
-    value: Any = getattr(event, field)
-    try:
-        number = float(value) if _is(value, numbers.Real) else math.nan
-    except OverflowError:  # a whole number too large for a float
-        number = math.nan
-    _require(0 <= number < math.inf, event, field, "a finite number >= 0")
-    if isinstance(value, int | float):
-        object.__setattr__(event, field, number + 0.0)  # no minus zero
-
-
-def _whole(event: Event, field: str, least: int) -> None:
-    value: Any = getattr(event, field)
-    _require(_is(value, numbers.Integral) and value >= least, event, field, f"a whole number >= {least}")
-    object.__setattr__(event, field, int(value))
-
-
-def _is(value: Any, kind: type) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
-
-
-def _flag(event: Event, field: str) -> None:
-    _require(isinstance(getattr(event, field), bool), event, field, "true or false")
-
-
-def _rate(event: Event) -> None:
-    _real(event, "rate")
-    _require(getattr(event, "rate") <= 1, event, "rate", "in [0, 1]")  # noqa: B009
-
-
-def _loss(event: Event) -> None:
-    if getattr(event, "epsilon") != math.inf:  # noqa: B009
-        _real(event, "epsilon")
-
-
 def _nested(event: Event) -> None:
-    _require(isinstance(getattr(event, "event"), Event), event, "event", "an event")  # noqa: B009
+    require(isinstance(getattr(event, "event"), Event), event, "event", "an event")  # noqa: B009

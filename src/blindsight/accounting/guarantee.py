@@ -90,6 +90,17 @@ class Guarantee:
             lines.append("This holds if: " + "; ".join(self.assumptions) + ".")
         return " ".join(lines)
 
+    def _repr_html_(self) -> str:
+        from blindsight import pages
+
+        if not self.is_private:
+            return pages.card("epsilon = inf", [("participation", self.participation)], about="no privacy guarantee")
+        rows = [("protects", f"one {self.unit}, {self.relation.in_words}"), ("releases", f"{self.releases:,}")]
+        rows += [("participation", self.participation), ("accountant", self.accountant)]
+        rows += [] if self.lower is None else [("no analysis can go below", round_down(self.lower))]
+        title = f"epsilon = {round_up(self.epsilon)} at delta = {self.delta:.3g}"
+        return pages.card(title, rows, notes=self.assumptions)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; an infinite epsilon becomes the string `"inf"`."""
         fields = dataclasses.asdict(self)
@@ -165,6 +176,9 @@ def _assumptions(leaf: Event, unit: Unit) -> list[str]:
         listed.append(words.IDEAL_NOISE)
     if isinstance(noise, Gaussian | Laplace) and noise.reproducible:
         listed.append(words.SEED)
+    if isinstance(noise, Gaussian) and noise.sites:
+        listed.append(words.NOISE_SHARES.format(unit=unit, sites=noise.sites, colluding=noise.colluding))
+        listed.append(words.SECURE_SUM.format(fewest=noise.fewest))
     if isinstance(noise, RandomizedResponse):
         listed.append(words.RANDOMISED.format(unit=unit))
     return listed

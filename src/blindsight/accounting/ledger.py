@@ -25,7 +25,7 @@ from typing import Self
 
 from blindsight.accounting import chain, composition, ledger_file, names
 from blindsight.accounting import filter as filters
-from blindsight.accounting.budgets import Balance, Budget, delta_for
+from blindsight.accounting.budgets import Balance, PopulationBudget, delta_for
 from blindsight.accounting.chain import Entry, Verification, verify_export
 from blindsight.accounting.composition import Share, Split
 from blindsight.accounting.events import Event, NonPrivate, Relation, Unit, from_json, to_json
@@ -36,11 +36,11 @@ from blindsight.errors import BudgetExceeded, InvalidInput, LedgerCorrupted, Led
 
 __all__ = [
     "Balance",
-    "Budget",
     "Entry",
     "Ledger",
     "LedgerName",
     "Payers",
+    "PopulationBudget",
     "Split",
     "Verification",
     "ledger_name",
@@ -86,6 +86,18 @@ class Ledger:
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        from blindsight import pages
+
+        rows: list[tuple[str, str, str, str]] = []
+        for name in self.populations():
+            limit = self.budget(name)
+            delta = 1e-6 if limit is None else limit.delta
+            spent = round_up(self.adaptive_epsilon(name, delta))
+            rows.append((name, spent, "-" if limit is None else f"{limit.epsilon:g}", f"{delta:g}"))
+        headings = ("population", "epsilon spent", "budget", "delta")
+        return pages.card(f"Ledger {self.path}", rows, headings=headings, about="" if rows else "no entries yet")
 
     def record(
         self,
@@ -187,7 +199,7 @@ class Ledger:
 
         A budget below what is already spent is accepted and returned as `overspent`: nothing more can be released.
         """
-        budget, name = Budget(float(epsilon), float(delta)), _one(population)
+        budget, name = PopulationBudget(float(epsilon), float(delta)), _one(population)
         text = json.dumps(dataclasses.asdict(budget), sort_keys=True, separators=(",", ":"))
         fields = dict.fromkeys(("unit", "relation", "run", "split", "arm"), "")
         fields |= {"kind": "budget", "population": name, "event": text, "note": names.text("note", note)}
@@ -210,7 +222,7 @@ class Ledger:
         with self._file.connected() as db:
             return [row[0] for row in db.execute("SELECT DISTINCT population FROM entries ORDER BY population")]
 
-    def budget(self, population: str) -> Budget | None:
+    def budget(self, population: str) -> PopulationBudget | None:
         """The newest budget of the population, if it has one."""
         with self._file.connected() as db:
             return _budget(db, _one(population))
@@ -221,7 +233,7 @@ class Ledger:
         if budget is None:
             return None
         spent = self.spent(population, budget.delta)
-        return Balance(_one(population), budget, spent, _adaptive(self._totals_of(population), spent))
+        return Balance(_one(population), budget, spent, _adaptive(self.spending(population), spent))
 
     def spent(self, population: str, delta: float | None = None) -> Guarantee:
         """The guarantee of all releases on the population, over all runs and models, at `delta` or the budget's delta.
@@ -233,12 +245,18 @@ class Ledger:
             budget, shares = _budget(db, name), _shares(db, name)
         return composition.certified(shares, delta_for(name, delta, budget))
 
-    def adaptive_epsilon(self, population: str, delta: float | None = None) -> float:
+    def adaptive_epsilon(self, population: str, delta: float | None = None, *, more: Event | None = None) -> float:
         """The smallest budget that would have allowed all releases on the population, chosen adaptively or not.
 
-        At `delta` or the budget's delta; inf if there is no such budget.
+        At `delta` or the budget's delta; inf if there is no such budget. With `more`, after one more release.
         """
-        return _adaptive(self._totals_of(population), self.spent(population, delta))
+        spending = self.spending(population)
+        if more is None:
+            return _adaptive(spending, self.spent(population, delta))
+        share = composition.share_of(more, unit=Unit.CLIENT, relation=Relation.ADD_OR_REMOVE, split=None, arm="")
+        planned, _ = self.foresee(more, population, delta)
+        filtered = filters.spent(spending.with_more(share), planned.delta)
+        return min(filtered, planned.epsilon) if spending.once_with(share) else filtered
 
     def _assess(self, db: sqlite3.Connection, population: str, new: Share) -> None:
         """Refuses the release if it does not fit the population's earlier ones or its budget."""
@@ -256,7 +274,8 @@ class Ledger:
                 "release less, add more noise or raise the budget; do not use the value"
             )
 
-    def _totals_of(self, population: str) -> Spending:
+    def spending(self, population: str) -> Spending:
+        """Running totals of what everything recorded for the population cost, to ask them what more would cost."""
         with self._file.connected() as db, ledger_file.transaction(db, "DEFERRED"):
             return self._spending(db, _one(population))
 
@@ -346,11 +365,11 @@ def _kept_data(db: sqlite3.Connection) -> list[tuple[str, str]]:
     return db.execute("SELECT population, event FROM entries WHERE kind = 'data' ORDER BY number").fetchall()
 
 
-def _budget(db: sqlite3.Connection, population: str) -> Budget | None:
+def _budget(db: sqlite3.Connection, population: str) -> PopulationBudget | None:
     newest = "WHERE number = (SELECT MAX(number) FROM entries WHERE population = ? AND kind = 'budget')"
     budgets = list(ledger_file.entries(db, newest, (population,)))
     try:
-        return Budget(**json.loads(_intact(budgets[-1]).event)) if budgets else None
+        return PopulationBudget(**json.loads(_intact(budgets[-1]).event)) if budgets else None
     except (TypeError, ValueError) as error:
         raise LedgerTampered(f"entry {budgets[-1].number} is not a budget ({error}): verify the ledger") from error
 

@@ -9,13 +9,16 @@ from scipy import optimize
 
 from blindsight.accounting import accountants
 from blindsight.accounting.events import Event, Relation
-from blindsight.accounting.guarantee import round_down, round_up
 from blindsight.errors import InvalidInput, PrivacyError, RelationMismatch, UnknownEvent
 
 __all__ = ["group_privacy", "rounds_for", "solve_noise", "split_noise"]
 
 _SMALLEST_NOISE, _LARGEST_NOISE = 2.0**-6, 2.0**20
 _BEYOND = 1e6  # an epsilon that guarantees nothing
+_MOST_ROUNDS = 10**9
+_SECANTS = 5
+_SIX_DIGITS = 100_000
+_LONGEST_STEP = math.log(8)  # far from the answer some accountants are slow or lose their precision
 
 
 def solve_noise(
@@ -42,66 +45,131 @@ def solve_noise(
 
     # The rough bound exceeds the fine one by nearly the same factor at similar noise: aim it at the fine target.
     noise = _root(functools.partial(reached, rough=True), epsilon, delta)
-    if (fine := reached(noise)) > 0:
-        noise = _root(functools.partial(reached, rough=True), reached(noise, rough=True) / fine * epsilon, delta)
-    noise = float(round_up(noise, 5))
-    while reached(noise) > epsilon:
-        noise = float(round_up(noise * (1 + 1e-9), 5))
-    while reached(less := float(round_down(noise * (1 - 1e-9), 5))) <= epsilon:
-        noise = less
-    return noise
+    aim = reached(noise, rough=True) / fine * epsilon if (fine := reached(noise)) > 0 else epsilon
+    if not math.isclose(aim, epsilon, rel_tol=1e-9):
+        noise = _root(functools.partial(reached, rough=True), aim, delta, start=noise)
+    too_little = _largest(lambda place: reached(_five_digits(place)) > epsilon, _place(noise))
+    return _five_digits(too_little + 1)
 
 
 def _fine_epsilon(event: Event, delta: float, relation: Relation) -> float:
     return accountants.epsilon(event, delta, relation).epsilon
 
 
-def _root(reached: Callable[[float], float], epsilon: float, delta: float) -> float:
-    """The noise at which `reached` is `epsilon`."""
+def _five_digits(place: int) -> float:
+    """The numbers of five digits in their order: 1.0000 is number 0, 1.0001 number 1, 0.99999 number -1."""
+    exponent, digits = divmod(place, 90_000)
+    return float(f"{10_000 + digits}e{exponent - 4}")
+
+
+def _place(number: float) -> int:
+    """The place of the number of five digits that is nearest to `number`."""
+    digits, exponent = f"{number:.4e}".split("e")
+    return 90_000 * int(exponent) + int(digits.replace(".", "")) - 10_000
+
+
+def _root(reached: Callable[[float], float], epsilon: float, delta: float, start: float = 1.0) -> float:
+    """The noise at which `reached` is `epsilon`, searched from `start`."""
 
     def gap(log_noise: float) -> float:
-        return math.log(max(reached(math.exp(log_noise)), 1e-12)) - math.log(epsilon)  # nearly linear: few steps
+        return math.log(epsilon) - math.log(max(reached(math.exp(log_noise)), 1e-12))  # nearly linear: few steps
 
-    low, high = 0.0, 0.0
-    while gap(high) > 0:
-        low, high = high, high + math.log(2)
-        if high > math.log(_LARGEST_NOISE):
-            raise PrivacyError(f"no noise reaches epsilon {epsilon} at delta {delta:.3g}: use fewer rounds")
-    if high == 0.0:
-        low = -math.log(2)
-        while gap(low) <= 0:
-            low, high = low - math.log(2), low
-            if low < math.log(_SMALLEST_NOISE):
-                raise InvalidInput(f"epsilon {epsilon} needs almost no noise; choose a smaller epsilon")
-    root = float(optimize.brentq(gap, low, high, xtol=1e-6, rtol=1e-8))  # pyright: ignore[reportArgumentType]
-    return math.exp(root)
+    ends = math.log(_SMALLEST_NOISE), math.log(_LARGEST_NOISE)
+    low, high = _bracket(gap, math.log(start), ends)
+    if gap(high) < 0:
+        raise PrivacyError(f"no noise reaches epsilon {epsilon} at delta {delta:.3g}: use fewer rounds")
+    if gap(low) >= 0:
+        raise InvalidInput(f"epsilon {epsilon} needs almost no noise; choose a smaller epsilon")
+    return math.exp(float(optimize.brentq(gap, low, high, xtol=1e-6, rtol=1e-8)))  # pyright: ignore[reportArgumentType]
+
+
+def _bracket(gap: Callable[[float], float], start: float, ends: tuple[float, float]) -> tuple[float, float]:
+    """Two numbers between which the increasing function `gap` changes its sign, or the end at which it has not yet."""
+    step = math.log(1.1)  # a good start is close
+    low = high = start
+    if gap(start) < 0:
+        while high < ends[1] and gap(high) < 0:
+            low, high, step = high, min(high + step, ends[1]), min(3 * step, _LONGEST_STEP)
+    else:
+        while low > ends[0] and gap(low) >= 0:
+            low, high, step = max(low - step, ends[0]), low, min(3 * step, _LONGEST_STEP)
+    return low, high
 
 
 def rounds_for(
     make_event: Callable[[int], Event], *, epsilon: float, delta: float, relation: Relation = Relation.ADD_OR_REMOVE
 ) -> int:
-    """The largest number of rounds for which `make_event(rounds)` is (epsilon, delta)-DP; 0 if not even one is."""
+    """The largest number of rounds for which `make_event(rounds)` is (epsilon, delta)-DP; 0 if not even one is.
+
+    Rounded down to five digits, and at most 10^9: more of them are as good as endless.
+    """
     _check_epsilon(epsilon)
 
-    def fits(rounds: int, *, rough: bool = False) -> bool:
-        bound = accountants.rough_epsilon if rough else _fine_epsilon
-        return bound(make_event(rounds), delta, relation) <= epsilon
+    def reached(rounds: int, *, rough: bool = False) -> float:
+        return (accountants.rough_epsilon if rough else _fine_epsilon)(make_event(rounds), delta, relation)
 
-    certain = _largest(functools.partial(fits, rough=True), 0)  # the rough bound is never too small
-    return _largest(fits, certain)
+    def fits(number: int) -> bool:
+        rounds = _rounds_numbered(number)
+        return rounds < 1 or (rounds <= _MOST_ROUNDS and reached(rounds) <= epsilon)
+
+    guess = _rounds_near(functools.partial(reached, rough=True), epsilon, 1)
+    if 0 < guess < _MOST_ROUNDS and (fine := reached(guess)) > 0:  # aim as for the noise
+        aimed = _rounds_near(functools.partial(reached, rough=True), reached(guess, rough=True) / fine * epsilon, guess)
+        guess = _by_secants(reached, epsilon, guess, aimed)
+    return _rounds_numbered(_largest(fits, _number_of(guess)))
 
 
-def _largest(fits: Callable[[int], bool], start: int) -> int:
-    """The largest whole number that fits, at least `start`, which is known to; steps double until one does not fit."""
-    low, step = start, 1
-    while fits(low + step):
-        low, step = low + step, 2 * step
-        if low > 10**9:
-            return low  # an event that does not grow with the rounds
-    high = low + step
+def _rounds_numbered(number: int) -> int:
+    """The whole numbers of at most five digits in their order, from 0 on, and then zeros."""
+    return number if number < _SIX_DIGITS else round(_five_digits(number - _SIX_DIGITS + _place(_SIX_DIGITS)))
+
+
+def _number_of(rounds: int) -> int:
+    return rounds if rounds < _SIX_DIGITS else _place(rounds) - _place(_SIX_DIGITS) + _SIX_DIGITS
+
+
+def _by_secants(reached: Callable[[int], float], epsilon: float, before: int, guess: int) -> int:
+    """About how many rounds reach `epsilon`, which is nearly a power of them, from two guesses that are close."""
+    for _ in range(_SECANTS):
+        if not (abs(guess - before) > 1 and 0 < guess < _MOST_ROUNDS):
+            break
+        ends = [math.log(max(reached(rounds), 1e-12) / epsilon) for rounds in (before, guess)]
+        if ends[0] == ends[1]:
+            break
+        better = guess * (guess / before) ** (-ends[1] / (ends[1] - ends[0]))
+        before, guess = guess, round(min(max(better, guess / 2), 2 * guess))
+    return guess
+
+
+def _rounds_near(reached: Callable[[int], float], epsilon: float, start: int) -> int:
+    """About how many rounds reach `epsilon`."""
+
+    def gap(log_rounds: float) -> float:
+        return math.log(max(reached(round(math.exp(log_rounds))), 1e-12)) - math.log(epsilon)
+
+    low, high = _bracket(gap, math.log(start), (0.0, math.log(_MOST_ROUNDS)))
+    if gap(low) >= 0 or gap(high) < 0:  # at an end
+        return round(math.exp(low if gap(low) >= 0 else high))
+    return round(math.exp(float(optimize.brentq(gap, low, high, xtol=1e-6, rtol=1e-8))))  # pyright: ignore[reportArgumentType]
+
+
+def _largest(holds: Callable[[int], bool], guess: int) -> int:
+    """The largest whole number for which `holds`, which is true up to some number and false beyond it.
+
+    Steps away from `guess` double until the answer changes: a guess that is a little wrong costs a few of them, and
+    one that is very wrong not many more.
+    """
+    low = high = guess
+    step = 1
+    if holds(guess):
+        while holds(high := low + step):
+            low, step = high, 2 * step
+    else:
+        while not holds(low := high - step):
+            high, step = low, 2 * step
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        low, high = (middle, high) if holds(middle) else (low, middle)
     return low
 
 

@@ -23,7 +23,9 @@ __all__ = ["SpentSoFar", "spent_afterwards", "spent_so_far"]
 class SpentSoFar:
     """The cost of all releases about `population` by all runs until `time`; infinite if no epsilon can be stated.
 
-    `after` is the cost after a question that is only rehearsed, and `refused` why the ledger would not allow it.
+    It holds if questions were chosen after reading earlier answers, and budgets are compared with it. `planned` is the
+    cost if all of them had been planned in advance. `after` is the cost after a question that is only rehearsed, and
+    `refused` why the ledger would not allow it.
     """
 
     population: str
@@ -31,12 +33,15 @@ class SpentSoFar:
     delta: float
     releases: int
     time: str
+    planned: float | None = None
     budget: float | None = None
     after: float | None = None
     refused: str = ""
 
     def __str__(self) -> str:
         amount = f"epsilon {round_up(self.epsilon)}" if self.epsilon < math.inf else "no finite epsilon"
+        if self.planned is not None and round_up(self.planned) != round_up(self.epsilon) and self.epsilon < math.inf:
+            amount += f" ({round_up(self.planned)} if planned in advance)"
         allowed = "" if self.budget is None else f", of a budget of {self.budget:g}"
         releases = f"{self.releases:,} release{'' if self.releases == 1 else 's'}"
         after = math.inf if self.after is None else self.after
@@ -50,14 +55,14 @@ class SpentSoFar:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; an infinite epsilon becomes the string `"inf"`."""
         plain = dataclasses.asdict(self)
-        plain |= {name: "inf" for name in ("epsilon", "after") if plain[name] == math.inf}
+        plain |= {name: "inf" for name in ("epsilon", "planned", "after") if plain[name] == math.inf}
         return plain if self.after is not None else {k: v for k, v in plain.items() if k not in ("after", "refused")}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "SpentSoFar":
         """The inverse of `to_dict`."""
         fields: dict[str, Any] = {**value, "epsilon": float(value["epsilon"])}
-        fields |= {} if value.get("after") is None else {"after": float(value["after"])}
+        fields |= {name: float(value[name]) for name in ("planned", "after") if value.get(name) is not None}
         return cls(**fields)
 
 
@@ -77,8 +82,8 @@ def spent_afterwards(ledger: Ledger, population: Payers, event: Event, delta: fl
 
 def _foreseen(ledger: Ledger, event: Event, one: SpentSoFar) -> tuple[float, str]:
     try:
-        guarantee, refused = ledger.foresee(event, one.population, one.delta)
-        return guarantee.epsilon, refused
+        _, refused = ledger.foresee(event, one.population, one.delta)
+        return ledger.adaptive_epsilon(one.population, one.delta, more=event), refused
     except PrivacyError as error:
         return math.inf, str(error)
 
@@ -89,14 +94,16 @@ def _of(ledger: Ledger, name: str, delta: float) -> SpentSoFar:
     at = delta if budget is None else budget.delta
     try:
         spent = ledger.spent(name, at)
-        epsilon, releases = spent.epsilon, spent.releases
+        epsilon, planned, releases = ledger.adaptive_epsilon(name, at), spent.epsilon, spent.releases
     except PrivacyError:  # no bound is known, so nothing finite may be stated
-        epsilon, releases = math.inf, sum(entry.kind == "release" for entry in ledger.entries(name))
+        epsilon = planned = math.inf
+        releases = sum(entry.kind == "release" for entry in ledger.entries(name))
     return SpentSoFar(
         population=name,
         epsilon=epsilon,
         delta=at,
         releases=releases,
         time=now,
+        planned=planned,
         budget=None if budget is None else budget.epsilon,
     )

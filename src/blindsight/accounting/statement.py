@@ -10,7 +10,7 @@ from rich.table import Table
 
 from blindsight.accounting.chain import Entry
 from blindsight.accounting.guarantee import Guarantee, round_up
-from blindsight.accounting.ledger import Budget, Ledger
+from blindsight.accounting.ledger import Ledger, PopulationBudget
 from blindsight.errors import InvalidInput
 
 __all__ = ["Account", "Statement"]
@@ -27,7 +27,7 @@ class Account:
     population: str
     spent: Guarantee
     adaptive_epsilon: float
-    budget: Budget | None
+    budget: PopulationBudget | None
 
     @property
     def state(self) -> str:
@@ -65,6 +65,8 @@ class Statement:
         cls, ledger: Ledger, *, population: str | None = None, delta: float = 1e-6, with_entries: bool = False
     ) -> "Statement":
         """The statement of all populations, or of one; those without a budget are stated at `delta`."""
+        if not 0 < delta < 1:
+            raise InvalidInput(f"delta must lie between 0 and 1, got {delta:g}: try 1e-6")
         names = ledger.populations()
         if population is not None and population not in names:
             listed = ", ".join(names) or "none yet"
@@ -79,6 +81,24 @@ class Statement:
             "populations": [account.to_dict() for account in self.accounts],
             "entries": [dataclasses.asdict(entry) for entry in self.entries],
         }
+
+    def _repr_html_(self) -> str:
+        from blindsight import pages
+
+        headings = ("population", "epsilon spent", "if planned", "budget", "delta", "releases", "")
+        rows = [
+            (
+                one.population,
+                round_up(one.adaptive_epsilon),
+                round_up(one.spent.epsilon),
+                "-" if one.budget is None else f"{one.budget.epsilon:g}",
+                f"{one.spent.delta:.3g}",
+                f"{one.spent.releases:,}",
+                one.state,
+            )
+            for one in self.accounts
+        ]
+        return pages.card(self.path, rows, headings=headings, about="" if rows else "no entries yet")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not self.accounts:

@@ -76,9 +76,7 @@ def bayesian_gan(
     """
     _check(batch_size, fakes, penalty, weight_clip)
     training = GeneratorTraining(gan, generator)
-    noise = privacy.noise_multiplier
-    if noise is None:
-        raise InvalidInput("this Privacy has no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
+    noise = privacy.known_noise
     mechanism = gaussian(noise, sampler=sampler) if noise else without_noise()
 
     def client_update(broadcast: tuple[Tree, Tree], examples: Examples, key: jax.Array) -> Tree:
@@ -98,8 +96,9 @@ def bayesian_gan(
     def step(state: State, cohort: Cohort, *, key: Key) -> tuple[State, Event]:
         server: Any = state.server
         broadcast = state.params, server.generator if penalty else ()  # with WGAN, clients do not need the generator
+        begun = mechanism.begin(state.params, key=key.derive("update"))
         total = cohort.sum(client_update, broadcast, l2_bound=privacy.clip, grid=mechanism.grid(privacy.clip))
-        release = mechanism.release(total, key=key.derive("update"))
+        release = mechanism.release(total, key=key.derive("update"), begun=begun)
         with jax.numpy_dtype_promotion("standard"):  # required by Optax
             critic, server = learn(state.params, server, release.value, key.derive("generator").jax())
         return State(critic, server, state.clip), release.event
@@ -128,7 +127,7 @@ def bayesian_gan(
 
         return _summed(on_client, jax.random.split(key, fakes), trees.zeros_like(critic))
 
-    event = mechanism.event_for(trees.size(training.critic))
+    event = mechanism.planned_event
     return Algorithm(lambda: training.init(critic_optimizer, privacy), step, event, training.model)
 
 

@@ -103,9 +103,7 @@ def dp_fedavg(
     if not (batch_size >= 1 and epochs >= 1):
         raise InvalidInput(f"batch_size and epochs must be at least 1, got {batch_size} and {epochs}")
     params, static = eqx.partition(model, eqx.is_inexact_array)
-    noise = privacy.noise_multiplier
-    if noise is None:
-        raise InvalidInput("this Privacy has no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
+    noise = privacy.known_noise
     if adaptive_clip is not None and noise:
         noise, count_std = split_noise(noise, privacy.cohort, count_std=adaptive_clip.count_std)
         counting = gaussian(2 * count_std, sampler=sampler)  # a client changes the centred count by 1/2
@@ -114,7 +112,7 @@ def dp_fedavg(
     mechanism = gaussian(noise, sampler=sampler) if noise else without_noise()
     bounds = {"update": privacy.clip if adaptive_clip is None else 1.0, "is_short": 0.5}
     grid = {"update": mechanism.grid(bounds["update"]), "is_short": counting.grid(0.5)}
-    event = joint(mechanism.event_for(trees.size(params)), *([counting.event_for(1)] if adaptive_clip else []))
+    event = joint(mechanism.planned_event, *([counting.planned_event] if adaptive_clip else []))
 
     def client_update(broadcast: tuple[Tree, jax.Array], examples: Examples, key: jax.Array) -> Tree:
         start, clip = broadcast
@@ -130,13 +128,14 @@ def dp_fedavg(
 
     def step(state: State, cohort: Cohort, *, key: Key) -> tuple[State, Event]:
         broadcast = state.params, state.clip
+        begun = mechanism.begin(state.params, key=key.derive("update"))
         if adaptive_clip is None:
             total = cohort.sum(client_update, broadcast, l2_bound=bounds["update"], grid=grid["update"])
-            release = mechanism.release(total, key=key.derive("update"))
+            release = mechanism.release(total, key=key.derive("update"), begun=begun)
             params, server = apply(state.params, state.server, release.value)
             return State(params, server, state.clip), release.event
         sums = cohort.sum(client_update, broadcast, l2_bound=bounds, grid=grid)
-        release = mechanism.release(sums["update"], key=key.derive("update"))
+        release = mechanism.release(sums["update"], key=key.derive("update"), begun=begun)
         count = counting.release(sums["is_short"], key=key.derive("is_short"))
         params, server = apply(state.params, state.server, trees.scale(release.value, state.clip))
         too_many = jnp.asarray(count.value) + 0.5 - adaptive_clip.quantile

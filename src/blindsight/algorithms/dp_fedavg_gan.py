@@ -67,7 +67,7 @@ def dp_fedavg_gan(
         criterion: Examples that clients train on; all by default.
         sampler: Sampler of the noise, "exact", or "float" to simulate.
     """
-    noise = _noise(privacy)
+    noise = privacy.known_noise
     _check(batch_size=batch_size, critic_steps=critic_steps)
     training = GeneratorTraining(gan, generator)
     mechanism = gaussian(noise, sampler=sampler) if noise else without_noise()
@@ -96,8 +96,9 @@ def dp_fedavg_gan(
     def step(state: State, cohort: Cohort, *, key: Key) -> tuple[State, Event]:
         server: Any = state.server
         broadcast = state.params, server.generator
+        begun = mechanism.begin(state.params, key=key.derive("update"))
         total = cohort.sum(client_update, broadcast, l2_bound=privacy.clip, grid=mechanism.grid(privacy.clip))
-        release = mechanism.release(total, key=key.derive("update"))
+        release = mechanism.release(total, key=key.derive("update"), begun=begun)
         with jax.numpy_dtype_promotion("standard"):  # required by Optax
             critic, server = learn(state.params, server, release.value, key.derive("generator").jax())
         return State(critic, server, state.clip), release.event
@@ -110,7 +111,7 @@ def dp_fedavg_gan(
         server = server._replace(critic_optimizer=critic_state)
         return critic, training.after_round(critic, server, key)
 
-    event = mechanism.event_for(trees.size(training.critic))
+    event = mechanism.planned_event
     return Algorithm(lambda: training.init(critic_optimizer, privacy), step, event, training.model)
 
 
@@ -118,12 +119,6 @@ def _check(**counts: int) -> None:
     for name, count in counts.items():
         if not count >= 1:
             raise InvalidInput(f"{name} must be at least 1, got {count}")
-
-
-def _noise(privacy: Privacy) -> float:
-    if privacy.noise_multiplier is None:
-        raise InvalidInput("this Privacy has no noise_multiplier yet: call .calibrate(epsilon=..., delta=...) first")
-    return privacy.noise_multiplier
 
 
 def chosen_first(

@@ -65,8 +65,8 @@ def fit(
     labels = np.maximum(tables.single[: tables.sizes[0]].sum(axis=0), 1e-4)
     targets = [jnp.asarray(one, jnp.float32) for one in (tables.single, tables.pairs)]
     inverse = [1 / np.maximum(one, 1e-12) for one in (tables.single_variance, tables.pairs_variance)]
-    known = max(sum(np.count_nonzero(one) for one in inverse), 1)
-    precision = [jnp.asarray(one / known, jnp.float32) for one in inverse]  # at the truth, the distance is about 1
+    counted = max(sum(np.count_nonzero(one) for one in inverse), 1)
+    precision = [jnp.asarray(one / counted, jnp.float32) for one in inverse]  # at the truth, the distance is about 1
     fits = list[tuple[np.ndarray, np.ndarray, np.ndarray]]()
     for number in range(_FITS):
         progress(number, _FITS)

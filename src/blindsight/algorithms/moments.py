@@ -9,6 +9,7 @@ costs nothing.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -86,7 +87,10 @@ def moments_part(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MomentsPart:
-    """The moments as one part of a round that measures several things (see `inspection.measuring`)."""
+    """The moments as one part of a round that measures several things (see `inspection.measuring`).
+
+    Parts are equal if they compute the same: a second question reuses what was compiled for the first.
+    """
 
     features: Features
     arms: tuple[str, ...]
@@ -111,6 +115,20 @@ class MomentsPart:
         else:
             names = population.classes[label]
         return cls(features, tuple(arms), names, label, 1 if arms.disjoint_by_client else len(arms))
+
+    @functools.cached_property
+    def _computed(self) -> tuple[Any, ...]:
+        """Everything that `client_part` depends on: the features' arrays and settings, and the other fields."""
+        leaves, structure = jax.tree.flatten(self.features)
+        arrays = tuple((one.shape, one.dtype.str, one.tobytes()) for one in map(np.asarray, leaves))
+        rest = self.arms, self.classes, self.label, self.arms_per_client, self.name, self.bound
+        return structure, arrays, rest
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MomentsPart) and self._computed == other._computed
+
+    def __hash__(self) -> int:
+        return hash(self._computed[1:])
 
     @property
     def coordinates(self) -> int:
@@ -208,7 +226,7 @@ def measure(
     if math.isinf(epsilon):
         mechanism = without_noise()
     else:
-        event = lambda z: gaussian(z, sampler=sampler).event_for(part.coordinates)  # noqa: E731
+        event = lambda z: gaussian(z, sampler=sampler).planned_event  # noqa: E731
         mechanism = gaussian(solve_noise(event, epsilon=epsilon, delta=delta), sampler=sampler)
     moments, event = release(population, part, arms, mechanism, key=key, ledger=ledger, backend=backend)
     guarantee = certify(event, delta=delta, participation=f"full: all {population.size:,}")

@@ -9,7 +9,7 @@ A word that only one client has would give it away by being there at all. The th
 lifts any of a client's own words, 1 to `most` of them, above it with a probability of at most `chance` / 3; the event
 `Thresholded(chance, Gaussian)` accounts for that, and has the proof.
 
-**Whom it trusts.** The server sees words before it adds noise; the guarantee lists that. The letter-by-letter way of
+**Trust.** The server sees words before it adds noise; the guarantee lists that. The letter-by-letter way of
 `algorithms.vocabulary` needs no such trust, and finds fewer words.
 
 The sum has as many places as clients could have words, and noise is drawn for all of them: how many distinct words
@@ -18,6 +18,7 @@ there are stays private.
 
 import dataclasses
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -84,13 +85,13 @@ def threshold_of(mechanism: GaussianMechanism, most: int, chance: float) -> floa
     """The weight above which words are released.
 
     A client's t own words weigh 1 / sqrt(t) each. Noise lifts none of them above 1 / sqrt(t) + x with a probability of
-    Phi(x / std)^t, and x is such that this is 1 - `chance` / 3. Two steps of the grid are added: weights are rounded to
-    it, and so is the noise.
+    Phi(x / std)^t, and x is such that this is 1 - `chance` / 3. Two steps of the grid are added, because weights are
+    rounded to it and so is the noise, and a relative 2^-20, because noised weights are rounded to float32.
     """
     words = np.arange(1, most + 1)
     above = -np.expm1(np.log1p(-chance / 3) / words)
     lifted = 1 / np.sqrt(words) - mechanism.noise_multiplier * special.ndtri(above)
-    return float(np.max(lifted)) + 2 * (mechanism.grid(1.0) or 0.0)
+    return (float(np.max(lifted)) + 2 * (mechanism.grid(1.0) or 0.0)) * (1 + 2.0**-20)
 
 
 def weigh(sizes: np.ndarray, most: int, step: float | None) -> np.ndarray:
@@ -123,7 +124,7 @@ def join_words(
     **Guarantee**: the ledger has `WeighedWords.event` before any noise is drawn, and nothing but that is released.
 
     Args:
-        words: Distinct words of each client, as `vocabulary.own_words` returns them; the first `most` count.
+        words: Words of each client, as `vocabulary.own_words` returns them; the first `most` distinct ones count.
         mechanism: Noise of the weights.
         most: Number of words of a client that count.
         chance: Delta of releasing a word that only one client has.
@@ -134,19 +135,20 @@ def join_words(
     """
     size = places_of(words.size, most)
     step = mechanism.grid(1.0)
-    owner = np.repeat(np.arange(words.size), words.sizes)
-    turn = np.arange(words.n_examples) - words.offsets[:-1][owner]
-    is_kept = turn < most
+    texts = words.columns["word"].tolist()
+    # a word that a client has twice would weigh twice, and the client more than the bound
+    own = [[*dict.fromkeys(texts[begin:end])][:most] for begin, end in itertools.pairwise(words.offsets.tolist())]
+    sizes = np.array([len(one) for one in own], np.int64)
     places = dict[str, int]()
-    place = np.array([places.setdefault(word, len(places)) for word in words.columns["word"][is_kept].tolist()], int)
-    own = weigh(words.sizes, most, step)[owner[is_kept], turn[is_kept]]
+    place = np.array([places.setdefault(word, len(places)) for one in own for word in one], int)
+    weights = weigh(sizes, most, step)[np.arange(most) < sizes[:, None]]
     value = np.zeros(size, np.float32 if step is None else np.int64)
-    np.add.at(value, place, own)
+    np.add.at(value, place, weights)
     total = BoundedSum(value, l2_bound=1.0, n_expected=words.size, grid=step)
     release = publish(
         SetUnion(mechanism, chance),
         total,
-        key=key,
+        key=key.bound_to(lambda: ["set union", words.fingerprint, mechanism, most, chance]),
         ledger=ledger,
         population=population,
         run=run,
@@ -154,8 +156,9 @@ def join_words(
     )
     threshold = threshold_of(mechanism, most, chance)
     weights = release.value[: len(places)] * words.size
-    order = [i for i in np.argsort(-weights, kind="stable").tolist() if weights[i] >= threshold]
     listed = list(places)
+    # words of equal weight in the order of their letters: the order in which clients have them is private
+    order = sorted(np.flatnonzero(weights >= threshold).tolist(), key=lambda i: (-weights[i], listed[i]))
     return WeighedWords(
         tuple(listed[i] for i in order),
         weights[order],

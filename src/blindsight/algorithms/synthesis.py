@@ -113,7 +113,7 @@ def plan(
     both = lambda z: [gaussian(z / math.sqrt(part), sampler=sampler) for part in (share, 1 - share)]  # noqa: E731
 
     def event(z: float) -> Event:
-        return Composed(tuple(one.event_for(size) for one, size in zip(both(z), (first, second), strict=True)))
+        return Composed(tuple(one.planned_event for one in both(z)))
 
     one, other = both(solve_noise(event, epsilon=epsilon, delta=delta))
     return one, other

@@ -27,7 +27,7 @@ from blindsight.accounting.assumptions import COUNTED, PARTIES_APART, PARTIES_ST
 from blindsight.accounting.events import Gaussian, Unit, to_json
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.accounting.planning import solve_noise
-from blindsight.algorithms.parties.party import Party, PartyFailed, predictor
+from blindsight.algorithms.parties.party import PartyFailed, VotingParty, predictor
 from blindsight.algorithms.parties.processes import Here, Process, Reached, Reply
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
@@ -55,7 +55,7 @@ class NoisyVotes:
     def mechanism(self, questions: int, classes: int, *, margin: float) -> NoisyArgmax:
         """The noisy arg-max for this number of questions."""
         noise = solve_noise(
-            lambda z: gaussian(z, sampler=self.sampler).event_for(questions * classes),
+            lambda z: gaussian(z, sampler=self.sampler).planned_event,
             epsilon=self.epsilon,
             delta=self.delta,
         )
@@ -106,7 +106,7 @@ def majority(votes: np.ndarray, classes: int, *, margin: int = 1) -> np.ndarray:
 
 
 def aggregate(
-    parties: Sequence[Party],
+    parties: Sequence[VotingParty],
     *,
     classes: Sequence[str],
     shape: Sequence[int],
@@ -190,7 +190,7 @@ class _Table:
         self.failures: dict[str, str] = {}
         self.spent: dict[str, Guarantee] = {}  # as of each party's last release, including parties that left
 
-    def open(self, parties: Sequence[Party], processes: bool) -> None:
+    def open(self, parties: Sequence[VotingParty], processes: bool) -> None:
         """Start every party."""
         for party in parties:
             try:
@@ -228,7 +228,7 @@ class _Table:
         classes, mechanism = len(self.classes), None
         if isinstance(votes, NoisyVotes):
             mechanism = votes.mechanism(len(questions), classes, margin=margin)
-            header["cost"] = to_json(marked(mechanism.event_for(len(questions)), key))  # parties record it first
+            header["cost"] = to_json(marked(mechanism.planned_event, key))  # parties record it first
         cast = self.ask(header, lambda reply: self.check_votes(reply, len(questions)), questions)
         ballots = np.stack(list(cast.values()))
         if mechanism is None:

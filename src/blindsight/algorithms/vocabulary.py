@@ -280,7 +280,7 @@ class _Query:
         return gaussian(alone * math.sqrt(self.levels))
 
     def _whole(self, level: GaussianMechanism) -> Event:
-        return joint(*[level.event_for(self.cells)] * self.levels)
+        return joint(*[level.planned_event] * self.levels)
 
     @property
     def noise_std(self) -> float:

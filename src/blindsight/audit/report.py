@@ -185,6 +185,9 @@ class AuditReport:
             console.print(self)
         return printed.get()
 
+    def _repr_html_(self) -> str:
+        return pages.embed(self.to_html(), title=f"Audit of {self.run}")
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         colour = {"broken": "bold red", "consistent": "bold", "no claim": "bold yellow"}[self.outcome]
         yield f"[bold]{escape(self.run)}[/]  [dim]audit of {escape(self.model)}, {self.rounds:,} rounds[/]"
@@ -204,8 +207,8 @@ def _bounds(report: AuditReport) -> dict[str, object]:
     """The lower bounds on the page: a drawing and a table."""
     claim = report.guarantee.epsilon if report.guarantee.is_private else None
     summary = "; ".join(f"{kind}: at least {round_down(bound.epsilon)}" for kind, bound in report.bounds.items())
-    bars = [(kind, one.epsilon, round_down(one.epsilon, 3), one.most) for kind, one in report.bounds.items()]
-    claimed = "" if claim is None else f"claimed {round_up(claim, 3)}"
+    bars = [(kind, one.epsilon, round_down(one.epsilon), one.most) for kind, one in report.bounds.items()]
+    claimed = "" if claim is None else f"claimed {round_up(claim)}"
     return {
         "drawing": pages.svg.bounds(bars, claim=claim, claimed=claimed, label=f"Lower bounds on epsilon. {summary}"),
         "claimed": "none" if claim is None else round_up(claim),

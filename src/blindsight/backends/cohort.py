@@ -11,11 +11,12 @@ import numpy as np
 
 from blindsight import trees
 from blindsight.backends import placement
+from blindsight.data.population import Population
 from blindsight.errors import InvalidInput, UnboundedContribution
 from blindsight.keys import Key
 from blindsight.trees import BoundedSum, Tree
 
-__all__ = ["Backend", "Batch", "Bounds", "ClientUpdate", "Cohort", "Examples", "bounded_sums"]
+__all__ = ["Backend", "Batch", "Bounds", "ClientUpdate", "Cohort", "Examples", "bounded_sums", "check_cohort"]
 
 Bounds = float | Mapping[str, float]
 """One L2 bound for the whole update, or one for each named part of it."""
@@ -135,6 +136,18 @@ ClientUpdate = Callable[[Tree, Examples, jax.Array], Tree]
 
 _LARGEST_BOUND = 2.0**64
 _LIMB = 12  # bits in the low half of an integer that is summed in two halves
+_LARGEST_COHORT = 1 << 18  # halves are summed in 32 bits, which hold twice as many without overflow
+
+
+def check_cohort(clients: np.ndarray, population: Population) -> None:
+    """Refuse a cohort that is too large to be summed exactly, or has clients that the population lacks."""
+    if len(clients) > _LARGEST_COHORT:
+        raise InvalidInput(f"a cohort may have at most {_LARGEST_COHORT:,} clients: expect fewer")  # how many is secret
+    if len(clients) and not (clients.min() >= 0 and clients.max() < population.size):
+        raise InvalidInput(
+            f"a client was sampled whom {population.name} does not have: it has {population.size:,} clients, so set "
+            "population in Privacy to that, or the guarantee is wrong"
+        )
 
 
 def parts_of(update: Tree, bounds: Bounds) -> dict[str, Tree]:
@@ -173,7 +186,7 @@ def bounded_sums(totals: Mapping[str, Tree], bounds: Bounds, grid: Any, n_expect
     sums: dict[str, BoundedSum] = {}
     for name, total in totals.items():
         step = steps.get(name)
-        value = total if step is None else jax.tree.map(_joined, total["high"], total["low"])
+        value = total if step is None else _joined(total["high"], total["low"])
         if not limits[name] <= _LARGEST_BOUND:
             raise UnboundedContribution(f"an L2 bound of {limits[name]} bounds nothing: choose a finite clip")
         # clipped contributions are finite, and so is the sum of this many of them below that bound
@@ -181,12 +194,21 @@ def bounded_sums(totals: Mapping[str, Tree], bounds: Bounds, grid: Any, n_expect
     return sums if isinstance(bounds, Mapping) else sums[""]
 
 
-def _joined(high: Any, low: Any) -> Any:
-    """The 64-bit sum of two halves, on the accelerator if they are there."""
-    if jax.default_backend() == "cpu" or not isinstance(high, jax.Array):
-        return (np.asarray(high).astype(np.int64) << _LIMB) + np.asarray(low)
+def _joined(high: Tree, low: Tree) -> Tree:
+    """The 64-bit sums of two halves; on an accelerator, if they are there, in one launch."""
+    if jax.default_backend() == "cpu" or not all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(high)):
+        return jax.tree.map(_sum_of_halves, jax.tree.map(np.asarray, high), jax.tree.map(np.asarray, low))
     with jax.enable_x64(True):
-        return (high.astype(np.int64) << _LIMB) + low
+        return _joined_on_device(high, low)
+
+
+@jax.jit
+def _joined_on_device(high: Tree, low: Tree) -> Tree:
+    return jax.tree.map(_sum_of_halves, high, low)
+
+
+def _sum_of_halves(high: Any, low: Any) -> Any:
+    return (high.astype(np.int64) << _LIMB) + low
 
 
 def parts_of_setting(setting: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from blindsight import trees
-from blindsight.backends.cohort import Bounds, ClientUpdate, Examples, bounded_sums, contribution
+from blindsight.backends.cohort import Bounds, ClientUpdate, Examples, bounded_sums, check_cohort, contribution
 from blindsight.data.population import Population
 from blindsight.errors import BlindsightError
 from blindsight.keys import Key
@@ -31,6 +31,7 @@ class Debug:
 
     def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> "DebugCohort":
         """The cohort of these clients."""
+        check_cohort(clients, self.population)
         return DebugCohort(self.population, clients, n_expected, key)
 
 

@@ -59,7 +59,7 @@ def bayesian_config(
 class Paired:
     """`backend` that also computes distances for `pairs` random clients after every sum, and passes them to `record`.
 
-    `record` is that of a `BayesianAccountant`, or a function that also logs them.
+    `record` is that method of a `BayesianAccountant`, or a function that also logs the distances.
     """
 
     def __init__(self, backend: Simulation, *, pairs: int, record: Callable[[np.ndarray], None]) -> None:
@@ -69,7 +69,7 @@ class Paired:
 
     @property
     def fingerprint(self) -> str:
-        """That of `backend`: the pairs do not affect the clients' answers."""
+        """The fingerprint of `backend`: the pairs do not affect the clients' answers."""
         return self.backend.fingerprint
 
     def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> "PairedCohort":
@@ -89,7 +89,7 @@ class PairedCohort:
 
     @property
     def simulation_only(self) -> dict[str, Any]:
-        """Those of the inner cohort, plus the number of pairs and their largest distance."""
+        """The counts of the inner cohort, plus the number of pairs and their largest distance."""
         return {**self.inner.simulation_only, **self._seen}
 
     def sum(self, client_update: ClientUpdate, broadcast: Tree, *, l2_bound: Bounds, grid: Any = None) -> Any:

@@ -26,9 +26,9 @@ __all__ = [
     "use_cores",
 ]
 
-_RESIDENT_SHARE = 0.4  # of the accelerator's memory for the population
+_RESIDENT_SHARE = 0.4  # fraction of the accelerator's memory for the population
 _RESIDENT_ON_CPU = 8 << 30
-_MAPS_SHARE = 0.5  # of a process's memory maps; above it, compiled programs are dropped
+_MAPS_SHARE = 0.5  # fraction of a process's memory maps; above it, compiled programs are dropped
 _ALIGNMENT = 64  # bytes; XLA reads aligned memory without a copy
 
 
@@ -116,15 +116,19 @@ def on_first(tree: Tree) -> Tree:
 
 
 def numbers(columns: Mapping[str, np.ndarray]) -> Columns:
-    """The numeric columns, without text; 64-bit integers are narrowed to 32 bits for JAX.
+    """The numeric columns, without text; 64-bit numbers are narrowed to 32 bits for JAX.
 
-    A value that is too large is clamped, not refused: a refusal would reveal one client's value.
+    An integer that is too large is clamped and a float becomes infinite, without a refusal or a warning, which would
+    reveal one client's value.
     """
     return {field: _in_32_bits(column) for field, column in columns.items() if column.dtype.kind in "biuf"}
 
 
 def _in_32_bits(column: np.ndarray) -> np.ndarray:
     """Depends only on the type; JAX itself would drop the upper half of a number."""
+    if column.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            return column.astype(np.float32)
     if column.dtype.kind not in "iu" or column.dtype.itemsize < 8:
         return column
     narrow = np.dtype(f"{column.dtype.kind}4")

@@ -25,6 +25,7 @@ from blindsight.backends.cohort import (
     ClientUpdate,
     Examples,
     bounded_sums,
+    check_cohort,
     contribution,
     parts_of,
     parts_of_setting,
@@ -34,10 +35,9 @@ from blindsight.errors import InvalidInput
 from blindsight.keys import Key
 from blindsight.trees import Tree
 
-__all__ = ["SimulatedCohort", "Simulation"]
+__all__ = ["SimulatedCohort", "Simulation", "capacities_of", "size_of_all"]
 
 _AXIS = "clients"
-_LARGEST_COHORT = 1 << 18  # integers are summed in halves that hold twice as many without overflow
 _LARGEST_CHUNK = 128
 _BUCKET = 8  # clients with this many times fewer examples get shorter shuffles
 
@@ -55,7 +55,8 @@ class Simulation:
         self.population, self.dropout = population, dropout
         self.is_cpu = jax.default_backend() == "cpu"
         self.chunk = chunk or (1 if self.is_cpu else _LARGEST_CHUNK)
-        self.capacities = _capacities(population.sizes)
+        self.capacities = capacities_of(population.sizes)
+        self.first_client = 0  # of a larger population, if this is a part of it: a client's key depends on its number
         self.mesh = Mesh(np.array(jax.local_devices()), (_AXIS,))
         self._resident: dict[str, jax.Array] | None = None
         self._rows_on_host = 0
@@ -68,8 +69,7 @@ class Simulation:
     @functools.cached_property
     def uniform(self) -> int | None:
         """The number of examples of every client, if it is the same for all."""
-        sizes = self.population.sizes
-        return int(sizes[0]) if sizes[0] > 0 and np.all(sizes == sizes[0]) else None
+        return size_of_all(self.population.sizes)
 
     @functools.cached_property
     def _fits(self) -> bool:
@@ -78,13 +78,7 @@ class Simulation:
 
     def cohort(self, clients: np.ndarray, *, n_expected: float, key: Key) -> "SimulatedCohort":
         """The cohort of the clients with these indices, without those that drop out."""
-        if len(clients) > _LARGEST_COHORT:
-            raise InvalidInput(f"a cohort may have at most {_LARGEST_COHORT:,} clients, got {len(clients):,}")
-        if len(clients) and not (clients.min() >= 0 and clients.max() < self.population.size):
-            raise InvalidInput(
-                f"client {clients.max()} was sampled, but {self.population.name} has {self.population.size:,} "
-                "clients: set population in Privacy to the real size, or the guarantee is wrong"
-            )
+        check_cohort(clients, self.population)
         present = ~key.derive("dropout").stream().bernoulli(self.dropout, len(clients))
         return SimulatedCohort(self, clients[present], n_expected, key, int(np.sum(~present)))
 
@@ -120,6 +114,11 @@ class SimulatedCohort:
 
     def sum(self, client_update: ClientUpdate, broadcast: Tree, *, l2_bound: Bounds, grid: Any = None) -> Any:
         """As `Cohort.sum`."""
+        totals, self._counts = self.totals(client_update, broadcast, l2_bound=l2_bound, grid=grid)
+        return bounded_sums(totals, l2_bound, grid, self.n_expected)
+
+    def totals(self, client_update: ClientUpdate, broadcast: Tree, *, l2_bound: Bounds, grid: Any) -> Any:
+        """The sums of the contributions, and the counts of clients: this host's part of a sum over several."""
         sizes = self.backend.population.sizes[self.clients]
         longest_first = np.argsort(-sizes, kind="stable")
         clients, sizes = self.clients[longest_first], sizes[longest_first]
@@ -128,7 +127,7 @@ class SimulatedCohort:
         broadcast = jax.device_put(broadcast, NamedSharding(backend.mesh, PartitionSpec()))
         while True:
             chunk = _chunk_size(len(clients), self.n_expected, devices, backend.chunk)
-            chunks = _chunks(clients, starts, sizes, self.n_expected, devices, chunk)
+            chunks = _chunks(clients + backend.first_client, starts, sizes, self.n_expected, devices, chunk)
             edges = np.stack([_edges(sizes[::chunk][d::devices], backend.capacities) for d in range(devices)])
             trips = None if backend.is_cpu or len(backend.capacities) > 1 else int(edges.max())
             settings = _Settings(client_update, _freeze(l2_bound), _freeze(grid), backend.uniform, trips)
@@ -141,8 +140,7 @@ class SimulatedCohort:
                 if "RESOURCE_EXHAUSTED" not in str(error) or backend.chunk == 1:
                     raise
                 backend.chunk //= 2
-        totals, self._counts = placement.on_first(sums)
-        return bounded_sums(totals, l2_bound, grid, self.n_expected)
+        return placement.on_first(sums)
 
 
 class _Settings(NamedTuple):
@@ -255,7 +253,12 @@ def _edges(longest: np.ndarray, capacities: tuple[int, ...]) -> np.ndarray:
     return np.array([*(int(np.sum(longest > capacity)) for capacity in capacities), len(longest)], np.int32)
 
 
-def _capacities(sizes: np.ndarray) -> tuple[int, ...]:
+def size_of_all(sizes: np.ndarray) -> int | None:
+    """The number of examples of every client, if it is the same for all."""
+    return int(sizes[0]) if sizes[0] > 0 and np.all(sizes == sizes[0]) else None
+
+
+def capacities_of(sizes: np.ndarray) -> tuple[int, ...]:
     """Numbers of examples to compile for, largest first: most clients should fit a small one."""
     capacities, median = [int(max(sizes.max(), 1))], np.median(sizes)
     while len(capacities) < 3 and capacities[-1] > _BUCKET * max(median, 1):

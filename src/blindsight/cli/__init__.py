@@ -2,15 +2,19 @@
 
 ::
 
-    plan, tables, demo, ledger, data, ask, synthesize,
-    inspect, label, train, audit, serve                   one module for each command or group
+    plan, tables, demo, init, ledger, data, ask, synthesize,
+    inspect, label, studio, train, runs, export, audit,
+    serve, issuer, fleet, site                            one module for each command or group
+    completing                                            what a shell completes
     expanding, requests                                   options as fields of a dataclass
     groups                                                short and older spellings
     printing                                              shared options, JSON, progress
 """
 
 import io
+import shutil
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -21,12 +25,19 @@ from blindsight.cli.ask import ask
 from blindsight.cli.audit import audit
 from blindsight.cli.data import data_app
 from blindsight.cli.demo import demo
+from blindsight.cli.export import export
+from blindsight.cli.fleet import fleet_app
 from blindsight.cli.groups import Misuse
+from blindsight.cli.init import init
 from blindsight.cli.inspect import inspect_app
+from blindsight.cli.issuer import issuer_app
 from blindsight.cli.label import label
 from blindsight.cli.ledger import ledger_app
 from blindsight.cli.plan import plan
+from blindsight.cli.runs import runs_app
 from blindsight.cli.serve import serve
+from blindsight.cli.site import site_app
+from blindsight.cli.studio import studio
 from blindsight.cli.synthesize import synthesize
 from blindsight.cli.tables import tables
 from blindsight.cli.train import train_app
@@ -35,29 +46,49 @@ from blindsight.version import __version__
 
 __all__ = ["app", "main"]
 
+_NARROW = shutil.get_terminal_size().columns < 80  # columns side by side would cut off the names of options
+
 app = typer.Typer(
     name="blindsight",
     help="Machine learning on data nobody may look at. Start with: blindsight demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None if _NARROW else "markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example:  blindsight inspect slices handwriting --fault invert:0.5 --low 0.5 --high 0.9",
 )
-app.add_typer(data_app, name="data")
-app.add_typer(ledger_app, name="ledger")
-app.add_typer(train_app, name="train")
-app.add_typer(inspect_app, name="inspect")
-_plan = "blindsight plan --population 250000 --cohort 1000 --noise-multiplier 1 --rounds 1000 --delta 4e-8"
-app.command("plan", epilog=f"Example:  {_plan}")(plan)
-app.command("tables", epilog="Example:  blindsight tables 000 --markdown > tables.md")(tables)
-app.command("demo", epilog="Example:  blindsight demo --folder runs")(demo)
-app.command("ask", epilog="Example:  blindsight ask tabular age education --by sex --epsilon 1")(ask)
-_rows = "blindsight synthesize tabular --epsilon 1 --rows 20000"
-app.command("synthesize", epilog=f"Example:  {_rows}")(synthesize)
-app.command("label", epilog="Example:  blindsight label runs/labelling-handwriting --rater anna")(label)
-app.command("serve", epilog="Example:  blindsight serve --port 8752 --data service")(serve)
-app.command("audit", epilog="Example:  blindsight audit runs/keyboard")(audit)
+_START, _ASK, _TRAIN = "Start here", "Ask questions", "Train and audit"
+_PRIVACY, _WHERE, _SEE = "Privacy costs", "Fleet and service", "Results"
+
+
+def _add(panel: str, name: str, command: Callable[..., None], example: str) -> None:
+    app.command(name, rich_help_panel=panel, epilog=f"Example:  blindsight {example}")(command)
+
+
+_add(_START, "demo", demo, "demo --folder runs")
+_add(_START, "init", init, "init")
+app.add_typer(data_app, name="data", rich_help_panel=_START)
+app.add_typer(inspect_app, name="inspect", rich_help_panel=_ASK)
+_add(_ASK, "ask", ask, "ask tabular age education --by sex --epsilon 1")
+_add(_ASK, "synthesize", synthesize, "synthesize tabular --epsilon 1 --rows 20000")
+_add(_ASK, "label", label, "label runs/labelling-handwriting --rater anna")
+app.add_typer(train_app, name="train", rich_help_panel=_TRAIN)
+_add(_TRAIN, "export", export, "export runs/keyboard keyboard.onnx")
+_add(_TRAIN, "audit", audit, "audit runs/keyboard")
+_add(
+    _PRIVACY,
+    "plan",
+    plan,
+    "plan --population 250000 --cohort 1000 --noise-multiplier 1 --rounds 1000 --delta 4e-8",
+)
+_add(_PRIVACY, "tables", tables, "tables 000 --markdown > tables.md")
+app.add_typer(ledger_app, name="ledger", rich_help_panel=_PRIVACY)
+_add(_SEE, "studio", studio, "studio runs --write")
+app.add_typer(runs_app, name="runs", rich_help_panel=_SEE)
+app.add_typer(fleet_app, name="fleet", rich_help_panel=_WHERE)
+app.add_typer(site_app, name="site", rich_help_panel=_WHERE)
+_add(_WHERE, "serve", serve, "serve --port 8752 --data service")
+app.add_typer(issuer_app, name="issuer", rich_help_panel=_WHERE)
 
 
 def main() -> None:

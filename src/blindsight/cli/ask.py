@@ -14,7 +14,7 @@ __all__ = ["ask"]
 
 _ABOUT = """Histograms, means, quantiles, missing rates, top words and cross-tabs, by slice, for one epsilon.
 
-Without a statistic, those are chosen that suit each field's kind. Intervals hold for all numbers at once.
+Without a statistic, Blindsight chooses those that suit each field's kind. Intervals hold for all numbers at once.
 """
 
 _statistics = functools.partial(typer.Option, rich_help_panel="Statistics")
@@ -46,7 +46,7 @@ _OPTIONS: dict[str, Any] = {
     "reference": Annotated[
         str | None, typer.Option(rich_help_panel="Data", help="Public data of the same kind, for types and ranges.")
     ],
-    "dry_run": Annotated[bool, flag("--dry-run", "Show the cost and the widths of intervals; ask nobody.")],
+    "dry_run": Annotated[bool, flag("--dry-run", "Show the cost and the widths of intervals; no client is asked.")],
 }
 
 ask = command_of("run_ask", AskRequest, _ABOUT, _OPTIONS)

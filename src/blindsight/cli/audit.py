@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from blindsight.cli.completing import complete_run
 from blindsight.cli.printing import AsJson, print_json, steps_bar
 from blindsight.errors import PrivacyError
 
@@ -14,7 +15,12 @@ __all__ = ["audit"]
 
 
 def audit(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run trained with a table [audit].")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", help="Folder of a run trained with a table [audit].", autocompletion=complete_run
+        ),
+    ],
     references: Annotated[
         int, typer.Option(min=1, help="Number of random phrases that each canary is ranked among.")
     ] = 2_000_000,

@@ -1,5 +1,6 @@
 """`blindsight data`: list, describe, check and download populations."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,13 +9,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from blindsight.cli.completing import complete_data
+from blindsight.cli.describing import DECIMAL, ENCODING, SEPARATOR, described
 from blindsight.cli.printing import AsJson, print_json, print_value, progress_bar, resumable, working
 from blindsight.errors import InvalidInput
 
 if TYPE_CHECKING:
     from blindsight.data import Population
+    from blindsight.data.schema import Schema
 
-__all__ = ["data_app"]
+__all__ = ["checked", "data_app", "print_check"]
 
 data_app = typer.Typer(
     help="Populations: embedded ones, your own files, and real data sets to download.",
@@ -74,54 +78,105 @@ def _first_line(make: Any) -> str:
 
 @data_app.command("describe", epilog="Example:  blindsight data describe notes.csv --client writer")
 def data_describe(
-    population: Annotated[str, typer.Argument(help="A name from `blindsight data list`, or a file or folder.")],
+    population: Annotated[
+        str,
+        typer.Argument(help="A name from `blindsight data list`, or a file or folder.", autocompletion=complete_data),
+    ],
     client: Annotated[str | None, typer.Option(help="Column holding the client id, for tables.")] = None,
+    fields: Annotated[str | None, typer.Option(help="Columns to read, age,income. Default: all.")] = None,
+    separator: Annotated[str | None, typer.Option(help=SEPARATOR)] = None,
+    encoding: Annotated[str | None, typer.Option(help=ENCODING)] = None,
+    decimal: Annotated[str | None, typer.Option(help=DECIMAL)] = None,
     as_json: AsJson = False,
 ) -> None:
     """What a population holds: clients, examples, fields, classes. Computed from the data without noise."""
+    from blindsight.data.csv_tables import dialect_of
+    from blindsight.data.dialect import Dialect
+
+    given = _given(client, fields, separator, encoding, decimal)
     with working(f"reading {escape(population)}"):
-        description = _population(population, client).describe()
+        description = _population(population, given).describe()
+        dialect = (
+            None if population in _names() else dialect_of(population, Dialect.of(given), client=client or "client")
+        )
+    if dialect is not None and not as_json:
+        Console(stderr=True, highlight=False).print(f"{population}: {dialect}", markup=False, soft_wrap=True)
     print_value(description, as_json=as_json)
+
+
+def _given(
+    client: str | None, fields: str | None, separator: str | None, encoding: str | None, decimal: str | None
+) -> dict[str, Any]:
+    """The options of a loader that are given."""
+    options = {"client": client, "fields": fields.split(",") if fields else None}
+    options |= {"separator": separator, "encoding": encoding, "decimal": decimal}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _names() -> set[str]:
+    from blindsight.data.catalogue import DATASETS
+    from blindsight.data.embedded import POPULATIONS
+
+    return {*POPULATIONS, *DATASETS}
 
 
 @data_app.command("check", epilog="Example:  blindsight data check notes.csv --client writer --type age=whole:0:120")
 def data_check(
-    file: Annotated[str, typer.Argument(help="A file or folder.")],
+    file: Annotated[str, typer.Argument(help="A file or folder.", autocompletion=complete_data)],
     client: Annotated[str | None, typer.Option(help="Column holding the client id, for tables.")] = None,
+    fields: Annotated[str | None, typer.Option(help="Columns to read, age,income. Default: all.")] = None,
+    separator: Annotated[str | None, typer.Option(help=SEPARATOR)] = None,
+    encoding: Annotated[str | None, typer.Option(help=ENCODING)] = None,
+    decimal: Annotated[str | None, typer.Option(help=DECIMAL)] = None,
     types: Annotated[
-        list[str] | None, typer.Option("--type", help="Type of a table's field, age=whole:0:120; repeatable.")
+        list[str] | None,
+        typer.Option("--type", help="What a field holds, age=whole:0:120, or a JSON file; repeatable."),
     ] = None,
-    schema: Annotated[Path | None, typer.Option(help="Types of many fields, as a JSON file.")] = None,
+    schema: Annotated[Path | None, typer.Option(hidden=True)] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the rows and values that do not fit. Run it only where the data may be looked at.
 
-    Inspections leave out rows that do not fit and never mention them. With --type or --schema, this lists the rows that
-    an inspection would leave out. Exit code 2 if there are any, or if the file cannot be read.
+    Inspections leave out rows that do not fit and never mention them. With --type, this lists the rows that an
+    inspection would leave out. Exit code 2 if there are any, or if the file cannot be read.
     """
-    from blindsight.data.private import is_table, misfits
     from blindsight.data.schema import Schema
 
-    fields = (Schema({}) if schema is None else Schema.load(schema)).updated(types or ()).fields
-    report: dict[str, Any] = {"file": file, "problem": None, "clients": None, "examples": None, "left_out": {}}
-    try:
-        with working(f"reading {escape(file)}"):
-            clients = _population(file, client)
-        report |= {"clients": clients.size, "examples": clients.n_examples}
-    except InvalidInput as error:
-        report["problem"] = str(error)
-    if fields and is_table(file):
-        report["left_out"] = misfits(file, fields=fields, client=client or "client")
-    is_fine = not report["left_out"] and (report["problem"] is None or bool(fields))
+    given = described(types or (), schema)
+    declared = Schema({}) if given["schema"] is None else Schema.load(given["schema"])
+    declared = declared.updated([*given["types"], *given["ranges"]])
+    report, is_fine = checked(file, _given(client, fields, separator, encoding, decimal), declared)
     if as_json:
         print_json(report)
     else:
-        _print_check(report, is_fine)
+        print_check(report, is_fine)
     if not is_fine:
         raise typer.Exit(2)
 
 
-def _print_check(report: dict[str, Any], is_fine: bool) -> None:
+def checked(file: str, options: Mapping[str, Any], schema: "Schema") -> tuple[dict[str, Any], bool]:
+    """What is wrong with a file that is read with these options, for the data's owner, and whether it is in order.
+
+    If the types of fields are given, a file may hold others than would be guessed.
+    """
+    from blindsight.data.dialect import Dialect
+    from blindsight.data.private import is_table, misfits
+
+    report: dict[str, Any] = {"file": file, "problem": None, "clients": None, "examples": None, "left_out": {}}
+    try:
+        with working(f"reading {escape(file)}"):
+            clients = _population(file, options)
+        report |= {"clients": clients.size, "examples": clients.n_examples}
+    except InvalidInput as error:
+        report["problem"] = str(error)
+    if has_types := bool(schema.fields) and is_table(file):
+        client, dialect = options.get("client", "client"), Dialect.of(options)
+        report["left_out"] = misfits(file, fields=schema.fields, client=client, dialect=dialect)
+    return report, not report["left_out"] and (report["problem"] is None or has_types)
+
+
+def print_check(report: Mapping[str, Any], is_fine: bool) -> None:
+    """Print what `checked` found."""
     console = Console(highlight=False, soft_wrap=True)
     if report["problem"]:
         console.print(report["problem"], markup=False)
@@ -134,17 +189,15 @@ def _print_check(report: dict[str, Any], is_fine: bool) -> None:
     console.print("This output names rows of the data: treat it as confidential.", style="yellow")
 
 
-def _population(name: str, client: str | None) -> "Population":
+def _population(name: str, options: Mapping[str, Any]) -> "Population":
     """The population of that name, else the one in that file."""
     from blindsight.data import source
-    from blindsight.data.catalogue import DATASETS
-    from blindsight.data.embedded import POPULATIONS
 
-    if client is None:
-        return source(name)
-    if name in POPULATIONS or name in DATASETS:
-        raise InvalidInput(f"--client is for tables in files, and {name} already has client ids: leave it out")
-    return source(name, {"client": client})
+    if options and name in _names():
+        raise InvalidInput(
+            f"--{next(iter(options))} is for tables in files, and {name} already has client ids: leave it out"
+        )
+    return source(name, options)
 
 
 @data_app.command("get", epilog="Example:  blindsight data get mnist")

@@ -17,6 +17,7 @@ class ConfigurationGroup(TyperGroup):
     """`blindsight train RUN.toml` is short for `blindsight train run RUN.toml`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put `run` before the path of a RUN.toml."""
         is_command = bool(args) and args[0] in {*self.commands, *ctx.help_option_names}
         return super().parse_args(ctx, args if is_command or not args else ["run", *args])
 
@@ -25,6 +26,7 @@ class TaskGroup(TyperGroup):
     """Options may come before the task: `blindsight inspect --epsilon 2 sanity handwriting`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the task first."""
         takes_value = {option for command in self.commands.values() for option in _options(command, flags=False)}
         for place, word in enumerate(args):
             if word in self.commands and (place == 0 or args[place - 1] not in takes_value):
@@ -37,6 +39,7 @@ class TaskCommand(TyperCommand):
     """A task that names the right task when it is given another task's option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Name the task that has the option."""
         try:
             return super().parse_args(ctx, args)
         except Misuse as error:

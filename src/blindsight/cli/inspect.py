@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from blindsight.cli.completing import complete_fault
 from blindsight.cli.groups import TaskCommand, TaskGroup
 from blindsight.cli.printing import flag
 from blindsight.cli.requests import command_of
@@ -42,13 +43,20 @@ def _texts(name: str, help: str) -> Any:
     return Annotated[list[str] | None, typer.Option(name, help=help)]
 
 
-_SUSPECTS = _texts("--suspect", "Fault to vote on; repeatable. Default: all that fit.")
+_SUSPECTS = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--suspect",
+        help="Fault that clients vote on; repeatable. Default: all that fit.",
+        autocompletion=complete_fault,
+    ),
+]
 _VALUES = _texts("--value", "Value of the field --by to compare; repeatable, at least two.")
 _FORMING = Annotated[
     Literal["zero_fill", "eligible"],
     typer.Option(help="zero_fill hides who is in an arm; eligible makes it public, and the guarantee says so."),
 ]
-_CASE = Annotated[Literal["lower", "keep"], typer.Option(help="lower ignores case; keep tells words apart by it.")]
+_CASE = Annotated[Literal["lower", "keep"], typer.Option(help="lower ignores case; keep distinguishes capitals.")]
 _VOCABULARY_SIZE = Annotated[
     int, typer.Option(min=5, help="Number of the most frequent words of --reference that count as known.")
 ]
@@ -89,10 +97,10 @@ _task(
 _task(
     "unknowns",
     UnknownsRequest,
-    "Which words does the vocabulary lack after a change, and which bug makes them?",
+    "Which words does the vocabulary lack after a change, and which bug causes them?",
     "forum --fault token_join:0.1:by=example --epsilon 1",
     before=_text("Data before the change; DATA is after it."),
-    side=_text("Field that tells before from after: --value OLD --value NEW."),
+    side=_text("Field that separates before from after: --value OLD --value NEW."),
     values=_texts("--value", "Value of the field --side: first the old one, then the new."),
     vocabulary=Annotated[
         Path | None, typer.Option(help="File of known words. Default: the most frequent words of --reference.")
@@ -116,7 +124,7 @@ _task(
     BiasRequest,
     "What do clients have that the public training data lack?",
     "photos.parquet --client phone --reference public.parquet",
-    by=_text("Field with named classes or text values to divide both by."),
+    by=_text("Field with named classes or text values that divides both clients and reference."),
     values=_VALUES,
     classes=_texts("--class", "Class to compare; repeatable. Default: those of --reference."),
     vocabulary_size=_VOCABULARY_SIZE,

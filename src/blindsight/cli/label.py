@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from blindsight.cli.completing import complete_run
 from blindsight.cli.printing import AsJson, flag, print_json, print_value
 from blindsight.errors import InvalidInput
 
@@ -18,14 +19,19 @@ __all__ = ["label"]
 
 
 def label(
-    folder: Annotated[Path, typer.Argument(help="A synthetic set, or the run folder of blindsight inspect labelling.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="A synthetic set, or the run folder of blindsight inspect labelling.", autocompletion=complete_run
+        ),
+    ],
     rater: Annotated[str | None, typer.Option(help="Name of the rater. Default: your user name.")] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port, 0 for a free one.")] = 0,
     classes: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Classes, if the set has none or lacks some.")
     ] = None,
     agreement: Annotated[
-        bool, flag("--agreement", "Show how far raters agree: percent, Cohen's and Fleiss' kappa.")
+        bool, flag("--agreement", "Show the agreement of raters: percent, Cohen's and Fleiss' kappa.")
     ] = False,
     import_from: Annotated[
         Path | None,

@@ -1,4 +1,4 @@
-"""`blindsight ledger`: what has been spent on whom, and the budgets that limit it."""
+"""`blindsight ledger`: what has been spent on which population, and the budgets that limit it."""
 
 import dataclasses
 import sys
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["ledger_app"]
 
 ledger_app = typer.Typer(
-    help="What has been spent, on which population, by which run.",
+    help="What each run has spent, and on which population.",
     no_args_is_help=True,
     epilog="Example:  blindsight ledger show",
 )
@@ -86,7 +86,7 @@ def export(
 @budget_app.command("set", epilog="Example:  blindsight ledger budget set clinic --epsilon 4 --delta 1e-6")
 def budget_set(
     population: Annotated[str, typer.Argument(help="Name of the population.")],
-    epsilon: Annotated[float, typer.Option(help="Most that may be spent.")],
+    epsilon: Annotated[float, typer.Option(help="Largest epsilon that may be spent.")],
     delta: Annotated[float, typer.Option(help="Delta of the guarantee.")],
     note: Annotated[str, typer.Option(help="Reason, kept in the entry.")] = "",
     ledger: LedgerPath = None,

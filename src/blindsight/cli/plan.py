@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from blindsight.cli.describing import TYPES, described
 from blindsight.cli.expanding import expanded
 from blindsight.cli.printing import AsJson, flag, print_json, print_value, working
 from blindsight.errors import InvalidInput
@@ -46,7 +47,7 @@ def delta_value(text: str, population: int) -> float:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Rounds:
+class RoundOptions:
     """Options that say which rounds are planned."""
 
     population: Annotated[int, typer.Option(parser=whole_number, help="Number of clients (250000, 250k, 4M).")]
@@ -63,7 +64,7 @@ class Rounds:
     epsilon: Annotated[float | None, typer.Option(help="Target epsilon; noise or rounds are solved for.")] = None
     participation: Annotated[str, typer.Option(help="poisson, fixed, full or unproven.")] = "poisson"
     max_participations: Annotated[
-        int | None, typer.Option(parser=whole_number, help="Most rounds a client can be in (unproven).")
+        int | None, typer.Option(parser=whole_number, help="Largest number of rounds a client can be in (unproven).")
     ] = None
 
     def privacy(self, delta: float) -> "Privacy":
@@ -105,7 +106,7 @@ _own = functools.partial(typer.Option, rich_help_panel="Public data for --detect
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Detection:
+class DetectionOptions:
     """Options that ask for another answer: whether an inspection could show a fault."""
 
     detect: Annotated[str | None, typer.Option(help="Fault: would one inspection at --epsilon detect it?")] = None
@@ -117,13 +118,13 @@ class Detection:
     client: Annotated[str | None, _own(help="Column holding the client id, for tables.")] = None
     inputs: Annotated[list[str] | None, _own("--input", help="Field to inspect; repeatable.")] = None
     label: Annotated[str, _own(help="Field holding the true class.")] = "label"
-    types: Annotated[list[str] | None, _own("--type", help="Type of a table's field, age=whole:0:120.")] = None
-    schema: Annotated[Path | None, _own(help="Types of many fields, as a JSON file.")] = None
-    ranges: Annotated[list[str] | None, _own("--range", help="Public range of a number, age=0:100.")] = None
+    types: Annotated[list[str] | None, _own("--type", help=TYPES)] = None
+    schema: Annotated[Path | None, typer.Option(hidden=True)] = None
+    ranges: Annotated[list[str] | None, typer.Option("--range", hidden=True)] = None
 
 
 @expanded
-def plan(rounds: Rounds, extras: Extras, detection: Detection, as_json: AsJson = False) -> None:
+def plan(rounds: RoundOptions, extras: Extras, detection: DetectionOptions, as_json: AsJson = False) -> None:
     """Privacy arithmetic: epsilon from noise and rounds, noise from epsilon, rounds from epsilon.
 
     Give two of --noise-multiplier, --rounds and --epsilon; the third is solved for. With --detect FAULT: whether an
@@ -151,14 +152,16 @@ def plan(rounds: Rounds, extras: Extras, detection: Detection, as_json: AsJson =
         _print_plan(result, rounds.epsilon, split, extras.explain)
 
 
-def _print_prediction(detection: Detection, fault: str, rounds: Rounds, delta: float, as_json: bool) -> None:
+def _print_prediction(
+    detection: DetectionOptions, fault: str, rounds: RoundOptions, delta: float, as_json: bool
+) -> None:
     if rounds.epsilon is None:
         raise InvalidInput("give the privacy cost of the inspection with --epsilon")
     fraction = _USUAL_FRACTION if detection.fraction is None else detection.fraction
     if detection.reference is None:
         from blindsight.inspection.contrast.power import embedded_yardstick, predict
 
-        if given := [f"--{name}" for name in ("model", "client", "inputs", "schema") if getattr(detection, name)]:
+        if given := [f"--{name}" for name in ("model", "client", "inputs", "types") if getattr(detection, name)]:
             raise InvalidInput(f"{given[0].removesuffix('s')} describes public data: name them with --reference DATA")
         stick, clients = embedded_yardstick(), rounds.population
         told = predict(stick, fault, fraction, clients=clients, epsilon=rounds.epsilon, delta=delta)
@@ -177,9 +180,7 @@ def _print_prediction(detection: Detection, fault: str, rounds: Rounds, delta: f
         client=detection.client,
         inputs=detection.inputs or (),
         label=detection.label,
-        types=detection.types or (),
-        schema=detection.schema,
-        ranges=detection.ranges or (),
+        **described(detection.types or (), detection.schema, detection.ranges or ()),
     )
     with working("simulating populations with the fault"):
         outlook = run_detect(request)

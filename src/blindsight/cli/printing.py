@@ -68,12 +68,32 @@ def progress_bar(doing: str, *, in_bytes: bool = False, quiet: bool = False) -> 
 
 @contextlib.contextmanager
 def steps_bar(console: Console, *, quiet: bool = False) -> Generator[Callable[[str, int, int], None]]:
-    """A bar that names the step under way, as a function `(doing, done, total)` to call."""
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    """A bar that names the step under way and the time left, as a function `(doing, done, total)` to call.
 
-    columns = [TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()]
+    Without a terminal, one line for each step.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    if not console.is_terminal:
+        yield _steps_in_lines(console, quiet=quiet)
+        return
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    columns += [TextColumn("left"), TimeRemainingColumn()]
     with _bar(columns, "starting", console, quiet) as update:
         yield lambda doing, done, total: update(description=doing, completed=done, total=total)
+
+
+def _steps_in_lines(console: Console, *, quiet: bool) -> Callable[[str, int, int], None]:
+    """A function that writes a line when another step begins."""
+    begun = ""
+
+    def show(doing: str, done: int, total: int) -> None:
+        nonlocal begun
+        if not quiet and doing != begun:
+            begun = doing
+            console.print(f"{doing} ({done + 1} of {total})" if total > 1 else doing, markup=False, soft_wrap=True)
+
+    return show
 
 
 @contextlib.contextmanager

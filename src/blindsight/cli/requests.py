@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from blindsight import jobs
+from blindsight.cli.completing import complete_data, complete_fault, complete_run
+from blindsight.cli.describing import DECIMAL, ENCODING, SEPARATOR, TYPES, described
 from blindsight.cli.expanding import parameters_of
 from blindsight.cli.printing import AsJson, LedgerPath, flag, print_json, resumable, steps_bar
 from blindsight.jobs.request import Request
@@ -22,30 +24,36 @@ _model = functools.partial(typer.Option, rich_help_panel="Model")
 _privacy = functools.partial(typer.Option, rich_help_panel="Privacy")
 
 _DATA = "Name from `blindsight data list`, or a file or folder."
-_INPUT = "Field to inspect; repeatable. Default: the only image."
+_FLEET = "Folder of a fleet, in place of DATA: ask the clients of its sites."
+_INPUT = "Field to inspect; repeatable. Default: the only image, or for texts the only text."
 _REFERENCE = "Public data of the same kind. Default: other clients of an embedded population."
-_TYPES = "Type of a table's field, age=whole:0:120; repeatable. Default: as in --reference."
 _PRIMARY = "Primary model: an ONNX file or a training run's folder. Default: one trained on --reference."
-_RANGES = "Public range of a number, age=0:100; repeatable."
-_DRY_RUN = "Show what would be released, its cost and what could be found; ask nobody."
-_BLIND = "Ask even if nothing could be found."
+_DRY_RUN = "Show what would be released, its cost and what could be detected; no client is asked."
+_BLIND = "Ask even if nothing could be detected."
+_FAULT = "Plant this fault first, to try an inspection out: invert:0.5."
 _MODEL_RANGE = "Range that an ONNX model was trained with, 0:1, 0:255 or -1:1; bytes are scaled to it."
 _MODEL_LAYOUT = "Axes of an ONNX model's input: images with channels first, last or without, or flat rows."
 
 _SHARED: dict[str, Any] = {
-    "data": Annotated[str, typer.Argument(metavar="DATA", help=_DATA)],
-    "reference": Annotated[str | None, _data(help=_REFERENCE)],
+    "data": Annotated[str | None, typer.Argument(metavar="DATA", help=_DATA, autocompletion=complete_data)],
+    "fleet": Annotated[Path | None, _data(help=_FLEET)],
+    "asker": Annotated[str | None, _data(help="With --fleet: who asks. Default: your user name.")],
+    "wait": Annotated[float, _data(min=0, help="With --fleet: seconds to wait for sites that decide by hand.")],
+    "reference": Annotated[str | None, _data(help=_REFERENCE, autocompletion=complete_data)],
     "inputs": Annotated[list[str] | None, _data("--input", help=_INPUT)],
     "client": Annotated[str | None, _data(help="Column holding the client id, for tables.")],
+    "separator": Annotated[str | None, _data(help=SEPARATOR)],
+    "encoding": Annotated[str | None, _data(help=ENCODING)],
+    "decimal": Annotated[str | None, _data(help=DECIMAL)],
     "clients": Annotated[int | None, _data(min=2, help="Number of clients, for embedded populations.")],
-    "fault": Annotated[str | None, _data(help="Plant this fault first, to try things out: invert:0.5.")],
-    "types": Annotated[list[str] | None, _data("--type", help=_TYPES)],
-    "schema": Annotated[Path | None, _data(help="Types of many fields, as a JSON file.")],
-    "model": Annotated[str | None, _model(help=_PRIMARY)],
+    "fault": Annotated[str | None, _data(help=_FAULT, autocompletion=complete_fault)],
+    "types": Annotated[list[str] | None, _data("--type", help=TYPES)],
+    "schema": Annotated[Path | None, typer.Option(hidden=True)],
+    "model": Annotated[str | None, _model(help=_PRIMARY, autocompletion=complete_run)],
     "model_range": Annotated[str | None, _model(help=_MODEL_RANGE)],
     "model_layout": Annotated[Literal["NCHW", "NHWC", "NHW", "NF"] | None, _model(help=_MODEL_LAYOUT)],
     "label": Annotated[str, _model(help="Field holding the true class.")],
-    "ranges": Annotated[list[str] | None, _data("--range", help=_RANGES)],
+    "ranges": Annotated[list[str] | None, typer.Option("--range", hidden=True)],
     "epsilon": Annotated[float, _privacy(help="Privacy cost per client of everything released.")],
     "delta": Annotated[float, _privacy(help="Delta of the guarantee.")],
     "population": Annotated[str | None, _privacy(help="Name of the clients in the ledger. Default: that of the data.")],
@@ -64,7 +72,13 @@ def command_of(job: str, kind: type[Request], help_text: str, own: Mapping[str, 
     """
 
     def _command(*, as_json: bool, **options: Any) -> None:
-        request = kind(**{name: value for name, value in options.items() if value is not None})
+        if options["fleet"] is not None and options["data"] and "fields" in options:  # the first word is a field then
+            options |= {"data": None, "fields": [options["data"], *(options["fields"] or ())]}
+        fields = described(options["types"] or (), options["schema"], options.get("ranges") or ())
+        if "ranges" not in options:  # of unknown words: a range is not a type of theirs, and is refused as one
+            fields["types"] += fields.pop("ranges")
+        request = kind(**{name: value for name, value in (options | fields).items() if value is not None})
+        _say_dialect(request, quiet=as_json)
         with resumable(), steps_bar(Console(stderr=True), quiet=as_json) as progress:
             report, path = getattr(jobs, job)(request, progress=progress)
         if as_json:
@@ -86,3 +100,16 @@ def command_of(job: str, kind: type[Request], help_text: str, own: Mapping[str, 
     vars(_command)["__signature__"] = inspect.Signature([*first, *options.values(), as_json])
     _command.__doc__ = help_text
     return _command
+
+
+def _say_dialect(request: Request, *, quiet: bool) -> None:
+    """Say how a CSV file is read, as far as its header line tells; nothing for the usual commas in UTF-8."""
+    from blindsight.data.csv_tables import dialect_of
+    from blindsight.data.dialect import Dialect
+    from blindsight.jobs.tables import is_private_table
+
+    if quiet or not request.data or not is_private_table(request.data):
+        return
+    dialect = dialect_of(request.data, request.dialect, client=request.client or "client", private=True)
+    if dialect not in (None, Dialect(",", "utf-8", ".")):
+        Console(stderr=True, highlight=False).print(f"{request.data}: {dialect}", markup=False, soft_wrap=True)

@@ -24,7 +24,7 @@ _OPTIONS: dict[str, Any] = {
     "reference": Annotated[
         str | None, typer.Option(rich_help_panel="Data", help="Public data of the same kind, for types and ranges.")
     ],
-    "dry_run": Annotated[bool, flag("--dry-run", "Show the cost and the noise; ask nobody.")],
+    "dry_run": Annotated[bool, flag("--dry-run", "Show the cost and the noise; no client is asked.")],
 }
 
 synthesize = command_of("run_synthesize", SynthesizeRequest, _ABOUT, _OPTIONS)

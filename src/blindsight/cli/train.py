@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from blindsight.cli.completing import complete_run
 from blindsight.cli.groups import ConfigurationGroup
 from blindsight.cli.printing import AsJson, LedgerPath, print_json, print_value, progress_bar, resumable, working
 
@@ -18,7 +19,7 @@ __all__ = ["train_app"]
 
 train_app = typer.Typer(
     cls=ConfigurationGroup,
-    help="Train a model as RUN.toml says, or a student on labelled synthetic examples.\n\n"
+    help="Train the model that RUN.toml describes, or a student on labelled synthetic examples.\n\n"
     "`blindsight train RUN.toml` is short for `blindsight train run RUN.toml`.",
     no_args_is_help=True,
     epilog="Example:  blindsight train examples/quick.toml",
@@ -34,9 +35,24 @@ def train(
         str | None,
         typer.Option(metavar="PUBLIC", help="Try settings on these public data and write the best to RUN.tuned.toml."),
     ] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="INDEX/COUNT@ADDRESS:PORT",
+            help="Train on several hosts: which one this is, and the address of host 0. Default: JAX's variables.",
+        ),
+    ] = None,
+    fleet: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Train on the clients of this fleet's sites; [data] is public data of the same kind.",
+        ),
+    ] = None,
+    wait: Annotated[float, typer.Option(help="With --fleet: seconds to wait for sites that decide by hand.")] = 600.0,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model as RUN.toml says. Run it again to resume, after a crash too."""
+    """Train the model that RUN.toml describes. Run it again to resume, after a crash too."""
     from blindsight.config import load
 
     settings = load(config)
@@ -45,10 +61,25 @@ def train(
         return
     with working(f"reading {escape(settings.data.population)}"):
         from blindsight.accounting.ledger import Ledger
-        from blindsight.jobs import run_training
+        from blindsight.backends.meeting import Place
+        from blindsight.jobs import run_on_hosts, run_training
         from blindsight.jobs.classes import READ_OFF
+    place = Place.parse(hosts) if hosts else Place.from_environment()
     with resumable():
-        trained = run_training(settings, out=out, ledger=Ledger(ledger), progress=not as_json)
+        if fleet is not None:
+            from blindsight.jobs.fleet_training import train_on_fleet
+            from blindsight.jobs.on_fleet import fleet_at
+
+            there = fleet_at(fleet, wait_s=wait)
+            trained = train_on_fleet(settings, there, out=out, ledger=Ledger(ledger), progress=not as_json)
+        elif place is None or place.count == 1:
+            trained = run_training(settings, out=out, ledger=Ledger(ledger), progress=not as_json)
+        elif place.index == 0:
+            trained = run_on_hosts(settings, place, out=out, ledger=Ledger(ledger), progress=not as_json)
+        else:
+            trained = run_on_hosts(settings, place)
+    if trained is None:  # host 0 prints
+        return
     if as_json:
         print_json(trained.to_dict())
         return
@@ -73,11 +104,24 @@ def _tune(settings: "Config", public: str, write: Path, *, as_json: bool) -> Non
     print_value(tuned, as_json=as_json)
 
 
+@train_app.command("schema", epilog="Example:  blindsight train schema > RUN.schema.json")
+def schema() -> None:
+    """Print the JSON Schema of RUN.toml, with which an editor completes and checks its keys."""
+    from blindsight.config import json_schema
+
+    print_json(json_schema())
+
+
 @train_app.command(
     "student", epilog="Example:  blindsight train student runs/labelling-handwriting --public handwriting"
 )
 def student(
-    folder: Annotated[Path, typer.Argument(help="A synthetic set, or the run folder of blindsight inspect labelling.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="A synthetic set, or the run folder of blindsight inspect labelling.", autocompletion=complete_run
+        ),
+    ],
     labels: Annotated[
         Literal["raters", "pre", "own"] | None,
         typer.Option(

@@ -1,4 +1,4 @@
-"""Inspection: questions about data that nobody may look at, answered in one or two private rounds.
+"""Inspection: questions about data that nobody may look at, answered in private rounds.
 
 ::
 
@@ -7,11 +7,14 @@
     measuring    one round over all clients; every part gets noise, and is paid for before the noise is drawn
     session      the server half, the same for all tasks: pay, measure, train, certify, save, resume
     lessons      models trained on clients as part of a question
+    finding      the result of a test, and a diagnosis, with what all tests share
     report       everything on one page
     contrast/    arms of clients measured, compared, diagnosed and illustrated: sanity, mistakes, slices
     unknowns/    words that a vocabulary lacks, before and after a change
     bias/        clients compared with public data
     labelling/   synthetic examples for people to label
+    asking/      statistics of fields
+    synthesizing/  synthetic rows of tables
 
 The functions that ask are in `blindsight.inspect`. Imports are lazy: reading a report does not need JAX.
 """

@@ -1,15 +1,17 @@
 """`answer`: the client half, from one client's own examples to named vectors of bounded norm.
 
-A `Round` follows from the question, public inputs and earlier releases, and is built without reading any client. A
-simulation derives fields for many clients at once (`Round.observe` works client by client, whatever else is in the
-batch) and sums on an accelerator; a site calls `answer` for each client. Sums are over whole numbers, so both are equal
-bit for bit.
+A `Round` follows from the question, public inputs and earlier releases, and is built without reading any client: every
+task has a generator of them, its `Dialogue`. A simulation derives fields for many clients at once (`Round.observe`
+works client by client, whatever else is in the batch) and sums on an accelerator; a site calls `answer` for each
+client. Sums are over whole numbers, so both are equal bit for bit.
 """
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +21,11 @@ from blindsight import trees
 from blindsight.backends import Examples
 from blindsight.data.population import Population
 from blindsight.data.schema import Schema
-from blindsight.inspection.measuring import Part, client_update
+from blindsight.inspection.measuring import Measurement, Part, client_update
 from blindsight.mechanisms import GaussianMechanism
 from blindsight.selection import Arms, Forming
 
-__all__ = ["Round", "answer"]
+__all__ = ["Dialogue", "Round", "answer"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,11 +54,32 @@ class Round:
     @functools.cached_property
     def empty(self) -> Population:
         """What a client without examples derives: the fields and classes that every answer has."""
-        return self.fields_of(self.observe(self.schema.population()))
+        return self.fields_of(self.observed(self.schema.population()))
+
+    def observed(self, clients: Population) -> Population:
+        """What `observe` derives, in silence: a warning would tell something of one client's values."""
+        with _silence():
+            return self.observe(clients)
 
     def fields_of(self, view: Population) -> Population:
         """The observed clients with the fields that only this round needs."""
-        return view if self.derive is None else self.derive(view)
+        with _silence():
+            return view if self.derive is None else self.derive(view)
+
+
+_Read = TypeVar("_Read")
+
+Dialogue = Generator[Round, Measurement, _Read]
+"""The rounds of a question one after the other: it yields a round, is sent its release, and returns what was read.
+
+A coordinator sends it what it measured; a site, and whoever foresees the answer, send what was released or simulated.
+"""
+
+
+@contextlib.contextmanager
+def _silence() -> Generator[None]:
+    with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
+        yield
 
 
 def answer(
@@ -69,7 +92,7 @@ def answer(
     **Guarantee**: the answer depends only on this client's examples and id, and no part exceeds its bound.
     """
     own = examples if isinstance(examples, Population) else one.schema.population(examples, client=client)
-    observed = one.fields_of(one.observe(own))
+    observed = one.fields_of(one.observed(own))
     sent = client_update(one.arms, one.parts)(jnp.zeros(()), Examples.of(observed.columns), jax.random.key(0))
     return {
         name: np.asarray(trees.to_grid(vector, bound, grid)) if grid else np.asarray(trees.clip(vector, bound))

@@ -21,7 +21,7 @@ from blindsight.mechanisms.release import marked
 from blindsight.privacy import Privacy
 from blindsight.runs import Run
 from blindsight.samples.clarity import training_signal
-from blindsight.training import Checkpointing, Terms
+from blindsight.training import Checkpointing, RunTerms
 from blindsight.training import train as train_model
 
 __all__ = ["Lesson", "together", "train"]
@@ -47,7 +47,7 @@ class Lesson:
 
     def cost(self, noise_multiplier: float, key: Key) -> Event:
         """The cost of its training."""
-        one = marked(gaussian(noise_multiplier).event_for(self.weights), key)
+        one = marked(gaussian(noise_multiplier).planned_event, key)
         return self.privacy.sampling.event(one, self.privacy.rounds)
 
     def signal_to_noise(self, noise_multiplier: float) -> float:
@@ -91,7 +91,7 @@ def train(
             ledger=asking.ledger,
             checkpointing=Checkpointing(every_rounds=max(1, privacy.rounds // 5)),
             # the initial model or the choice of clients may depend on earlier releases
-            terms=Terms(split=split, arm=lesson.arm, before=tuple(asking.spent)),
+            terms=RunTerms(split=split, arm=lesson.arm, before=tuple(asking.spent)),
         )
         if trained.rounds < privacy.rounds:
             raise BudgetExceeded(

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from blindsight import trees
 from blindsight.accounting.events import Event, Relation, from_json
 from blindsight.accounting.guarantee import Guarantee, certify
 from blindsight.accounting.ledger import Ledger, Payers, names_of
@@ -135,18 +134,16 @@ def noise_for(
     that it would have alone.
     """
     weights = _shares(parts, shares)
-    priced = tuple((weights[part.name], part.coordinates) for part in parts)
-    noise = _solved(priced, epsilon, delta, sampler)
+    noise = _solved(tuple(weights[part.name] for part in parts), epsilon, delta, sampler)
     return {part.name: gaussian(noise * weights[part.name] ** -0.5, sampler=sampler) for part in parts}
 
 
 @functools.lru_cache(maxsize=64)
-def _solved(priced: tuple[tuple[float, int], ...], epsilon: float, delta: float, sampler: Sampler) -> float:
+def _solved(weights: tuple[float, ...], epsilon: float, delta: float, sampler: Sampler) -> float:
     """The noise multiplier of everything together; a question is planned, foreseen and asked with the same one."""
 
     def event(noise: float) -> Event:
-        chosen = [(gaussian(noise * weight**-0.5, sampler=sampler), coordinates) for weight, coordinates in priced]
-        return joint(*(one.event_for(coordinates) for one, coordinates in chosen))
+        return joint(*(gaussian(noise * weight**-0.5, sampler=sampler).planned_event for weight in weights))
 
     return solve_noise(event, epsilon=epsilon, delta=delta)
 
@@ -181,7 +178,7 @@ def measure(
         population: Their name in the ledger, or the names of all populations that they come from.
         delta: Delta of the guarantee.
         ledger: Records the release.
-        key: What the noise descends from.
+        key: What the noise descends from; a secret key draws new noise in every call.
         forming: How the arms' clients come together.
         run: The run, for the ledger.
         note: What was measured, for the ledger.
@@ -190,7 +187,7 @@ def measure(
     if set(bounds) != set(mechanisms) or len(bounds) < len(parts):
         raise InvalidInput(f"parts need distinct names and a mechanism each, got {sorted(bounds)} and {[*mechanisms]}")
     participation = full(clients)
-    expected = {part.name: mechanisms[part.name].event_for(part.coordinates) for part in parts}
+    expected = {part.name: mechanisms[part.name].planned_event for part in parts}
     event = participation.event(marked(joint(*expected.values()), key))
     guarantee = certify(
         event,
@@ -203,10 +200,10 @@ def measure(
     grid = {name: mechanisms[name].grid(bound) for name, bound in bounds.items()}
     totals = cohort.sum(client_update(arms, tuple(parts)), jnp.zeros(()), l2_bound=bounds, grid=grid)
     for part in parts:
-        size = trees.size(totals[part.name].value)
+        size = totals[part.name].size
         if mechanisms[part.name].event(totals[part.name]) != expected[part.name] or size != part.coordinates:
             raise PrivacyError(f"{part.name} has {size} coordinates, but {part.coordinates} were to be paid for")
-    noise_key = key.derive("noise")
+    noise_key = key.derive("noise").for_one_release()
     entry = ledger.record(
         event,
         population=population,

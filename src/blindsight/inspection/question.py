@@ -17,11 +17,21 @@ from blindsight.data.public_schema import fill_of
 from blindsight.data.schema import Field, Schema
 from blindsight.data.text import Vocabulary
 from blindsight.errors import InvalidInput, PrivacyError
-from blindsight.inspection.measuring import Measurement, Priced
+from blindsight.inspection.measuring import Priced
+from blindsight.inspection.typed import misfit
 from blindsight.mechanisms import GaussianMechanism
 from blindsight.models.primary import Primary
 
-__all__ = ["Public", "Question", "ReleasePlan", "check_reference", "complete", "digest_of", "identity_of", "reading"]
+__all__ = [
+    "Public",
+    "Question",
+    "ReleasePlan",
+    "check_reference",
+    "complete",
+    "identity_of",
+    "reading",
+    "vocabulary_digest",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +52,7 @@ class Question:
 
     task: ClassVar[str] = ""
     server: ClassVar[str] = ""
-    """The module of the task's server half: `conduct(question, inquiry)` and `plan(question, public)`.
+    """The module of the task's server half (`session.ServerHalf`).
 
     It is a name, so that a client reads and answers questions without the server half."""
 
@@ -104,9 +114,14 @@ class Question:
         readers: dict[str, Callable[[Any], Any]] = {"schema": Schema.from_dict, **cls.readers}
         given = {name: item for name, item in value.items() if name != "task"}
         try:
-            return cls(**{name: readers.get(name, _tuples)(item) for name, item in given.items()})
-        except TypeError as error:
+            made = cls(**{name: readers.get(name, _tuples)(item) for name, item in given.items()})
+        except InvalidInput:
+            raise
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise InvalidInput(f"not the JSON of a question, or damaged: {error}") from error
+        if odd := misfit(made, cls):
+            raise InvalidInput(f"not the JSON of a question, or damaged: {odd} is of another type")
+        return made
 
     @property
     def digest(self) -> str:
@@ -133,20 +148,12 @@ def _tuples(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Public:
-    """The public inputs of a question, and what has been released so far.
-
-    `seed` is the run's own public randomness; `released` has the measurement of every round by its name.
-    """
+    """The public inputs of a question; `seed` is the run's own public randomness."""
 
     model: Primary | None = None
     reference: Population | None = None
     vocabulary: Vocabulary | None = None
     seed: bytes = b""
-    released: Mapping[str, Measurement] = dataclasses.field(default_factory=dict[str, Measurement])
-
-    def after(self, name: str, measured: Measurement) -> "Public":
-        """The public state after one more round."""
-        return dataclasses.replace(self, released={**self.released, name: measured})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +161,8 @@ class ReleasePlan:
     """What a question will release over all rounds, and the noise of each part; models that are trained come on top.
 
     `chance` is the delta of lists that only hold what many clients have; `notes` say what the answer would be worth.
-    `least` is the number of clients below which no answer stands out from the noise, whatever their data.
+    `least` is the number of clients below which no answer stands out from the noise, whatever their data. The parts are
+    released in `rounds` rounds, each part once.
     """
 
     parts: Sequence[Priced]
@@ -162,6 +170,7 @@ class ReleasePlan:
     chance: float = 0.0
     notes: Sequence[str] = ()
     least: float = 0.0
+    rounds: int = 1
 
 
 def complete(
@@ -231,16 +240,22 @@ def identity_of(what: Population | Primary | None) -> str:
     return f"{what.name} [{digest}]"
 
 
-def digest_of(vocabulary: Vocabulary | None) -> str:
+def vocabulary_digest(vocabulary: Vocabulary | None) -> str:
     """A public vocabulary by the digest of its words."""
     if vocabulary is None:
         return ""
     return hashlib.blake2b(json.dumps(vocabulary.words).encode(), digest_size=8).hexdigest()
 
 
-def check_reference(clients: Population, reference: Population | None) -> None:
-    """Refuse the clients as their own reference, because a reference is read without noise."""
-    if reference is not None and (reference is clients or reference.fingerprint == clients.fingerprint):
+def check_reference(clients: Population, reference: Population | None, known: Iterable[str] = ()) -> None:
+    """Refuse the clients as their own reference, because a reference is read without noise.
+
+    `known` has the fingerprints by which a ledger knows the clients: those of the tables that they are read from.
+    """
+    if reference is None:
+        return
+    is_same = reference is clients or reference.fingerprint == clients.fingerprint
+    if is_same or (reference.content and reference.content in (clients.content, *known)):
         raise PrivacyError(
             f"the reference is the protected population itself and would be read without noise: name public data to "
             f"compare {clients.name} with"

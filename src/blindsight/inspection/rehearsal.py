@@ -58,7 +58,7 @@ def _hopeless(question: Question, plan: ReleasePlan) -> str:
 
 def rehearse(question: Question, plan: ReleasePlan, sight: Sight | None, ledger: Ledger, payers: Payers) -> Report:
     """What the question would release, cost and find: computed without a client, and recorded nowhere."""
-    events = {part.name: plan.mechanisms[part.name].event_for(part.coordinates) for part in plan.parts}
+    events = {part.name: plan.mechanisms[part.name].planned_event for part in plan.parts}
     event: Event = joint(*events.values())
     event = Thresholded(plan.chance, event) if plan.chance else event
     whole = certify(event, delta=question.delta, participation="a dry run: no client was asked")
@@ -107,5 +107,5 @@ def _found(question: Question, plan: ReleasePlan, detection: Detection | None) -
 
 def _costing(question: Question) -> Event:
     """A release that costs all of the question's epsilon: a bound on measurements and training together."""
-    noise = solve_noise(lambda z: gaussian(z).event_for(1), epsilon=question.epsilon, delta=question.delta)
-    return gaussian(noise).event_for(1)
+    noise = solve_noise(lambda z: gaussian(z).planned_event, epsilon=question.epsilon, delta=question.delta)
+    return gaussian(noise).planned_event

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
+from markupsafe import Markup
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
 
@@ -25,10 +26,10 @@ from blindsight.errors import InvalidInput
 from blindsight.inspection import advice, simulation_only
 from blindsight.inspection.asking.section import Statistics
 from blindsight.inspection.bias.section import BiasSection
-from blindsight.inspection.contrast.findings import Diagnosis, Finding
+from blindsight.inspection.finding import Diagnosis, Finding
 from blindsight.inspection.sections import Section
 from blindsight.inspection.sections.detection import Detection
-from blindsight.inspection.sections.evidence import Findings, VotesSection
+from blindsight.inspection.sections.evidence import MEASURED, Findings, VotesSection
 from blindsight.inspection.sections.explanation import ExplanationSection
 from blindsight.inspection.sections.privacy import Releases
 from blindsight.inspection.sections.registry import ALWAYS, SECTIONS, Parts, assemble
@@ -44,7 +45,7 @@ from blindsight.wording import counted
 __all__ = ["ArmView", "Report"]
 
 FORMAT = 1
-_COLOURS = {"fault": "red", "difference": "yellow", "nothing": "green"}
+_COLOURS = {"fault": "red", "difference": "yellow", "nothing": "green", "unmeasured": "white"}
 
 _Section = TypeVar("_Section", bound=Section)
 
@@ -267,7 +268,15 @@ class Report:
         """The page that `save` writes."""
         bar = privacy_bar(self.guarantee)
         bar.facts += [("all runs", f"≤ {round_up(one.epsilon)}") for one in self.ledger if math.isfinite(one.epsilon)]
-        values = ((section.template, section.values(self)) for section in self._shown)
+        shown = self._shown
+        if is_null := self.outcome == "nothing" and not self.answer:  # the tests are the answer, the rest is folded
+            shown = sorted(shown, key=lambda section: not isinstance(section, Findings))
+        parts = list[Markup]()
+        for section in shown:
+            if (values := section.values(self)) is not None:
+                part = pages.part(section.template, **values)
+                is_open = not is_null or isinstance(section, Findings | NextSteps | Notes)
+                parts.append(part if is_open else pages.part("folded.html", section=part))
         return pages.render(
             "report.html",
             report=self,
@@ -277,8 +286,18 @@ class Report:
             coverage=self.coverage,
             heading=heading(self),
             population=_in_short(self.population, len(self.class_names)),
-            sections=[pages.part(template, **shown) for template, shown in values if shown is not None],
+            tone=self._tone,
+            sections=parts,
         )
+
+    @property
+    def _tone(self) -> str:
+        """The outcome; or that the answer is no verdict, nothing was tested, or a fault could not have been found."""
+        tested = [one for one in self.findings if one.kind not in MEASURED]
+        detection = self.detection
+        limits = (one.smallest for one in ([] if detection is None else detection.limits))
+        is_blind = all(one.smallest is None for one in tested) if detection is None else None in limits
+        return "unmeasured" if self.outcome == "nothing" and (self.answer or not tested or is_blind) else self.outcome
 
     def __repr__(self) -> str:
         return f"<Report {self.title!r}: {self.verdict}>"
@@ -295,7 +314,7 @@ class Report:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield f"[bold]{escape(self.title)}[/]  [dim]{escape(self.task)}[/]"
         yield f"{escape(self.question)}\n"
-        yield f"[bold {_COLOURS[self.outcome]}]{escape(self.verdict)}[/]"
+        yield f"[bold {_COLOURS[self._tone]}]{escape(self.verdict)}[/]"
         for section in self.sections:
             for place, line in enumerate(section.lines(self, console)):
                 yield from ("", line) if place == 0 else (line,)

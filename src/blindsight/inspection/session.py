@@ -9,9 +9,10 @@ import dataclasses
 import functools
 import hashlib
 import importlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -20,13 +21,14 @@ from blindsight.accounting.composition import Split
 from blindsight.accounting.events import Composed, Event, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, certify
 from blindsight.accounting.ledger import Ledger, Payers, ledger_name, names_of
+from blindsight.accounting.names import data_of
 from blindsight.accounting.so_far import SpentSoFar, spent_so_far
 from blindsight.algorithms.vocabulary import discover_words
 from blindsight.backends import Backend, Simulation
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.inspection import lessons, measuring
-from blindsight.inspection.answering import Round
+from blindsight.inspection.answering import Dialogue, Round
 from blindsight.inspection.lessons import Lesson
 from blindsight.inspection.measuring import Measured, Measurement
 from blindsight.inspection.model_cost import cost_of, with_model
@@ -35,26 +37,31 @@ from blindsight.inspection.rehearsal import Sight, refuse_blind, rehearse
 from blindsight.inspection.report import Report
 from blindsight.keys import Key
 from blindsight.mechanisms import GaussianMechanism
+from blindsight.progress import Progress, quiet
 from blindsight.runs import Run
 
-__all__ = ["Inquiry", "Session", "Words"]
+if TYPE_CHECKING:
+    from blindsight.inspection.on_fleet import OnFleet
+
+__all__ = ["Inquiry", "ServerHalf", "Session", "Words", "release_of", "server_half"]
 
 Words = tuple[tuple[str, float], ...]
 """Discovered words, each with the noisy number of clients that use it."""
 
 _LISTED = 20  # discovered words that are kept
 _SEED = "seed.json"  # public, and the same for everyone who repeats the question
+_WITHOUT_RELEASES = ("run.json", "lock", _SEED, "fleet.json")
 
 
-def _quiet(doing: str, done: int, total: int) -> None:
-    """Shows no progress."""
+_Read = TypeVar("_Read")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Session:
     """Where questions are asked: ledger, run folder, population name, key, backend and progress.
 
-    `out` is the run's folder (by default a new one under `runs`); the same question asked there again resumes.
+    `ledger` is a `Ledger` or its path. `out` is the run's folder (by default a new one under `runs`); the same question
+    asked there again resumes.
     `population` is the clients' name in the ledger, by default the data's own. `key` makes noise reproducible, and the
     guarantee says so. `backend` answers for the clients. `progress` is called with the current step, how much of it is
     done, and the total.
@@ -64,11 +71,11 @@ class Session:
     """
 
     out: str | Path | None = None
-    ledger: Ledger | None = None
+    ledger: Ledger | str | Path | None = None
     population: str | None = None
     key: Key | None = None
     backend: Callable[[Population], Backend] = Simulation
-    progress: Callable[[str, int, int], None] = _quiet
+    progress: Progress = quiet
     dry_run: bool = False
     only_check: bool = False
     even_if_blind: bool = False
@@ -86,9 +93,12 @@ class Session:
         **Guarantee**: everything in the report and in the run folder, except values marked `simulation_only`, is
         (epsilon, delta)-DP for each client. A model that was trained on the same clients adds its own cost.
         """
-        ledger, paying = self.ledger or Ledger(), payers or ledger_name(clients, self.population)
-        server = _server_half(question)
-        check_reference(clients, public.reference)
+        ledger = self.ledger if isinstance(self.ledger, Ledger) else Ledger(self.ledger)
+        paying = payers or ledger_name(clients, self.population)
+        server = server_half(question)
+        if clients.is_elsewhere:
+            _on_fleet().check_can_be_asked(question)
+        check_reference(clients, public.reference, itertools.chain(*data_of(paying).values()))
         ledger.check_names(paying)
         cost_of(public.model, names_of(paying)[-1])  # refused now, before a run begins
         planned = server.plan(question, dataclasses.replace(public, seed=bytes(32)))  # bad options are refused here
@@ -103,11 +113,19 @@ class Session:
             run = runs.create(question.task, settings)
         else:
             run = runs.begin(self.out, question.task, settings, may_differ=("question", question.free))
-        with run.alone(), run.taken_back_if_refused(lambda: (run.path / "rounds").exists()):
+        with run.alone(), run.taken_back_if_refused(lambda: _has_released(run), also=(_SEED,)):
             public = dataclasses.replace(public, seed=self._public_seed(question, run))
             inquiry = Inquiry(question, clients, public, run, ledger, paying, self.backend, self.key, self.progress)
             inquiry.sight = sight
+            if clients.is_elsewhere:
+                is_open = self.key is not None and self.key.is_reproducible
+                inquiry.elsewhere = _on_fleet().OnFleet.open(
+                    clients, question, public, run, self.progress, reproducible=is_open
+                )
+                inquiry.backend = _on_fleet().nobody_here
             report = server.conduct(question, inquiry)
+            if inquiry.elsewhere is not None:
+                report = dataclasses.replace(report, notes=(*inquiry.elsewhere.notes(), *report.notes))
             _save(report, run)
             return report
 
@@ -122,23 +140,41 @@ class Session:
         return seed
 
 
-class _ServerHalf(Protocol):
-    """The module that a question names as its `server`; it may also have `foresee(question, public)`, its `Sight`."""
+class ServerHalf(Protocol):
+    """The module that a question names as its `server`: the same three functions for every task.
 
-    conduct: "Callable[[Question, Inquiry], Report]"
+    `plan` says what will be released, `rounds` asks for it, and `conduct` makes the report. A module may also have
+    `foresee(question, public)`, its `Sight`.
+    """
+
     plan: Callable[[Question, Public], ReleasePlan]
+    rounds: Callable[[Question, Public, Progress], Dialogue[Any]]
+    conduct: "Callable[[Question, Inquiry], Report]"
 
 
-def _server_half(question: Question) -> _ServerHalf:
+def server_half(question: Question) -> ServerHalf:
+    """The server half of a question."""
     if not question.server:
-        raise InvalidInput(f"nobody can ask {question.task!r}: its question names no server half")
-    return cast(_ServerHalf, importlib.import_module(question.server))
+        raise InvalidInput(f"there is no server half for {question.task!r}: its question names none")
+    return cast(ServerHalf, importlib.import_module(question.server))
 
 
-def _sight(server: _ServerHalf, question: Question, public: Public) -> Sight | None:
+def _sight(server: ServerHalf, question: Question, public: Public) -> Sight | None:
     """What the question could find, if its task can tell from public data."""
     foresee: Callable[[Question, Public], Sight] | None = getattr(server, "foresee", None)
     return None if foresee is None else foresee(question, public)
+
+
+def _on_fleet() -> Any:
+    """Imported only for a fleet, since it needs the packages of the extra `fleet`."""
+    from blindsight.inspection import on_fleet
+
+    return on_fleet
+
+
+def _has_released(run: Run) -> bool:
+    """Whether the run's folder holds a release, of whatever kind: then its settings may not change any more."""
+    return any(path.name not in _WITHOUT_RELEASES for path in run.path.glob("[!.]*"))
 
 
 def _save(report: Report, run: Run) -> None:
@@ -159,11 +195,12 @@ class Inquiry:
     payers: Payers
     backend: Callable[[Population], Backend]
     key: Key | None
-    progress: Callable[[str, int, int], None]
+    progress: Progress
     spent: list[Event] = dataclasses.field(default_factory=list[Event])
     releases: list[Mapping[str, Any]] = dataclasses.field(default_factory=list[Mapping[str, Any]])
     sight: Sight | None = None  # what the question could find, from public data
     training_noise: float = 0.0  # noise multiplier of the models trained last
+    elsewhere: "OnFleet | None" = None  # where the clients are, if not here
     _observed: Population | None = None
 
     @property
@@ -179,7 +216,7 @@ class Inquiry:
     def observed(self, one: Round) -> Population:
         """The clients with the fields that a round derives, each from its own examples."""
         if self._observed is None:
-            self._observed = one.observe(self.clients)
+            self._observed = one.observed(self.clients)
         return one.fields_of(self._observed)
 
     @functools.cached_property
@@ -189,52 +226,67 @@ class Inquiry:
         facts = ["" if one is None else one.fingerprint for one in read]
         return (self.key or keys.root()).bound_to(lambda: [self.question.to_dict(), *facts])
 
+    def ask(self, rounds: Dialogue[_Read]) -> _Read:
+        """Measure one round after the other: what the task reads in them."""
+        try:
+            one = next(rounds)
+            while True:
+                one = rounds.send(self.measure(one))
+        except StopIteration as done:
+            return done.value
+
     def measure(self, one: Round) -> Measurement:
         """The measurement of a round: taken now, or read from this run's folder."""
         folder = self.run.path / "rounds" / one.name
         population = self.observed(one)  # also where a round is read again: the root key is bound to it
-        if (path := checkpoints.newest(folder)) is None:
-            population = population if one.forming == "zero_fill" else one.arms.eligible(population)
-            measured = measuring.measure(
-                self.backend(population),
-                one.arms,
-                one.parts,
-                one.mechanisms,
-                clients=population.size,
-                population=self.payers,
-                delta=self.question.delta,
-                ledger=self.ledger,
-                key=self.root.derive(f"measure {one.name}"),
-                forming=one.forming,
-                run=self.run_id,
-                note=one.note,
-            )
-            facts: dict[str, Any] = {
-                "clients": measured.clients,
-                "event": to_json(measured.event),
-                "ledger": measuring.witness(self.ledger, self.payers),
-            }
-            facts["parts"] = {n: {"noise_std": p.noise_std, "epsilon": p.epsilon} for n, p in measured.parts.items()}
-            folder.mkdir(parents=True, exist_ok=True)
-            path = checkpoints.write(folder, 1, {name: part.sums for name, part in measured.parts.items()}, facts)
-        kept = checkpoints.load(path, {part.name: np.zeros(part.coordinates) for part in one.parts})
-        self.ledger.verify(kept.facts["ledger"]).raise_if_broken()  # it must have been paid for here
-        parts = {
-            name: Measured(np.array(sums), **kept.facts["parts"][name])
-            for name, sums in ((part.name, kept.tree[part.name]) for part in one.parts)
-        }
-        event = from_json(kept.facts["event"])
-        guarantee = certify(event, delta=self.question.delta)
-        measured = Measurement(parts, tuple(one.arms), kept.facts["clients"], event, guarantee)
-        self.spent.append(event)
+        path = checkpoints.newest(folder) or self._take(one, population, folder)
+        measured, witness = release_of(one, path, self.question.delta)
+        self.ledger.verify(witness).raise_if_broken()  # it must have been paid for here
+        self.spent.append(measured.event)
         self.releases += measured.releases
-        self.public = self.public.after(one.name, measured)
         return measured
+
+    def _take(self, one: Round, population: Population, folder: Path) -> Path:
+        """Measure a round, and keep it in the run's folder."""
+        population = population if one.forming == "zero_fill" else one.arms.eligible(population)
+        backend, mechanisms = self._where(one, population)
+        measured = measuring.measure(
+            backend,
+            one.arms,
+            one.parts,
+            mechanisms,
+            clients=population.size,
+            population=self.payers,
+            delta=self.question.delta,
+            ledger=self.ledger,
+            key=self._key_of(one),
+            forming=one.forming,
+            run=self.run_id,
+            note=one.note,
+        )
+        facts: dict[str, Any] = {
+            "clients": measured.clients,
+            "event": to_json(measured.event),
+            "ledger": measuring.witness(self.ledger, self.payers),
+        }
+        facts["parts"] = {n: {"noise_std": p.noise_std, "epsilon": p.epsilon} for n, p in measured.parts.items()}
+        folder.mkdir(parents=True, exist_ok=True)
+        return checkpoints.write(folder, 1, {name: part.sums for name, part in measured.parts.items()}, facts)
+
+    def _where(self, one: Round, population: Population) -> tuple[Backend, Mapping[str, Any]]:
+        """The backend of a round, and its noise."""
+        if self.elsewhere is None:
+            return self.backend(population), one.mechanisms
+        backend = self.elsewhere.backend(one, population, self._key_of(one))
+        return backend, self.elsewhere.mechanisms(one)
+
+    def _key_of(self, one: Round) -> Key:
+        return self.root.derive(f"measure {one.name}")
 
     def discover(self, name: str, words: Population, mechanism: GaussianMechanism, *, payers: Payers) -> Words:
         """Words that many clients use, discovered letter by letter: now, or read from this run's folder."""
-        file = f"{name.replace(' ', '-')}.json"
-        if not (self.run.path / file).exists():
+
+        def release() -> dict[str, Any]:
             discovered = discover_words(
                 words,
                 mechanism=mechanism,
@@ -245,17 +297,24 @@ class Inquiry:
                 run=self.run_id,
                 backend=self.backend,
             )
-            release = {"what": name, "epsilon": discovered.guarantee.epsilon, "noise_std": discovered.noise_std}
+            row = {"what": name, "epsilon": discovered.guarantee.epsilon, "noise_std": discovered.noise_std}
             pairs = zip(discovered.words, discovered.counts, strict=True)
             listed = [[word, float(count)] for word, count in pairs][:_LISTED]
-            facts = {"words": listed, "event": to_json(discovered.event), "release": release}
-            facts["ledger"] = measuring.witness(self.ledger, payers)
-            self.run.write(file, facts)
+            return {"words": listed, "event": to_json(discovered.event), "release": row}
+
+        kept = self.once(f"{name.replace(' ', '-')}.json", release, payers=payers)
+        return tuple((word, count) for word, count in kept["words"])
+
+    def once(self, file: str, release: Callable[[], dict[str, Any]], *, payers: Payers) -> dict[str, Any]:
+        """What `release` releases, with its `event` and its row of the report: made now, or read from `file`."""
+        if not (self.run.path / file).exists():
+            facts = release()
+            self.run.write(file, {**facts, "ledger": measuring.witness(self.ledger, payers)})
         kept = self.run.read(file)
-        self.ledger.verify(kept["ledger"]).raise_if_broken()
+        self.ledger.verify(kept["ledger"]).raise_if_broken()  # it must have been paid for here
         self.spent.append(from_json(kept["event"]))
         self.releases.append(kept["release"])
-        return tuple((word, count) for word, count in kept["words"])
+        return kept
 
     def train(self, planned: Sequence[Lesson], doing: str, *, split: Split | None = None) -> list[Any]:
         """The models of all lessons, trained within the remaining cost of the question; a stopped run resumes.
@@ -282,3 +341,14 @@ class Inquiry:
     def so_far(self) -> tuple[SpentSoFar, ...]:
         """What the ledger records for these clients over all runs."""
         return spent_so_far(self.ledger, self.payers, self.question.delta)
+
+
+def release_of(one: Round, path: Path, delta: float) -> tuple[Measurement, str]:
+    """A round's release as it was kept in a file, and the hash of the ledger's entry that paid for it."""
+    kept = checkpoints.load(path, {part.name: np.zeros(part.coordinates) for part in one.parts})
+    parts = {
+        part.name: Measured(np.array(kept.tree[part.name]), **kept.facts["parts"][part.name]) for part in one.parts
+    }
+    event = from_json(kept.facts["event"])
+    measured = Measurement(parts, tuple(one.arms), kept.facts["clients"], event, certify(event, delta=delta))
+    return measured, kept.facts["ledger"]

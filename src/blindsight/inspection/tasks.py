@@ -27,6 +27,6 @@ TASKS: dict[str, type[Question]] = {
 def question_from(value: Mapping[str, Any]) -> Question:
     """The question that `to_dict` was called on, of any task."""
     task = value.get("task")
-    if task not in TASKS:
-        raise InvalidInput(f"the task of a question is one of {', '.join(TASKS)}, got {task!r}")
+    if not isinstance(task, str) or task not in TASKS:
+        raise InvalidInput(f"the task of a question must be one of {', '.join(TASKS)}, got {task!r}")
     return TASKS[task].from_dict(value)

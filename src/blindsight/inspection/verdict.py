@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from blindsight.inspection.contrast.explained import UNKNOWN
-from blindsight.inspection.contrast.findings import Diagnosis, Finding
+from blindsight.inspection.finding import Diagnosis, Finding
 from blindsight.inspection.sections import Facts
 from blindsight.inspection.sections.evidence import is_difference
 from blindsight.wording import percent
@@ -17,8 +17,8 @@ Outcome = Literal["fault", "difference", "nothing"]
 FEW = 0.1  # share of an arm's clients below which votes may be for a fault that only resembles the cause
 HEADINGS = {"fault": "Fault identified", "difference": "Difference detected", "nothing": "No fault identified"}
 UNDETECTED = (
-    "The tests' limits are {} of clients, if a fault moves a statistic as far as it can; a fault that moves it less is "
-    "missed on more, and which faults those are, only public data could tell."
+    "At best, depending on the test, a fault must affect {} of clients to be detected. A fault that moves a statistic "
+    "less than it could must affect more clients; how many cannot be predicted without public data."
 )
 UNDETECTED_BY_TASK = {
     "bias": "Differences in share of less than {} may have gone undetected, depending on what is compared.",

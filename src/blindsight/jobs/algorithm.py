@@ -14,6 +14,7 @@ from blindsight.errors import InvalidInput
 from blindsight.jobs.gan import gan_algorithm
 from blindsight.jobs.optimizer import make_server_optimizer
 from blindsight.mechanisms import gaussian
+from blindsight.mechanisms.noise import Sampler
 from blindsight.models.cifg_lstm import next_token_loss
 from blindsight.models.classifiers import cross_entropy
 from blindsight.privacy import Privacy
@@ -21,15 +22,19 @@ from blindsight.privacy import Privacy
 __all__ = ["given_privacy", "make_algorithm", "make_loss", "make_privacy"]
 
 
-def make_privacy(config: Config, population: int, coordinates: int, *, before: Sequence[Event] = ()) -> Privacy:
-    """The run's privacy settings, with noise solved for its epsilon less what was released `before`."""
+def make_privacy(
+    config: Config, population: int, *, before: Sequence[Event] = (), sampler: Sampler | None = None
+) -> Privacy:
+    """The run's privacy settings, with noise solved for its epsilon less what was released `before`.
+
+    `sampler` draws the noise in place of the configured one.
+    """
     settings, privacy = config.privacy, given_privacy(config, population)
     if settings.epsilon is None or settings.delta is None:
         return privacy
 
     def release(noise_multiplier: float) -> Event:
-        mechanism = gaussian(noise_multiplier, sampler=settings.sampler)
-        return mechanism.event_for(coordinates + 1)  # an adaptive clip adds a count
+        return gaussian(noise_multiplier, sampler=sampler or settings.sampler).planned_event
 
     return privacy.calibrate(epsilon=settings.epsilon, delta=settings.delta, release=release, before=before)
 
@@ -53,10 +58,11 @@ def given_privacy(config: Config, population: int) -> Privacy:
         raise InvalidInput(f"[privacy] {error}") from None
 
 
-def make_algorithm(config: Config, model: Any, privacy: Privacy) -> Algorithm:
-    """DP-FedAvg as configured, or the Bayesian GAN."""
+def make_algorithm(config: Config, model: Any, privacy: Privacy, *, sampler: Sampler | None = None) -> Algorithm:
+    """DP-FedAvg as configured, or the Bayesian GAN; `sampler` draws the noise in place of the configured one."""
+    sampler = sampler or config.privacy.sampler
     if config.model.kind == "gan":
-        return gan_algorithm(config, model, privacy)
+        return gan_algorithm(config, model, privacy, sampler=sampler)
     quantile = config.privacy.adaptive_clip
     return dp_fedavg(
         model,
@@ -67,7 +73,7 @@ def make_algorithm(config: Config, model: Any, privacy: Privacy) -> Algorithm:
         batch_size=config.client.batch_size,
         epochs=config.client.epochs,
         adaptive_clip=None if quantile is None else AdaptiveClip(quantile),
-        sampler=config.privacy.sampler,
+        sampler=sampler,
         compute_dtype=jax.numpy.dtype(config.client.precision),
     )
 

@@ -12,11 +12,12 @@ from blindsight.data.population import Population
 from blindsight.data.schema import Field, Schema
 from blindsight.data.text import Vocabulary
 from blindsight.errors import InvalidInput
-from blindsight.inspection.asking.question import usual_items
+from blindsight.inspection.asking.question import CODED, usual_items
 from blindsight.inspection.report import Report
 from blindsight.jobs.inspecting import range_of, read_payer, read_reference, run_folder, session_of
-from blindsight.jobs.request import AskRequest, Progress, quiet
+from blindsight.jobs.request import AskRequest
 from blindsight.jobs.tables import header, schema_of
+from blindsight.progress import Progress, quiet
 
 __all__ = ["described", "run_ask"]
 
@@ -34,7 +35,8 @@ def run_ask(request: AskRequest, *, progress: Progress = quiet) -> tuple[Report,
         dict.fromkeys([*request.fields, *filter(None, [request.by]), *(name for pair in pairs for name in pair)])
     )
     if not request.fields and not pairs:
-        columns = header(request.data, request.client, schema, reference)
+        columns = header(request.data, request.client, schema, reference, dialect=request.dialect)
+        columns = columns or ([] if reference is None else list(reference.fields))
         listed = f" from {', '.join(columns)}" if columns else ""
         raise InvalidInput(f"choose the fields to ask about{listed}: blindsight ask {request.data} FIELD ...")
     needed = {name: Field("number") if name in ranges else None for name in names}
@@ -42,19 +44,28 @@ def run_ask(request: AskRequest, *, progress: Progress = quiet) -> tuple[Report,
     for name in names:
         if name not in clients.fields:
             raise InvalidInput(f"{clients.name} has no field {name!r}: choose from {', '.join(clients.fields)}")
-    known = {name: described(name, clients, schema, reference, ranges) for name in names}
-    items = [*_chosen(request, Schema(known)), *(Cross(*pair) for pair in pairs)]
+    types = {name: described(name, clients, schema, reference, ranges) for name in names}
+    if request.by is not None:
+        _check_slices(request.by, types[request.by], request.fields)
+    items = [*_chosen(request, Schema(types)), *(Cross(*pair) for pair in pairs)]
     folder = run_folder(request, "ask", clients)
     report = ask(
         clients,
         items,
         epsilon=request.epsilon,
         delta=request.delta,
-        schema=Schema(known),
-        vocabulary=_vocabulary(request, reference, known),
+        schema=Schema(types),
+        vocabulary=_vocabulary(request, reference, types),
         session=session_of(request, payer, folder, progress),
     )
     return report, folder
+
+
+def _check_slices(by: str, kind: Field, names: Sequence[str]) -> None:
+    if kind.kind not in CODED:
+        raise InvalidInput(f"slices need a category with public values, and {by!r} is not one")
+    if not any(name != by for name in names):
+        raise InvalidInput(f"--by {by} divides the other fields: name one of them")
 
 
 def described(

@@ -19,8 +19,8 @@ from blindsight.data.text import Vocabulary
 from blindsight.errors import InvalidInput
 from blindsight.jobs.algorithm import make_loss
 from blindsight.jobs.planting import FILE, Plants, alphabet, audit_of, coin_clients, kept_plants, marks
-from blindsight.jobs.request import Progress, quiet
 from blindsight.jobs.train import TrainedRun, load_trained
+from blindsight.progress import Progress, quiet
 
 __all__ = ["run_audit"]
 
@@ -89,7 +89,7 @@ def _claim(run: runs.Run) -> tuple[Guarantee, int]:
 
 
 def _notes(bounds: Mapping[str, LowerBound], guarantee: Guarantee) -> Iterator[str]:
-    """What the audit was too small to show in any case."""
+    """What the audit was too small to show."""
     for kind, bound in bounds.items():
         if guarantee.is_private and bound.most <= guarantee.epsilon:
             yield (

@@ -1,7 +1,7 @@
 """The classes of a model, where they come from, and clients' labels as class numbers.
 
-A published model reveals how many classes it has, and a GAN's samples reveal their names. A class that is read off
-clients' data may be there because of one client. So classes are listed in [model] classes, or known from public data;
+A published model reveals how many classes it has, and a GAN's samples reveal their names. A class found in
+clients' data may exist because of one client. So classes are listed in [model] classes, or known from public data;
 otherwise the guarantee states the assumption that they are public.
 """
 

@@ -19,11 +19,11 @@ from blindsight.inspection.contrast.outlook import Chance, Outlook
 from blindsight.inspection.contrast.question import Comparing, Mistakes, Sanity, Slices
 from blindsight.inspection.question import Public, complete, identity_of
 from blindsight.inspection.unknowns.foresight import WordForesight
-from blindsight.jobs.inspecting import range_of
-from blindsight.jobs.models import in_order, public_model, read_model
+from blindsight.jobs.inspecting import only_input, range_of
+from blindsight.jobs.models import public_model, read_model
 from blindsight.jobs.public import other_clients
 from blindsight.jobs.tables import is_private_table, read_clients, schema_of
-from blindsight.models.primary import Primary
+from blindsight.models.primary import Primary, in_order
 
 __all__ = ["DetectRequest", "run_detect"]
 
@@ -65,7 +65,7 @@ def run_detect(request: DetectRequest) -> Outlook:
     """The chances of finding the fault by every inspection that the data and the model allow."""
     use_cores()
     reference, schema = _read(request)
-    inputs = tuple(request.inputs or (_only_input(reference),))
+    inputs = tuple(request.inputs or (only_input(reference, request.label, "text" in reference.fields),))
     faults.apply(reference, request.fault)  # refuses a fault that does not fit
     model, held_out = _model(request, reference, inputs)
     ranges = schema.ranges | dict(map(range_of, request.ranges))
@@ -98,15 +98,6 @@ def _read(request: DetectRequest) -> tuple[Population, Schema]:
     return read_clients(name, client=request.client, needed=needed, schema=schema, public=population), schema
 
 
-def _only_input(reference: Population) -> str:
-    images = [name for name, (_, shape) in reference.fields.items() if len(shape) >= 2]
-    texts = [name for name, (dtype, _) in reference.fields.items() if dtype == TEXT]
-    found = images or (["text"] if "text" in texts else [])
-    if len(found) != 1:
-        raise InvalidInput(f"choose the fields to inspect from {', '.join(reference.fields)}: --input FIELD")
-    return found[0]
-
-
 def _model(request: DetectRequest, reference: Population, inputs: Sequence[str]) -> tuple[Primary | None, Population]:
     """The model, and the public clients that it was not trained on: as an inspection would choose them."""
     label = request.label
@@ -133,7 +124,7 @@ def _by_arms(request: DetectRequest, reference: Population, given: Schema, model
         simulation = sight.simulation(shares=(request.fraction,), populations=_POPULATIONS)
         sent = None if simulation is None else sight.planter.sent(request.fault, sight.round, simulation.parts)
         if simulation is None or sent is None:
-            raise InvalidInput(f"{reference.name} has too few clients for a simulation: pass more public data")
+            raise InvalidInput(f"{reference.name} has too few clients for a simulation: use more public data")
         (limit,) = sight.limits(among=[request.fault])
         yield Chance(question.task, float(simulation.power(sent)[0]), limit.smallest)
 

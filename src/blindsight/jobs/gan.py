@@ -17,6 +17,7 @@ from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.jobs.classes import class_names, need_field
 from blindsight.jobs.optimizer import make_server_optimizer
+from blindsight.mechanisms.noise import Sampler
 from blindsight.models.gan import GAN, compact_gan
 from blindsight.models.selu_gan import selu_gan
 from blindsight.privacy import Privacy
@@ -55,7 +56,7 @@ def make_gan(config: Config, population: Population) -> GAN:
     return selu_gan(coding, classes=classes, label=label, latents=latents, channels=channels, hidden=hidden, key=key)
 
 
-def gan_algorithm(config: Config, gan: GAN, privacy: Privacy) -> Algorithm:
+def gan_algorithm(config: Config, gan: GAN, privacy: Privacy, *, sampler: Sampler) -> Algorithm:
     """The Bayesian GAN as configured: [server] trains the critic, Adam the generator."""
     settings = config.gan
     return bayesian_gan(
@@ -73,7 +74,7 @@ def gan_algorithm(config: Config, gan: GAN, privacy: Privacy) -> Algorithm:
         fakes=settings.fakes,
         penalty=settings.penalty,
         weight_clip=settings.weight_clip,
-        sampler=config.privacy.sampler,
+        sampler=sampler,
     )
 
 

@@ -18,18 +18,18 @@ from blindsight.inspect import Language, Report, Training, WordTraining, bias, l
 from blindsight.inspection.bias.comparison import confirming_half, learning_half
 from blindsight.jobs.classes import numbered
 from blindsight.jobs.inspecting import Clients, check_suspects, read_reference, read_request, run_folder, session_of
-from blindsight.jobs.models import in_order, public_model, read_model
+from blindsight.jobs.models import public_model, read_model
+from blindsight.jobs.on_fleet import described_like
 from blindsight.jobs.request import (
     BiasRequest,
     LabellingRequest,
     MistakesRequest,
     ModelRequest,
-    Progress,
     SanityRequest,
     SlicesRequest,
-    quiet,
 )
-from blindsight.models.primary import Primary
+from blindsight.models.primary import Primary, in_order
+from blindsight.progress import Progress, quiet
 
 __all__ = ["run_bias", "run_labelling", "run_mistakes", "run_sanity", "run_slices"]
 
@@ -103,13 +103,13 @@ def _ask(
     """The report of a function of `bs.inspect`, given its own arguments, and the folder of the run."""
     folder = run_folder(request, question.__name__, read.clients)
     session = session_of(request, read.payer, folder, progress)
-    about = {"epsilon": request.epsilon, "delta": request.delta, "reference": read.reference, "schema": read.schema}
+    arguments = {"epsilon": request.epsilon, "delta": request.delta, "reference": read.reference, "schema": read.schema}
     model = read.model
     if read.train is not None:  # every option is checked with an untrained model first
-        question(read.clients, model=model, session=dataclasses.replace(session, only_check=True), **about, **own)
+        question(read.clients, model=model, session=dataclasses.replace(session, only_check=True), **arguments, **own)
         progress("training a model on half of the public data", 0, 1)
         model = read.train()
-    return question(read.clients, model=model, session=session, **about, **own), folder
+    return question(read.clients, model=model, session=session, **arguments, **own), folder
 
 
 def _read(request: ModelRequest, by: str = "", *, needs_label: bool = False) -> Clients:
@@ -150,9 +150,9 @@ def _is_readable(read: Clients) -> bool:
     reference = read.reference
     if reference is None:
         return False
-    known = [name for name in read.schema.inputs if name in reference.fields]
-    is_text = any(reference.fields[name][0] == TEXT for name in known)
-    return not is_text and not (known and all(name in reference.classes for name in known))
+    shared = [name for name in read.schema.inputs if name in reference.fields]
+    is_text = any(reference.fields[name][0] == TEXT for name in shared)
+    return not is_text and not (shared and all(name in reference.classes for name in shared))
 
 
 def _in_public_classes(read: Clients, reference: Population, label: str) -> Clients:
@@ -160,7 +160,10 @@ def _in_public_classes(read: Clients, reference: Population, label: str) -> Clie
     if label not in reference.fields or reference.fields[label][0] != TEXT:
         return read
     listed = ModelSettings(label=label, classes=as_classes(reference.columns[label], reference.name)[1])
-    clients = numbered(listed, read.clients) if label in read.clients.fields else read.clients
+    clients = read.clients
+    if label in clients.fields:
+        coded = numbered(listed, clients)
+        clients = described_like(clients, coded) if clients.is_elsewhere else coded
     return dataclasses.replace(read, clients=clients, reference=numbered(listed, reference))
 
 

@@ -1,6 +1,6 @@
 """What all inspections have in common: the clients, the public reference, the inputs, the ledger and the run's folder.
 
-What a refusal here says depends on the request, on public data and on a table's header, never on a client's row.
+Refusals here depend on the request, on public data and on a table's header, never on a client's row.
 """
 
 import dataclasses
@@ -12,20 +12,28 @@ from blindsight import runs
 from blindsight.accounting.ledger import Ledger, LedgerName
 from blindsight.backends import use_cores
 from blindsight.data import faults
+from blindsight.data.by_client import is_by_client
+from blindsight.data.formats import takes
 from blindsight.data.population import TEXT, Population
+from blindsight.data.private import every_column
 from blindsight.data.public_schema import conform, public_schema
+from blindsight.data.reading import exists
 from blindsight.data.schema import Field, Schema
 from blindsight.errors import InvalidInput
 from blindsight.inspect import Session
+from blindsight.inspection.question import check_reference
+from blindsight.jobs.on_fleet import fleet_clients
 from blindsight.jobs.public import has_other_clients, public_options, read_public
-from blindsight.jobs.request import ModelRequest, Progress, Request
-from blindsight.jobs.tables import content_of_clients, header, read_clients, schema_of
+from blindsight.jobs.request import ModelRequest, Request
+from blindsight.jobs.tables import content_of_clients, header, is_private_table, read_clients, schema_of
 from blindsight.models.primary import Primary
+from blindsight.progress import Progress
 
 __all__ = [
     "Clients",
     "check_suspects",
     "ledger_of",
+    "only_input",
     "range_of",
     "read_payer",
     "read_reference",
@@ -71,10 +79,11 @@ def read_request(
     use_cores()
     schema = schema_of(request.schema, request.types)
     ranges = schema.ranges | dict(map(range_of, request.ranges))
-    columns, inputs = header(request.data, request.client, schema, reference), list(request.inputs)
+    columns = _columns(request, schema, reference)
+    inputs = list(request.inputs)
     if columns is not None and not inputs:
         if reference is not None:
-            inputs = [_only_input(reference, request.label, reads_text)]
+            inputs = [only_input(reference, request.label, reads_text)]
         else:
             inputs = [_described_input(schema, columns, request.label)]
     if columns is not None and reference is not None:
@@ -83,10 +92,19 @@ def read_request(
     needed = _needed(request, inputs, ranges, label_kind, by)
     optional = () if needs_label else (request.label,)
     clients, payer = read_payer(request, needed, schema, reference, optional, gaps=inputs)
-    inputs = inputs or [_only_input(clients, request.label, reads_text)]
+    inputs = inputs or [only_input(clients, request.label, reads_text)]
     numbers = {field: Field("number", *ends) for field, ends in ranges.items()}
     numbers |= {field: _ranged(schema.fields[field], ranges.get(field)) for field in inputs if field in schema.fields}
     return Clients(clients, reference, Schema(numbers, tuple(inputs), request.label), payer)
+
+
+def _columns(request: Request, schema: Schema, reference: Population | None) -> list[str] | None:
+    """The public names of a table's fields, of a fleet those of its public table and its schema, else None."""
+    if request.fleet is None:
+        return header(request.data, request.client, schema, reference, dialect=request.dialect)
+    if reference is None or not is_private_table(request.reference or ""):
+        return None
+    return list({**reference.fields, **schema.fields})
 
 
 def _ranged(field: Field, ends: tuple[float, float] | None) -> Field:
@@ -122,7 +140,8 @@ def read_payer(
 ) -> tuple[Population, LedgerName]:
     """The clients of a request, with its fault planted, and their name in the ledger, with a digest of all their data.
 
-    The ledger must recognise the clients whatever is planted in them and whichever of their fields are read.
+    A reference that has all their data, in whatever order and under whatever names, is refused. The ledger must
+    recognise the clients whatever is planted in them and whichever of their fields are read.
 
     Args:
         request: Data, fault and name in the ledger.
@@ -132,20 +151,41 @@ def read_payer(
         optional: Fields to read only if they exist.
         gaps: Fields of a table in which a value that does not fit is missing, and its row stays.
     """
+    if request.fleet is not None:
+        clients = fleet_clients(request, reference, schema.gapped(gaps))
+        return clients, LedgerName(request.population or clients.name, clients.content)
     clients = read_clients(
         request.data,
         client=request.client,
         clients=request.clients,
+        dialect=request.dialect,
         needed=needed,
         optional=optional,
         schema=schema,
         public=reference,
         gaps=gaps,
     )
-    content = content_of_clients(request.data, {"client": request.client}, clients)
+    _check_types(request, clients, reference)
+    written = dataclasses.asdict(request.dialect)
+    content = content_of_clients(request.data, {"client": request.client, **written}, clients)
+    check_reference(clients, reference, (content,))
     if request.fault is not None:
         clients = faults.apply(clients, request.fault)
     return clients, LedgerName(request.population or clients.name, content)
+
+
+def _check_types(request: Request, clients: Population, reference: Population | None) -> None:
+    """Refuse a type for a field that clients and public data lack, such as labels, which only one of them may have.
+
+    Files without a header have the fields that types describe.
+    """
+    if is_private_table(request.data) and is_by_client(request.data):
+        return
+    fields = header(request.data, request.client, Schema(), dialect=request.dialect) or list(clients.fields)
+    for words in (*request.types, *getattr(request, "ranges", ())):
+        name = words.partition("=")[0]
+        if name not in fields and (reference is None or name not in reference.fields):
+            raise InvalidInput(f"--type {words}: {request.data} has no field {name!r}, it has {', '.join(fields)}")
 
 
 def read_reference(request: Request, clients: int) -> Population | None:
@@ -153,14 +193,18 @@ def read_reference(request: Request, clients: int) -> Population | None:
     name = request.reference or request.data
     if request.reference is None and not has_other_clients(name):
         return None
-    return read_public(name, public_options(name, clients, request.client), request.data, what="--reference")
+    options = public_options(name, clients, request.client)
+    texts = [field for field, one in schema_of(request.schema, request.types).fields.items() if one.kind == "text"]
+    if texts and exists(name) and takes(name, "text"):  # CSV, which would guess numbers
+        options["text"] = [field for field in texts if field in every_column(name, request.client or "client")]
+    return read_public(name, options, request.data, what="--reference")
 
 
 def check_suspects(suspects: Sequence[str]) -> None:
-    """Refuse what is no fault, or cannot be undone, before any data are read."""
+    """Refuse names that are not faults, and faults that cannot be undone, before any data are read."""
     for fault in (one for words in suspects for one in faults.parse(words)):
         if fault.damage.undo is None:
-            raise InvalidInput(f"{fault.name} cannot be undone, so nobody can vote for it: {fault.damage.lost}")
+            raise InvalidInput(f"{fault.name} cannot be undone, so clients cannot vote for it: {fault.damage.lost}")
 
 
 def ledger_of(request: Request) -> Ledger:
@@ -168,7 +212,7 @@ def ledger_of(request: Request) -> Ledger:
     return request.ledger if isinstance(request.ledger, Ledger) else Ledger(request.ledger)
 
 
-def session_of(request: Request, payer: LedgerName | None, folder: Path, progress: Progress) -> Session:
+def session_of(request: Request, payer: str | None, folder: Path, progress: Progress) -> Session:
     """The session of a request."""
     return Session(
         out=folder,
@@ -194,7 +238,7 @@ def _needed(
     return needed | {request.label: label_kind} | ({by: Field("text")} if by else {})
 
 
-def _only_input(population: Population, label: str, reads_text: bool) -> str:
+def only_input(population: Population, label: str, reads_text: bool) -> str:
     """The only image of a population, or its text if `reads_text`; otherwise ask for the inputs."""
     fields = population.fields
     images = [field for field, (_, shape) in fields.items() if len(shape) >= 2]

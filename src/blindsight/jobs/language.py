@@ -49,10 +49,17 @@ def vocabulary_of(
 ) -> tuple[Vocabulary, tuple[Event, ...]]:
     """The vocabulary of a run and the events it cost; saved in the run's folder, never released twice.
 
-    `public` comes from `public_words`; `name` is that of the clients in the ledger.
-
     **Guarantee**: a private vocabulary is in the ledger before its noise is drawn, and the run's guarantee must include
     its event.
+
+    Args:
+        config: The run's settings.
+        clients: The run's clients.
+        public: The public part of the vocabulary, from `public_words`.
+        name: Name of the clients in the ledger.
+        run: The run, where the vocabulary is saved.
+        key: Key of the release.
+        ledger: Where the release is recorded.
     """
     if (run.path / "vocabulary.json").exists():
         ledger.verify(run.read("vocabulary.json").get("ledger")).raise_if_broken()
@@ -91,7 +98,7 @@ def kept_vocabulary(run: Run) -> tuple[Vocabulary, tuple[Event, ...]]:
         raise InvalidInput(f"{run.path / 'vocabulary.json'} is damaged: begin a new run in another folder")
     if not saved["words"]:
         raise InvalidInput(
-            f"no word is used by enough clients to stand out of the noise, and {run.path} has paid for that answer: "
+            f"no word is used by enough clients to stand out from the noise, and {run.path} has paid for that answer: "
             f"begin another run, with a larger vocabulary_epsilon or with public candidates"
         )
     return Vocabulary(tuple(saved["words"])), tuple(from_json(event) for event in saved["released"])
@@ -124,7 +131,7 @@ def check_any(kind: str, public: Population) -> Population:
     """Tokens of public data, refused if there are none. For clients' data such a refusal would be a leak."""
     if not public.n_examples:
         what = "words that the vocabulary lacks" if kind == "char_lm" else "sentences of two words or more"
-        raise InvalidInput(f"nobody in {public.name} has {what}: name other public data")
+        raise InvalidInput(f"no client of {public.name} has {what}: name other public data")
     return public
 
 

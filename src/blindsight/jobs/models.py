@@ -15,10 +15,11 @@ from blindsight.errors import InvalidInput
 from blindsight.jobs.student import FACTS, load_student
 from blindsight.jobs.tasks import make_model
 from blindsight.jobs.train import TrainedRun, load_trained
-from blindsight.models.primary import Learnt, Primary, fit, gather, primary
+from blindsight.models.equinox_models import fit
+from blindsight.models.primary import Learnt, Primary, gather, in_order, primary
 from blindsight.models.scaling import Scaling
 
-__all__ = ["in_order", "load_model", "public_model", "read_model"]
+__all__ = ["load_model", "public_model", "read_model"]
 
 
 def read_model(
@@ -56,22 +57,6 @@ def load_model(folder: str | Path, classes: Sequence[str] = (), data: str = "") 
     model = primary(trained.model, name=trained.run.path.name, shape=shape, learnt=_learnt(trained, data))
     listed = settings.classes if isinstance(settings.classes, tuple) else ()
     return in_order(dataclasses.replace(model, classes=listed), classes)
-
-
-def in_order(model: Primary, classes: Sequence[str]) -> Primary:
-    """The model with its scores in the order of `classes`, if it names its own; unchanged if there are none."""
-    if not model.classes or tuple(classes) in ((), model.classes):
-        return model
-    if strange := [name for name in classes if name not in model.classes]:
-        raise InvalidInput(
-            f"{model.name} knows the classes {', '.join(model.classes)}, and the data have {strange[0]!r}: "
-            f"use a model that was trained for these classes"
-        )
-    order = [model.classes.index(name) for name in classes]
-    digest = model.digest and f"{model.digest} in the order {order}"
-    return dataclasses.replace(
-        model, call=lambda x: np.asarray(model.call(x))[:, order], digest=digest, classes=tuple(classes)
-    )
 
 
 def _ends(words: str | None) -> tuple[float, float] | None:

@@ -1,19 +1,23 @@
 """Public data by name or from a file: read as they are, so never the clients that are protected."""
 
+import contextlib
 import functools
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from blindsight.data.by_client import is_by_client
 from blindsight.data.catalogue import DATASETS
 from blindsight.data.embedded import POPULATIONS, embedded
-from blindsight.data.formats import loader_of
-from blindsight.data.population import GeneratedPopulation, Population
-from blindsight.data.private import every_column
+from blindsight.data.formats import takes
+from blindsight.data.generated import GeneratedPopulation
+from blindsight.data.population import Population
+from blindsight.data.private import every_column, is_table
+from blindsight.data.reading import exists
 from blindsight.data.sources import check_public, source
-from blindsight.data.tables import csv, npz, parquet
+from blindsight.errors import BlindsightError, PrivacyError
+from blindsight.jobs.tables import content_of_table, is_private_table
 
-__all__ = ["has_other_clients", "other_clients", "public_options", "read_public"]
+__all__ = ["check_no_copy", "has_other_clients", "other_clients", "public_options", "read_public"]
 
 _SEED = 20_260  # of the public clients of embedded populations, which are inspected and trained on with other seeds
 
@@ -39,10 +43,11 @@ def public_options(name: str, clients: int, client: str | None) -> dict[str, Any
     That is the column that the private table has it in, if the public one has that column too.
     """
     options = other_clients(name, clients)
-    if client is None or options or name in POPULATIONS or name in DATASETS or not Path(name).exists():
+    if client is None or options or name in POPULATIONS or name in DATASETS or not exists(name):
         return options
-    is_column = loader_of(name) in (csv, parquet, npz) and client in every_column(name)
-    return {"client": client} if is_column else {}
+    if is_by_client(name):  # every row of JSON Lines has its client
+        return {"client": client} if takes(name, "client") else {}
+    return {"client": client} if is_table(name) and client in every_column(name, client) else {}
 
 
 def read_public(
@@ -55,4 +60,19 @@ def read_public(
 ) -> Population:
     """The public data that the setting `what` names, refused if they are the clients of `protected`."""
     check_public(name, options, protected, protected_options or {}, what=what)
+    if protected_options is not None:
+        check_no_copy(name, options, protected, protected_options, what=what)
     return source(name, options)
+
+
+def check_no_copy(
+    name: str, options: Mapping[str, Any], protected: str, protected_options: Mapping[str, Any], *, what: str
+) -> None:
+    """Refuse the table `name` as public if it has all data of the table `protected`, in whatever order."""
+    if not (is_private_table(name) and is_private_table(protected)):
+        return
+    given, contents = {"client": protected_options.get("client"), **options}, ("", "another")
+    with contextlib.suppress(BlindsightError):  # what cannot be read is refused where it is read
+        contents = content_of_table(name, given), content_of_table(protected, protected_options)
+    if contents[0] == contents[1]:
+        raise PrivacyError(f"{what} = {name!r} has all data of the protected clients: use public data")

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,29 +10,29 @@ from blindsight.errors import InvalidInput
 
 if TYPE_CHECKING:
     from blindsight.accounting.ledger import Ledger
+    from blindsight.data.dialect import Dialect
     from blindsight.data.text import Case
     from blindsight.selection import Forming
 
-__all__ = ["AskRequest", "BiasRequest", "LabellingRequest", "MistakesRequest", "ModelRequest", "Progress", "Request"]
-__all__ += ["SanityRequest", "SlicesRequest", "SynthesizeRequest", "UnknownsRequest", "quiet"]
-
-Progress = Callable[[str, int, int], None]
-"""Called with the step under way, how many are done, and how many there are."""
-
-
-def quiet(doing: str, done: int, total: int) -> None:
-    """Report no progress."""
+__all__ = ["AskRequest", "BiasRequest", "LabellingRequest", "MistakesRequest", "ModelRequest", "Request"]
+__all__ += ["SanityRequest", "SlicesRequest", "SynthesizeRequest", "UnknownsRequest"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """The part that all questions share: the data, the price and where the answer goes."""
+    """The part that all questions share: the data, the privacy cost and the folder of the answer."""
 
-    data: str  # a population by name, or a file or folder
+    data: str = ""  # a population by name, or a file or folder
+    fleet: str | Path | None = None  # in place of data: the folder of a fleet, whose sites have the clients
+    asker: str | None = None  # of a fleet: who asks
+    wait: float = 600.0  # of a fleet: seconds to wait for sites that decide by hand
     reference: str | None = None  # public data of the same kind
     epsilon: float = 8.0
     delta: float = 1e-6
     client: str | None = None  # of a table: the column holding the client id
+    separator: str | None = None  # of CSV: between the cells of a line
+    encoding: str | None = None  # of CSV
+    decimal: str | None = None  # of CSV: the decimal mark
     clients: int | None = None  # of an embedded population: how many
     fault: str | None = None  # planted first, to try things out
     types: Sequence[str] = ()  # of a table: what single fields hold, age=whole:0:120
@@ -41,13 +41,29 @@ class Request:
     ledger: "Ledger | str | Path | None" = None
     out: str | Path | None = None  # the run's folder
     dry_run: bool = False  # say what it would cost and what it could find
-    even_if_blind: bool = False  # ask even if nothing could be found
+    even_if_blind: bool = False  # ask even if nothing could be detected
 
     def __post_init__(self) -> None:
+        if bool(self.data) == (self.fleet is not None):
+            raise InvalidInput("name the clients in one way: DATA, or the folder of a fleet with --fleet DIR")
+        has_nothing_to_name = self.client is not None and self.reference is None  # it names the reference's column too
+        if self.fleet is not None and (self.fault is not None or self.clients is not None or has_nothing_to_name):
+            raise InvalidInput("--client, --clients and --fault are for local data: leave them out")
         if not 0 < self.epsilon < math.inf:
             raise InvalidInput(f"--epsilon must be positive and finite, got {self.epsilon:g}")
         if not 0 < self.delta < 1:
             raise InvalidInput(f"--delta must lie between 0 and 1, got {self.delta:g}: try 1e-6, or population^-1.1")
+        if self.population is not None and not self.population.strip():
+            raise InvalidInput(
+                "--population must name the clients in the ledger: leave it out for the name of the data"
+            )
+
+    @property
+    def dialect(self) -> "Dialect":
+        """How a CSV file is written, as far as it is given."""
+        from blindsight.data.dialect import Dialect
+
+        return Dialect(self.separator or "", self.encoding or "", self.decimal or "")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,6 +76,11 @@ class ModelRequest(Request):
     model_layout: str | None = None  # of an ONNX file: the axes of its input, NCHW
     label: str = "label"
     ranges: Sequence[str] = ()  # public ranges of numbers, age=0:100
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.model is None and (self.model_range is not None or self.model_layout is not None):
+            raise InvalidInput("--model-range and --model-layout describe an ONNX file: name it with --model")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,9 +157,14 @@ class UnknownsRequest(Request):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.fleet is not None and (self.side is None or len(set(self.values)) != 2 or len(self.inputs) > 1):
+            raise InvalidInput(
+                "on a fleet a field of the sites tells before from after: --side FIELD --value OLD --value NEW, with "
+                "at most one --input, the text"
+            )
         if (self.before is not None) + (self.side is not None) + (self.fault is not None) != 1:
             raise InvalidInput(
-                "say in one way what was before the change: --before DATA, --side FIELD --value OLD --value NEW, or "
+                "name the data before the change in one way: --before DATA, --side FIELD --value OLD --value NEW, or "
                 "--fault token_join:0.1:by=example to plant a change"
             )
 

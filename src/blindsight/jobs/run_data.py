@@ -14,6 +14,7 @@ import numpy as np
 from blindsight.accounting.ledger import LedgerName
 from blindsight.config import Config
 from blindsight.data.by_client import is_by_client
+from blindsight.data.dialect import Dialect
 from blindsight.data.folders import image_folder
 from blindsight.data.formats import loader_for, loader_of
 from blindsight.data.population import Population
@@ -72,7 +73,7 @@ def _read_table(config: Config, file: str, options: Mapping[str, Any]) -> Popula
     shapes = {field: Field("image", shape=tuple(shape), of_bytes=False) for field, shape in reading.shapes.items()}
     schema = Schema({**shapes, **_schema(config).fields})
     fields = kinds_of(file, names, needed, schema, say='[data] types = {{ {} = "number" }}, or image:28x28')
-    given = {option: getattr(reading, option) for option in ("client", "separator", "split", "name")}
+    given = {option: getattr(reading, option) for option in ("client", "dialect", "split", "name")}
     clients = private_table(file, fields=fields, mark_misfits=config.privacy.unit == "example", **given)
     label = config.model.label
     are_read_off = label in needed and label in reading.classes and not config.model.classes
@@ -81,7 +82,7 @@ def _read_table(config: Config, file: str, options: Mapping[str, Any]) -> Popula
 
 def _columns(config: Config, file: str, reading: "_Options", needed: Mapping[str, Field | None]) -> list[str]:
     """The columns that may be read; the needed ones must be among them."""
-    every = column_names(file, reading.client, reading.separator)
+    every = column_names(file, reading.client, reading.dialect)
     for field in (*(reading.fields or ()), *reading.classes, *reading.text):
         need_column(field, [reading.client, *every], file)
     names = every if reading.fields is None else [name for name in every if name in reading.fields]
@@ -97,13 +98,20 @@ class _Options:
     """[data] options of a table, or of a file that is kept by client."""
 
     client: str = "client"
-    separator: str = ","
+    separator: str = ""
+    encoding: str = ""
+    decimal: str = ""
     name: str | None = None
     split: str | None = None
     fields: Sequence[str] | None = None
     classes: Sequence[str] = ()
     text: Sequence[str] = ()
     shapes: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict[str, Sequence[int]])
+
+    @property
+    def dialect(self) -> Dialect:
+        """How a CSV file is written."""
+        return Dialect(self.separator, self.encoding, self.decimal)
 
     @classmethod
     def of(cls, file: str, options: Mapping[str, Any]) -> "_Options":

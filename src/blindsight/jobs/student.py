@@ -1,7 +1,7 @@
 """A student trained on a labelled synthetic set: what `blindsight train student` does. It reads no client's data."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,12 +11,12 @@ import numpy as np
 
 from blindsight import checkpoints, keys, runs
 from blindsight.backends import use_cores
-from blindsight.data.missing import coded_as
 from blindsight.data.population import TEXT, Population
 from blindsight.data.reading import as_classes
 from blindsight.data.sources import check_public, source
 from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.jobs.public import other_clients, public_options
+from blindsight.jobs.student_evaluation import evaluate_student, misread
 from blindsight.models.classifiers import CNN, MLP, Logistic
 from blindsight.models.primary import Learnt, Primary, gather, primary
 from blindsight.models.scaling import Scaling
@@ -26,7 +26,7 @@ from blindsight.studio.agreeing import Majority, majority
 from blindsight.studio.labels import Labels
 from blindsight.studio.student_report import StudentReport
 
-__all__ = ["load_student", "run_student"]
+__all__ = ["StudentInputs", "load_student", "read_student", "run_student"]
 
 Architecture = Literal["cnn", "mlp", "logistic"]
 Source = Literal["raters", "pre", "own"]
@@ -54,7 +54,7 @@ def run_student(
 
     Args:
         folder: Folder of the synthetic set.
-        labels: Majority of the `raters` (the default if anybody has labelled), the proposed ones (`pre`), or the
+        labels: Majority of the `raters` (the default if there are labels), the proposed ones (`pre`), or the
             classes that the generator was given (`own`).
         model: Type of the classifier; chosen by the type of the data by default.
         steps: Number of training steps.
@@ -73,7 +73,7 @@ def run_student(
     if len(set(truth)) < 2:
         raise InvalidInput(f"{folder} has labelled examples of fewer than two classes: label some more first")
     columns = {name: column[rows] for name, column in samples.columns.items()}
-    reading = _Inputs.of(columns, model, classes)
+    reading = StudentInputs.of(columns, model, classes)
     test_data, public_data = (
         _evaluation_data(name, reading, label, client) if name else None for name in (test, public)
     )
@@ -92,8 +92,9 @@ def run_student(
             ties=votes.ties,
             unlabelled=votes.unlabelled,
             guarantee=samples.guarantee,
-            public=_evaluate(student, public_data, reading, label) if public_data else None,
-            simulation_only=_evaluate(student, test_data, reading, label) if test_data else None,
+            public=evaluate_student(student, public_data, reading, label) if public_data else None,
+            simulation_only=evaluate_student(student, test_data, reading, label) if test_data else None,
+            misread=misread(student, public_data, reading, label) if public_data else (),
             path=run.path,
         )
         _save(report, run)
@@ -103,7 +104,7 @@ def run_student(
 def _train(
     run: runs.Run,
     samples: SyntheticSet,
-    reading: "_Inputs",
+    reading: "StudentInputs",
     columns: Mapping[str, np.ndarray],
     target: np.ndarray,
     steps: int,
@@ -139,23 +140,29 @@ def _save(report: StudentReport, run: runs.Run) -> None:
 
 def load_student(folder: str | Path) -> Primary:
     """The student that `blindsight train student` left in `folder`, as the primary model of an inspection."""
+    trained, reading, run = read_student(folder)
+    learnt, name = Learnt(guarantee=run.read("guarantee.json")), f"the student {run.path.name}"
+    # a set does not say which clients it is about
+    if reading.is_image:
+        student = primary(trained, name=name, shape=reading.shape, learnt=learnt)
+    else:
+        student = reading.scaling.before(trained, name=name, learnt=learnt)
+    return dataclasses.replace(student, classes=reading.classes)
+
+
+def read_student(folder: str | Path) -> tuple[Any, "StudentInputs", runs.Run]:
+    """The classifier that `blindsight train student` left in `folder`, how it reads examples, and its run."""
     run = runs.open_run(folder)
-    reading, path = _Inputs.from_dict(run.read(FACTS)), checkpoints.newest(run.path)
+    reading, path = StudentInputs.from_dict(run.read(FACTS)), checkpoints.newest(run.path)
     if path is None:
         raise InvalidInput(f"{folder} has no student yet: run blindsight train student again")
     fresh = reading.fresh()
     arrays = checkpoints.load(path, eqx.filter(fresh, eqx.is_array)).tree
-    trained, name = eqx.combine(arrays, fresh), f"the student {run.path.name}"
-    learnt = Learnt(guarantee=run.read("guarantee.json"))  # a set does not say which clients it is about
-    if reading.is_image:
-        seen = primary(trained, name=name, shape=reading.shape, learnt=learnt)
-        return dataclasses.replace(seen, classes=reading.classes)
-    student = reading.scaling.before(trained, name=name, learnt=learnt)
-    return dataclasses.replace(student, classes=reading.classes)
+    return eqx.combine(arrays, fresh), reading, run
 
 
 @dataclasses.dataclass(frozen=True)
-class _Inputs:
+class StudentInputs:
     """How a student reads examples: the fields, and for rows the mean and spread of each number in the set."""
 
     kind: Architecture
@@ -166,7 +173,10 @@ class _Inputs:
     spread: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, columns: Mapping[str, np.ndarray], kind: Architecture | None, classes: tuple[str, ...]) -> "_Inputs":
+    def of(
+        cls, columns: Mapping[str, np.ndarray], kind: Architecture | None, classes: tuple[str, ...]
+    ) -> "StudentInputs":
+        """How to read the set's `columns`; by default a CNN reads images, and an MLP reads rows."""
         inputs = tuple(columns)
         if strange := [name for name, column in columns.items() if column.dtype.kind not in "biuf"]:
             raise InvalidInput(
@@ -181,10 +191,12 @@ class _Inputs:
 
     @property
     def is_image(self) -> bool:
+        """Whether it reads one image, and not a row of numbers."""
         return not self.middle
 
     @property
     def settings(self) -> dict[str, Any]:
+        """What the run folder stores of it."""
         return {"model": self.kind, "classes": list(self.classes), "inputs": list(self.inputs)}
 
     def fresh(self) -> Any:
@@ -199,10 +211,12 @@ class _Inputs:
 
     @property
     def scaling(self) -> Scaling:
+        """The scaling of rows to the set's mean and spread."""
         return Scaling(self.middle, self.spread)
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "_Inputs":
+    def from_dict(cls, value: Mapping[str, Any]) -> "StudentInputs":
+        """The inputs from their fields in JSON."""
         fields: dict[str, Any] = {name: tuple(item) if isinstance(item, list) else item for name, item in value.items()}
         return cls(**fields)
 
@@ -232,7 +246,7 @@ def _folder(samples: SyntheticSet, out: str | Path | None) -> Path:
     return Path(out) if out is not None else Path("runs") / f"student-{runs.file_name(name)}"
 
 
-def _evaluation_data(name: str, reading: _Inputs, label: str, client: str | None) -> Population:
+def _evaluation_data(name: str, reading: StudentInputs, label: str, client: str | None) -> Population:
     """The population to evaluate on, checked against the student's inputs and classes before it is trained."""
     clients = source(name, public_options(name, _PUBLIC_CLIENTS, client))
     if missing := [field for field in (*reading.inputs, label) if field not in clients.fields]:
@@ -245,21 +259,12 @@ def _evaluation_data(name: str, reading: _Inputs, label: str, client: str | None
         names = as_classes(clients.columns[label], name)[1]
     if strange := [one for one in names if one not in reading.classes]:
         raise InvalidInput(
-            f"{name} has the class {strange[0]!r}, which the student does not know: it was labelled with "
+            f"{name} has the class {strange[0]!r}, which the student was not trained on: its classes are "
             f"{', '.join(reading.classes)}"
         )
     if not names and not 0 <= int(clients.columns[label].max(initial=0)) < len(reading.classes):
         raise InvalidInput(f"{name} has more than the {len(reading.classes)} classes of the student: name other data")
     return clients
-
-
-def _truth(clients: Population, label: str, classes: Sequence[str]) -> np.ndarray:
-    """The class numbers of these clients' examples; -1 where the label is missing.
-
-    Texts and named classes go by their names. Numbers without names are class numbers.
-    """
-    column, names = clients.columns[label], clients.classes.get(label)
-    return coded_as(column, classes, names if names or column.dtype == TEXT else classes)
 
 
 def _refuse_protected(samples: SyntheticSet, public: Population, name: str) -> None:
@@ -268,18 +273,7 @@ def _refuse_protected(samples: SyntheticSet, public: Population, name: str) -> N
     if not (run / "run.json").is_file():
         return
     settings = runs.open_run(run).read("run.json").get("settings", {})
-    check_public(name, other_clients(name), settings.get("population", ""), {}, what="--public")
+    for protected in settings.get("population", ()):
+        check_public(name, other_clients(name), protected, {}, what="--public")
     if settings.get("simulation_only", {}).get("data") == public.fingerprint:
         raise PrivacyError(f"--public {name} are the clients that the set protects: evaluate on them with --test")
-
-
-def _evaluate(student: Primary, clients: Population, reading: _Inputs, label: str) -> dict[str, Any]:
-    """The student's accuracy on these clients' examples."""
-    examples = gather(clients.columns, reading.inputs)
-    student.check(clients, reading.inputs, None)
-    truth = _truth(clients, label, reading.classes)
-    is_labelled = truth >= 0
-    if not is_labelled.any():
-        raise InvalidInput(f"no example of {clients.name} has a label in {label!r}: name other data, or another field")
-    right = student.predict(examples)[0][is_labelled] == truth[is_labelled]
-    return {"name": clients.name, "examples": len(right), "accuracy": float(np.mean(right))}

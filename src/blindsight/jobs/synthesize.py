@@ -9,8 +9,9 @@ from blindsight.errors import InvalidInput
 from blindsight.inspection.report import Report
 from blindsight.jobs.ask import described
 from blindsight.jobs.inspecting import range_of, read_payer, read_reference, run_folder, session_of
-from blindsight.jobs.request import Progress, SynthesizeRequest, quiet
+from blindsight.jobs.request import SynthesizeRequest
 from blindsight.jobs.tables import header, schema_of
+from blindsight.progress import Progress, quiet
 from blindsight.synthesizing import synthesize
 
 __all__ = ["run_synthesize"]
@@ -34,13 +35,13 @@ def run_synthesize(request: SynthesizeRequest, *, progress: Progress = quiet) ->
         if name not in clients.fields:
             raise InvalidInput(f"{clients.name} has no field {name!r}: choose from {', '.join(clients.fields)}")
     chosen = [name for name in (names or _all(clients)) if name != label]
-    known = {name: described(name, clients, schema, reference, ranges) for name in chosen}
+    types = {name: described(name, clients, schema, reference, ranges) for name in chosen}
     folder = run_folder(request, "synthesize", clients)
     report = synthesize(
         clients,
         epsilon=request.epsilon,
         delta=request.delta,
-        schema=Schema(known, tuple(chosen), label),
+        schema=Schema(types, tuple(chosen), label),
         rows=request.rows,
         session=session_of(request, payer, folder, progress),
     )
@@ -51,7 +52,7 @@ def _fields(request: SynthesizeRequest, schema: Schema, reference: Population | 
     """The fields that are named; of a table by default those that the schema or the reference describes."""
     if request.fields:
         return list(dict.fromkeys(request.fields))
-    columns = header(request.data, request.client, schema, reference)
+    columns = header(request.data, request.client, schema, reference, dialect=request.dialect)
     if columns is None:
         return []  # embedded, or a data set with types of its own
     public = {} if reference is None else Schema.of(reference).fields
@@ -59,7 +60,7 @@ def _fields(request: SynthesizeRequest, schema: Schema, reference: Population | 
     if not described_here:
         raise InvalidInput(
             f"choose the fields of a row from {', '.join(columns)}: blindsight synthesize {request.data} FIELD ... "
-            f"with --type or --schema"
+            f"with --type"
         )
     return described_here
 

@@ -1,28 +1,31 @@
 """Clients' tables as a question needs them. The type of every field is fixed before a value is read.
 
-A field has the type that `--type` or `--schema` gives, else that of the public reference, else the one that its role in
-the question implies: a number if it has a `--range` or a model reads it, a whole number if it is the class that a model
-predicts, text if its values are compared. A field without a type is refused, or not read if nothing needs it.
+A field has the type that `--type` gives, else that of the public reference, else the one that its role in the question
+implies: a number if it has a range or a model reads it, a whole number if it is the class that a model predicts, text
+if its values are compared. A field without a type is refused, or not read if nothing needs it.
 
 A table lists its fields in its header. LEAF, HDF5, SQLite and folders of images have none: their fields are those that
-`--type` or `--schema` gives, else those of the reference, and any others that the question names.
+`--type` gives, else those of the reference, and any others that the question names.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from blindsight.data.by_client import digest_of, is_by_client
+from blindsight.data.by_client import files_digest, is_by_client
 from blindsight.data.catalogue import DATASETS
+from blindsight.data.dialect import GIVEN, Dialect
 from blindsight.data.embedded import POPULATIONS
-from blindsight.data.formats import loader_for
+from blindsight.data.formats import loader_for, takes
 from blindsight.data.population import Population
 from blindsight.data.private import column_names, is_table, private_table
+from blindsight.data.reading import exists
 from blindsight.data.schema import Field, Schema
 from blindsight.data.sources import source
 from blindsight.errors import InvalidInput
 
-__all__ = ["content_of_clients", "header", "is_private_table", "kinds_of", "read_clients", "read_others", "schema_of"]
+__all__ = ["content_of_clients", "content_of_table", "header", "is_private_table", "kinds_of", "read_clients"]
+__all__ += ["read_others", "schema_of"]
 
 
 def schema_of(path: str | Path | None, types: Sequence[str]) -> Schema:
@@ -30,11 +33,13 @@ def schema_of(path: str | Path | None, types: Sequence[str]) -> Schema:
     return (Schema({}) if path is None else Schema.load(path)).updated(types)
 
 
-def header(data: str, client: str | None, schema: Schema, public: Population | None = None) -> list[str] | None:
+def header(
+    data: str, client: str | None, schema: Schema, public: Population | None = None, *, dialect: Dialect | None = None
+) -> list[str] | None:
     """The public names of the fields in a file; None for any other population."""
     if not is_private_table(data):
         return None
-    return _described(schema, public) if is_by_client(data) else column_names(data, client or "client")
+    return _described(schema, public) if is_by_client(data) else column_names(data, client or "client", dialect)
 
 
 def read_clients(
@@ -42,6 +47,7 @@ def read_clients(
     *,
     client: str | None = None,
     clients: int | None = None,
+    dialect: Dialect | None = None,
     needed: Mapping[str, Field | None],
     optional: Collection[str] = (),
     schema: Schema,
@@ -57,6 +63,7 @@ def read_clients(
         data: Name of the data, or a file or folder.
         client: Column holding the client id, for tables.
         clients: Number of clients, for embedded populations.
+        dialect: Separator, encoding and decimal mark, for CSV.
         needed: Fields that the question needs, with the type that their role implies.
         optional: Fields that are read if the header has them, or, where there is none, if they are described.
         schema: Types of fields, from the asker.
@@ -74,13 +81,13 @@ def read_clients(
         names = [name for name in needed if name not in optional or name in described]
         needed = {name: needed[name] for name in names}
     else:
-        names = column_names(data, client or "client")
+        names = column_names(data, client or "client", dialect)
     if not any(name in names for name in needed):
         has = f", which has {', '.join(names)}: name another" if names else ": name a field, --input FIELD"
         raise InvalidInput(f"there is no {next(iter(needed), 'field')!r} in {data}{has}")
     said = Schema({**({} if public is None else Schema.of(public).fields), **schema.fields})
     fields = kinds_of(data, names, needed, said, say="--type {}=number, or whole, text, image:28x28")
-    return private_table(data, client=client or "client", fields=fields, gaps=gaps)
+    return private_table(data, client=client or "client", dialect=dialect, fields=fields, gaps=gaps)
 
 
 def _described(schema: Schema, public: Population | None) -> list[str]:
@@ -90,12 +97,12 @@ def _described(schema: Schema, public: Population | None) -> list[str]:
 
 def is_private_table(data: str) -> bool:
     """Whether `data` is a table in a file: the types of its fields must come from elsewhere."""
-    return data not in POPULATIONS and data not in DATASETS and is_table(data)
+    return data != "" and data not in POPULATIONS and data not in DATASETS and is_table(data)
 
 
 def read_others(data: str, options: Mapping[str, Any]) -> Population:
     """The clients of anything but a table; the refusal of an unreadable file says nothing about its content."""
-    if data in POPULATIONS or data in DATASETS or not Path(data).exists():
+    if data in POPULATIONS or data in DATASETS or not exists(data):
         return source(data, options)
     loader_for(data, options)  # refuses only because of the file's format or the options
     try:
@@ -119,14 +126,19 @@ def kinds_of(
 
 def content_of_clients(data: str, options: Mapping[str, Any], people: Population) -> str:
     """The digest that identifies clients in a ledger: of the whole file, whichever of its fields a question reads."""
-    if not is_private_table(data):
-        return people.content
-    relevant = ("split", "shapes") if is_by_client(data) else ("client", "separator")
-    given = {option: options[option] for option in relevant if options.get(option)}
+    return content_of_table(data, options) if is_private_table(data) else people.content
+
+
+def content_of_table(data: str, options: Mapping[str, Any]) -> str:
+    """The same of a table in a file."""
+    relevant = ("split", "shapes", "client", *GIVEN)
+    given = {option: options[option] for option in relevant if options.get(option) and takes(data, option)}
     try:
         return source(data, given).content
     except Exception:  # rows that do not fit, in whatever way: the digest is then of the table as text
         if is_by_client(data):
-            return digest_of(data)
-        names = column_names(data, **given)
-        return private_table(data, **given, fields=dict.fromkeys(names, Field("text"))).content
+            return files_digest(data)
+        client, dialect = options.get("client") or "client", Dialect.of(options)
+        names = column_names(data, client, dialect)
+        fields = dict.fromkeys(names, Field("text"))
+        return private_table(data, client=client, dialect=dialect, fields=fields).content

@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from blindsight import checkpoints, keys, runs, trees
+from blindsight import checkpoints, keys, runs
+from blindsight.accounting.assumptions import PRIVATE_NETWORK
+from blindsight.accounting.events import to_json
 from blindsight.accounting.ledger import Ledger, ledger_name
 from blindsight.algorithms import Algorithm
 from blindsight.backends import Backend, Simulation, use_cores
+from blindsight.backends.host_parts import HostParts
+from blindsight.backends.hosts import Hosts
 from blindsight.backends.paired import Paired, bayesian_config
 from blindsight.config import Config, parse, without_nulls
 from blindsight.data.population import Population
@@ -24,9 +28,12 @@ from blindsight.jobs.pairs import PairLog
 from blindsight.jobs.run_data import name_in_ledger, read_run, with_listed_classes
 from blindsight.jobs.tasks import TrainingTask, classification_task, language_task, split_clients
 from blindsight.privacy import Privacy
-from blindsight.training import Checkpointing, Evaluation, Terms, Trained, train
+from blindsight.training import Checkpointing, Evaluation, RunTerms, Trained, train
 
-__all__ = ["TrainedRun", "load_trained", "run_settings", "run_training"]
+__all__ = ["FLEET_JOB", "TrainedRun", "load_trained", "make_ready", "root_of", "run_settings", "run_training"]
+
+FLEET_JOB = "fleet.json"
+"""In the folder of a run whose clients are at the sites of a fleet: what they were asked."""
 
 _NO_PROMISE_DELTA = 1e-6  # an infinite epsilon is infinite at every delta
 
@@ -38,11 +45,20 @@ def run_training(
     ledger: Ledger | None = None,
     population: Population | None = None,
     progress: bool = False,
+    hosts: Hosts | None = None,
 ) -> Trained:
-    """Train as `config` says in the folder `out` (`runs/NAME` if None), or resume the run that is there.
+    """Train as `config` says, or resume the run in the folder.
 
-    `population` is the data that `config.data` names; pass it if it is already loaded. A request that is refused before
-    anything is released leaves no run behind, so that the corrected one can use the same folder.
+    A request that is refused before anything is released leaves no run behind, so that the corrected one can use the
+    same folder.
+
+    Args:
+        config: what to train, on which data, at what cost.
+        out: folder of the run; `runs/NAME` if None.
+        ledger: where the cost is written; the default ledger if None.
+        population: the data that `config.data` names, if they are already loaded.
+        progress: show a progress bar.
+        hosts: other hosts that answer sums (`jobs.hosts`).
     """
     use_cores()
     folder, ledger = Path(out) if out is not None else Path("runs") / config.name, ledger or Ledger()
@@ -55,27 +71,29 @@ def run_training(
         name = ledger_name(population)
     ledger.check_names(name)
     clients, held_out = split_clients(population, config.data.held_out)
-    assumptions = assumed_classes(config, population)
-    key = _root(config.seed, settings, population)
+    assumptions = (*assumed_classes(config, population), *((PRIVATE_NETWORK,) if hosts else ()))
+    key = root_of(config.seed, settings, population)
     if config.model.is_language:
         check_text(config.text, population)
         given_privacy(config, clients.size)  # refuse it now, before a run begins and a vocabulary is paid for
         public, ready = public_words(config, folder), None
     else:
         public = None
-        ready = _ready(config, classification_task(config, population, clients, held_out))
+        ready = make_ready(config, classification_task(config, population, clients, held_out))
     run = runs.begin(folder, config.name, settings, may_differ=("privacy", "rounds"))
     with run.alone(), run.taken_back_if_refused(lambda: _has_released(run), also=(planting.FILE, "guarantee.json")):
         if ready is None:
             vocabulary, released = vocabulary_of(config, clients, public, name, run=run, key=key, ledger=ledger)
-            ready = _ready(config, language_task(config, clients, held_out, vocabulary, released))
+            ready = make_ready(config, language_task(config, clients, held_out, vocabulary, released))
         task, privacy, algorithm = ready
         evaluate, rhythm = task.evaluate, config.training
         _check_clients(run, task.clients.size)
         log = None if config.bayesian is None else PairLog(run, bayesian_config(privacy))
         trained = train(
             algorithm,
-            _backend(config, task, privacy, run=run, key=key, log=log),
+            _backend(config, task, privacy, run=run, key=key, log=log)
+            if hosts is None
+            else _leading(hosts, task, algorithm),
             privacy,
             population=name,
             delta=config.privacy.delta or _NO_PROMISE_DELTA,
@@ -84,7 +102,7 @@ def run_training(
             ledger=ledger,
             evaluation=None if evaluate is None else Evaluation(function=evaluate, every=rhythm.evaluate_every),
             checkpointing=Checkpointing(every_rounds=rhythm.checkpoint_every, every_seconds=rhythm.checkpoint_seconds),
-            terms=Terms(before=task.released, assumptions=assumptions),
+            terms=RunTerms(before=task.released, assumptions=assumptions),
             progress=progress,
         )
         if config.model.kind == "gan":
@@ -101,7 +119,7 @@ def _has_released(run: runs.Run) -> bool:
     return is_begun or (run.path / "vocabulary.json").exists()
 
 
-def _root(seed: int | None, settings: dict[str, Any], population: Population) -> keys.Key:
+def root_of(seed: int | None, settings: dict[str, Any], population: Population) -> keys.Key:
     """The root of the run's randomness: secret, or for a seed derived from the settings and the data too.
 
     Two runs with one seed about the same clients would draw the same noise, which cancels out in their difference.
@@ -124,6 +142,13 @@ def _backend(
     return planting.plant(config, task, privacy, run=run, key=key)
 
 
+def _leading(hosts: Hosts, task: TrainingTask, algorithm: Algorithm) -> Backend:
+    """The run's clients, in parts on several hosts that must agree on what they compute."""
+    backend = HostParts(task.clients, hosts)
+    hosts.agree(keys.digest_of(to_json(algorithm.event)), "privacy settings")
+    return backend
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainedRun:
     """A training run as read back: the newest model, and the clients as the model reads them."""
@@ -140,6 +165,8 @@ class TrainedRun:
 def load_trained(folder: str | Path, *, population: Population | None = None) -> TrainedRun:
     """The run that `blindsight train` left in `folder`, with the model of its newest checkpoint. Nothing is released.
 
+    Of a run on a fleet, `clients` are its public data.
+
     `population` is the data that its configuration names; pass it if it is already loaded.
     """
     run = runs.open_run(folder)
@@ -149,13 +176,15 @@ def load_trained(folder: str | Path, *, population: Population | None = None) ->
     config = with_listed_classes(parse(without_nulls(run.read("run.json")["settings"])))
     if population is None:
         population = read_run(config)
-    clients, held_out = split_clients(population, config.data.held_out)
+    is_elsewhere = (run.path / FLEET_JOB).exists()  # the clients are at sites: [data] are public and none of them
+    clients, held_out = (population,) * 2 if is_elsewhere else split_clients(population, config.data.held_out)
     if config.model.is_language:
         task = language_task(config, clients, held_out, *kept_vocabulary(run))
     else:
         task = classification_task(config, population, clients, held_out)
     size = task.clients.size
-    _check_clients(run, size)
+    if not is_elsewhere:
+        _check_clients(run, size)
     unprotected = Privacy.none(population=size, cohort=1, rounds=1)  # the saved state has the same shape
     algorithm = make_algorithm(config, task.model, unprotected)
     model = algorithm.model(checkpoints.load(path, {"state": algorithm.init()}).tree["state"])
@@ -173,9 +202,9 @@ def _check_clients(run: runs.Run, size: int) -> None:
         )
 
 
-def _ready(config: Config, task: TrainingTask) -> tuple[TrainingTask, Privacy, Algorithm]:
-    released = task.model.critic if config.model.kind == "gan" else task.model
-    privacy = make_privacy(config, task.clients.size, trees.size(released), before=task.released)
+def make_ready(config: Config, task: TrainingTask) -> tuple[TrainingTask, Privacy, Algorithm]:
+    """The task with its privacy settings, noise solved for, and its algorithm."""
+    privacy = make_privacy(config, task.clients.size, before=task.released)
     return task, privacy, make_algorithm(config, task.model, privacy)
 
 

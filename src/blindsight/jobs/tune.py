@@ -2,7 +2,7 @@
 
 As in Ramaswamy et al. 2020: a small grid is trained on public clients, however few, with the same noise on the mean
 update as the run will have (noise multiplier times clip, over the cohort). Of the run's own clients only the number is
-read, nothing is released about them, and the ledger is not opened.
+read. Nothing is released about them, and the ledger is not opened.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
 from rich.table import Table
 
-from blindsight import keys, trees
+from blindsight import keys
 from blindsight.accounting.events import Event, Gaussian
 from blindsight.accounting.planning import solve_noise
 from blindsight.backends import Backend, Simulation, use_cores
@@ -26,7 +26,7 @@ from blindsight.data.text import Vocabulary
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.jobs.algorithm import make_algorithm, make_privacy
 from blindsight.jobs.language import check_any, check_text, public_vocabulary
-from blindsight.jobs.public import other_clients
+from blindsight.jobs.public import check_no_copy, other_clients
 from blindsight.jobs.run_data import read_like_run, read_run, with_listed_classes
 from blindsight.jobs.tasks import TrainingTask, classification_task, language_task, split_clients
 from blindsight.participation import fixed_size
@@ -119,6 +119,7 @@ def _public(config: Config, name: str) -> Population:
     """Public clients; of a generated population other clients than those that train."""
     options = other_clients(name, max(5 * config.tune.cohort, 300))
     check_public(name, options, config.data.population, config.data.options, what="--tune-on")
+    check_no_copy(name, options, config.data.population, config.data.options, what="--tune-on")
     return read_like_run(config, name, options)
 
 
@@ -152,7 +153,7 @@ def _noise_of_the_run(config: Config, task: TrainingTask) -> float:
     if config.model.is_language and config.text.vocabulary == "private" and privacy.delta is not None:
         alone = solve_noise(Gaussian, epsilon=config.text.vocabulary_epsilon, delta=privacy.delta)
         before = (Gaussian(alone),)
-    return make_privacy(config, count, trees.size(task.model), before=before).noise_multiplier or 0.0
+    return make_privacy(config, count, before=before).noise_multiplier or 0.0
 
 
 def _combinations(config: Config) -> Iterator[Config]:

@@ -1,5 +1,7 @@
 """`blindsight inspect unknowns`: the data before and after a change, and the vocabulary of known words."""
 
+import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,19 @@ from blindsight.backends import use_cores
 from blindsight.data import faults, text
 from blindsight.data.population import TEXT, Population
 from blindsight.data.public_schema import public_schema
-from blindsight.data.schema import Field
+from blindsight.data.schema import Field, Schema
 from blindsight.data.sources import check_public, source
 from blindsight.data.text import Vocabulary
 from blindsight.errors import InvalidInput
-from blindsight.inspect import Report, WordTraining, unknowns
-from blindsight.inspection.unknowns.words import suspects_of
+from blindsight.inspect import Report, Session, WordTraining, unknowns
+from blindsight.inspection.question import check_reference
+from blindsight.inspection.unknowns.words import SIDES, suspects_of
 from blindsight.jobs.inspecting import run_folder, session_of
+from blindsight.jobs.on_fleet import fleet_clients
 from blindsight.jobs.public import has_other_clients, public_options
-from blindsight.jobs.request import Progress, UnknownsRequest, quiet
-from blindsight.jobs.tables import content_of_clients, header, read_clients, schema_of
+from blindsight.jobs.request import UnknownsRequest
+from blindsight.jobs.tables import content_of_table, header, is_private_table, read_clients, schema_of
+from blindsight.progress import Progress, quiet
 
 __all__ = ["run_unknowns"]
 
@@ -31,37 +36,65 @@ def run_unknowns(request: UnknownsRequest, *, progress: Progress = quiet) -> tup
     """Which words does a vocabulary lack after a change, and why? Returns the report and the folder of the run."""
     use_cores()
     suspects_of(request.suspects, request.case)  # refuses what is no fault of words before any data are read
+    if request.fleet is not None:
+        return _on_fleet(request, progress)
     clients = _read(request, request.data)
     field = _text_field(clients, request.inputs)
-    # two collections pay under two names
-    name = request.population or (None if request.before is not None else clients.name)
-    payer = (
-        None
-        if name is None
-        else LedgerName(name, content_of_clients(request.data, {"client": request.client}, clients))
-    )
+    # two collections pay under two names, or are two data sets under one
+    is_one = request.before is None
+    payer = LedgerName(request.population or clients.name, clients.content) if is_one else request.population
     before, after = _sides(request, clients, field)
     folder = run_folder(request, "unknowns", after)
-    report = unknowns(
+    words = _vocabulary(request, field, [clients] if is_one else [before, after])
+    return _ask(request, before, after, field, words, session_of(request, payer, folder, progress)), folder
+
+
+def _on_fleet(request: UnknownsRequest, progress: Progress) -> tuple[Report, Path]:
+    """The same question of sites, each of which tells before from after by a field of its own."""
+    field = request.inputs[0] if request.inputs else "text"
+    reading = {"text": field, "side": request.side, "values": list(request.values)}
+    schema = Schema({"text": Field("text"), "side": Field("category", values=SIDES)})
+    clients = fleet_clients(request, None, schema, reading=reading)
+    folder, payer = run_folder(request, "unknowns", clients), LedgerName(request.population or clients.name)
+    session, words = session_of(request, payer, folder, progress), _vocabulary(request, field, ())
+    asked = _ask(request, clients, clients, field, words, session, observed="text")
+    return asked, folder
+
+
+def _ask(
+    request: UnknownsRequest,
+    before: Population,
+    after: Population,
+    field: str,
+    vocabulary: Vocabulary,
+    session: Session,
+    *,
+    observed: str = "",
+) -> Report:
+    """The question itself; a fleet's clients have the text of `field` under the name `observed`."""
+    return unknowns(
         before,
         after,
-        vocabulary=_vocabulary(request, field),
-        field=field,
+        vocabulary=vocabulary,
+        field=observed or field,
         case=request.case,
         suspects=request.suspects,
         discover=request.discover,
         training=WordTraining() if request.train else None,
         epsilon=request.epsilon,
         delta=request.delta,
-        session=session_of(request, payer, folder, progress),
+        session=session,
     )
-    return report, folder
 
 
 def _read(request: UnknownsRequest, data: str) -> Population:
-    """The clients of `data`; of a table the text and the field that tells before from after alone."""
+    """The clients of `data`; of a table the text and the field that tells before from after alone.
+
+    A ledger knows them by the whole table.
+    """
     schema = schema_of(request.schema, request.types)
-    columns, inputs = header(request.data, request.client, schema), list(request.inputs)
+    columns = header(request.data, request.client, schema, dialect=request.dialect)
+    inputs = list(request.inputs)
     if columns is not None and not inputs:
         if "text" not in columns:
             listed = f": {', '.join(columns)}" if columns else ""
@@ -70,7 +103,18 @@ def _read(request: UnknownsRequest, data: str) -> Population:
     needed: dict[str, Field | None] = {field: Field("text") for field in (*inputs, request.side) if field}
     if columns is not None:  # words are read off values of any kind, so categories are texts too
         schema = schema.updated([f"{field}=text" for field in needed])
-    return read_clients(data, client=request.client, clients=request.clients, needed=needed, schema=schema)
+    clients = read_clients(
+        data,
+        client=request.client,
+        clients=request.clients,
+        dialect=request.dialect,
+        needed=needed,
+        schema=schema,
+    )
+    if not is_private_table(data):
+        return clients
+    options = {"client": request.client, **dataclasses.asdict(request.dialect)}
+    return clients.part_of(functools.partial(content_of_table, data, options))
 
 
 def _text_field(clients: Population, inputs: Sequence[str]) -> str:
@@ -129,8 +173,8 @@ def _where(clients: Population, is_in: np.ndarray, field: str) -> Population:
     return Population({field: column}, sizes=sizes, name=clients.name, ids=clients.ids, synthetic=clients.synthetic)
 
 
-def _vocabulary(request: UnknownsRequest, field: str) -> Vocabulary:
-    """The words that count as known, from a file or from public data, never from the clients."""
+def _vocabulary(request: UnknownsRequest, field: str, protected: Sequence[Population]) -> Vocabulary:
+    """The words that count as known, from a file or from public data, never from the `protected` clients."""
     if request.vocabulary is not None:
         return Vocabulary.load(request.vocabulary)
     if request.reference is None and not has_other_clients(request.data):
@@ -143,6 +187,8 @@ def _vocabulary(request: UnknownsRequest, field: str) -> Vocabulary:
     for data in filter(None, (request.data, request.before)):
         check_public(name, options, data, {}, what="--reference")
     public = source(name, options)
+    for clients in protected:
+        check_reference(clients, public)
     if field not in public.fields or public.fields[field][0] != TEXT:
         texts = [one for one, (dtype, _) in public.fields.items() if dtype == TEXT]
         raise InvalidInput(

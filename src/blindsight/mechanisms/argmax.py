@@ -72,9 +72,10 @@ class NoisyArgmax:
         vote = int(1 / grid * (1 - 2**-50))  # in steps, rounded down: a vote never counts more than one
         return BoundedSum(counts.astype(np.int64) * vote, l2_bound=bound, n_expected=n_expected, grid=grid)
 
-    def event_for(self, questions: int) -> Event:
-        """The event of this many questions for one example, whatever the votes are."""
-        return self.mechanism.event_for(questions * self.classes)
+    @property
+    def planned_event(self) -> Event:
+        """The event for one example of any number of questions in one table, whatever the votes are."""
+        return self.mechanism.planned_event
 
     def event(self, total: BoundedSum) -> Event:
         """The event of releasing the table; refuses one with other classes or another bound."""

@@ -25,12 +25,12 @@ import jax.numpy as jnp
 
 from blindsight import trees
 from blindsight.accounting import events
-from blindsight.errors import RelationMismatch
+from blindsight.errors import PrivacyError, RelationMismatch
 from blindsight.keys import Key
-from blindsight.mechanisms.noise import AdditiveNoise, Sampler
+from blindsight.mechanisms.noise import AdditiveNoise, DrawnElsewhere, Sampler
 from blindsight.mechanisms.release import Release
-from blindsight.mechanisms.rounded_gaussian import with_noise
-from blindsight.trees import BoundedSum
+from blindsight.mechanisms.rounded_gaussian import BegunNoise, begin, with_noise
+from blindsight.trees import BoundedSum, Tree
 
 __all__ = ["GaussianMechanism", "gaussian", "joint"]
 
@@ -42,13 +42,21 @@ class GaussianMechanism(AdditiveNoise):
     def event(self, total: BoundedSum) -> events.Gaussian:
         """The event of releasing `total`; refuses a sum that does not fit the sampler."""
         self.check_grid(total, total.l2_bound)
-        return self.event_for(trees.size(total.value))
+        return self.planned_event
 
-    def event_for(self, coordinates: int) -> events.Gaussian:
-        """The event of releasing any sum with this many coordinates, for planning."""
+    @property
+    def planned_event(self) -> events.Gaussian:
+        """The event of any release by this mechanism, for planning: it does not depend on the size of the sum."""
         return events.Gaussian(self.noise_multiplier, rounded=self.sampler == "exact")
 
-    def release(self, total: BoundedSum, *, key: Key) -> Release[Any]:
+    def begin(self, like: Tree, *, key: Key) -> BegunNoise | None:
+        """Start to draw the noise of a sum shaped `like` this, before it is there; pass it to `release` with `key`."""
+        if self.sampler == "float":
+            return None
+        is_accelerated = jax.default_backend() != "cpu"
+        return begin(trees.size(like), self.bits, _secret(key), on_device=is_accelerated)
+
+    def release(self, total: BoundedSum, *, key: Key, begun: BegunNoise | None = None) -> Release[Any]:
         """The noised mean, its event, and the standard deviation of the noise in it."""
         event = self.event(total)
         noise_std = self.noise_multiplier * total.l2_bound / total.n_expected
@@ -56,12 +64,19 @@ class GaussianMechanism(AdditiveNoise):
             value = _add_float_noise(total.value, self.noise_multiplier * total.l2_bound, total.n_expected, key.jax())
         else:
             factor = self.step(total.l2_bound) / total.n_expected
-            value = with_noise(total.value, self.bits, factor, key.derive("rounded gaussian").secret)
+            if begun is not None and (begun.bits, begun.secret) != (self.bits, _secret(key)):
+                raise PrivacyError("the noise was begun for another key or scale: begin it with the release's own")
+            if begun is None:
+                value = with_noise(total.value, self.bits, factor, _secret(key))
+            else:
+                value = begun.added_to(total.value, factor)
         return Release(value, event, noise_std)
 
 
 def gaussian(noise_multiplier: float, *, sampler: Sampler = "exact") -> GaussianMechanism:
     """The Gaussian mechanism; `sampler="float"` claims ideal arithmetic, and its guarantee says so."""
+    if isinstance(sampler, DrawnElsewhere):
+        return sampler.mechanism(noise_multiplier)
     return GaussianMechanism(noise_multiplier, sampler)
 
 
@@ -80,6 +95,8 @@ def joint(*releases: events.Event) -> events.Gaussian:
         raise RelationMismatch("only Gaussian releases on the same cohort can be combined into one")
     if len(parts) == 1:
         return parts[0]
+    if len({(part.sites, part.fewest, part.colluding) for part in parts}) > 1:
+        raise RelationMismatch("releases whose noise comes from different sites have no common event: record each")
     precision = math.fsum(math.inf if not part.noise_multiplier else part.noise_multiplier**-2 for part in parts)
     return events.Gaussian(
         precision**-0.5,
@@ -87,7 +104,14 @@ def joint(*releases: events.Event) -> events.Gaussian:
         reproducible=any(part.reproducible for part in parts),
         partly_float=any(part.is_ideal for part in parts) and any(part.rounded or part.kl_slack for part in parts),
         rounded=any(part.rounded for part in parts),
+        sites=parts[0].sites,
+        fewest=parts[0].fewest,
+        colluding=parts[0].colluding,
     )
+
+
+def _secret(key: Key) -> bytes:
+    return key.derive("rounded gaussian").secret
 
 
 @jax.jit

@@ -2,15 +2,26 @@
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from blindsight.errors import InvalidInput, RelationMismatch
 from blindsight.mechanisms.discrete import LARGEST_BITS
 from blindsight.trees import BoundedSum
 
-__all__ = ["AdditiveNoise", "Sampler"]
+__all__ = ["AdditiveNoise", "DrawnElsewhere", "Sampler"]
 
-Sampler = Literal["exact", "float"]
+
+@runtime_checkable
+class DrawnElsewhere(Protocol):
+    """Noise that others draw, such as the sites of a fleet: what they add is a mechanism of its own."""
+
+    def mechanism(self, noise_multiplier: float) -> Any:
+        """The mechanism whose noise they draw."""
+        ...
+
+
+Sampler = Literal["exact", "float"] | DrawnElsewhere
+"""How noise is drawn: exactly here, by floating point here, or elsewhere."""
 
 
 @dataclasses.dataclass(frozen=True)

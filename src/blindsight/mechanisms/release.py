@@ -80,14 +80,14 @@ def publish(
     """Record the event durably, and only then make and return the release.
 
     A crash in between leaves a cost without a value, never a value without its cost. A release that exceeds the
-    population's budget is refused before any noise is drawn. A reproducible key is recorded as such, and every later
-    guarantee for the population says so; reused on a second sum it protects nothing, and the event that is recorded and
-    returned is `NonPrivate`.
+    population's budget is refused before any noise is drawn. A secret key draws new noise in every call, so passing it
+    twice does no harm. A reproducible key is recorded as such, and every later guarantee for the population says so;
+    reused on a second sum it protects nothing, and the event that is recorded and returned is `NonPrivate`.
 
     Args:
         mechanism: Mechanism that adds the noise.
         total: Bounded sum over clients.
-        key: Key of the noise, used for nothing else.
+        key: Root of the noise.
         ledger: Ledger that records the cost.
         population: Name of the clients in the ledger.
         participation: How the clients in `total` were sampled; None for no amplification.
@@ -112,4 +112,4 @@ def publish(
         arm=arm,
         noise=noise_on(key, [mechanism, total]),
     )
-    return dataclasses.replace(mechanism.release(total, key=key), event=from_json(entry.event))
+    return dataclasses.replace(mechanism.release(total, key=key.for_one_release()), event=from_json(entry.event))

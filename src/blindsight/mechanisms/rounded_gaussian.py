@@ -12,9 +12,12 @@ in 10^7 coordinates) `decide` reads more bits and computes with more digits unti
 draws the same numbers from the same key, whatever its rounding.
 
 **The bound.** Let e = 2^-53. Only +, -, *, / and sqrt of float64 are used, each with a relative error of at most e
-(IEEE 754; CUDA rounds all five correctly in double precision). A fused multiplication and addition rounds once instead
-of twice, which the bound allows. Constants are correct to a relative e. Products of constants do not occur, except with
-powers of two, so that no compiler can merge two into one.
+(IEEE 754; CUDA rounds all five correctly in double precision), and no library's logarithm, sine or cosine. A fused
+multiplication and addition rounds once instead of twice, which the bound allows. Constants are correct to a relative e.
+Products of constants do not occur, except with powers of two, so that no compiler can merge two into one. No number is
+so small (all but 0 exceed 2^-200) that it matters how a processor treats subnormal ones. What would break the
+bound is a compiler that reorders sums: on CPUs `-ffast-math` is turned off here whatever `XLA_FLAGS` says, and on
+accelerators other than GPUs, whose float64 may be emulated or missing, NumPy draws on the host.
 
 * u, as hat u = (64 bits + 1/2) 2^-64: the bits left out are worth at most 2^-65, the conversion e:
   |hat u - u| <= 2^-65 + e u.
@@ -28,16 +31,17 @@ powers of two, so that no compiler can merge two into one.
 * The angle: the first three bits of v choose an eighth of the circle, exactly; the others are x in [0, 1), measured
   from the nearer axis. a = x pi/4 is 4e wrong (bits left out: 2^-62 = 2^-9 e, in all below). The series of sin a / a
   and cos a in a^2 < 0.617 after a^18/19! and a^18/18! are worth less than 2^-67. The error of a^2, 9e, changes sin a by
-  at most 0.11 * 9e of it and cos a by 0.28 * 9e; rounding while summing adds 1.3e and 1.9e; sin a has 5e more from the
-  factor a. So sin a <= 0.71 is at most 5.2e wrong and cos a at most 4.5e, in absolute numbers.
+  at most 0.11 * 9e of it and cos a by 0.28 * 9e; rounding while summing adds 1.4e and 1.9e; sin a has 5e more from the
+  factor a. So sin a <= 0.71 is at most 5.3e wrong and cos a at most 4.5e, in absolute numbers.
 * The product with r rounds once more, with s not at all.
 
 In all |h - g| <= s r (9e + 1.8e/L + 0.51 * 2^-65/(uL)). The code allows s r (16e + 8e/L + 2^-65/(uL)), computed from
-hat u and hat L, whose own errors are far smaller than the difference, and decides again wherever the bracket exceeds
-2^-20 or is not a number.
+hat u and hat L, and decides again wherever the bracket exceeds 2^-20 or is not a number. The difference, at least
+s r (7e + 6e/L) >= 36e, covers what is not in the bound: the errors of hat u and hat L themselves (below 2^-10 of the
+bracket), and the comparison, in which h - round(h) is exact, or rounded once, by at most e/2, where it is fused with
+the last product, and its distance from 1/2 is rounded by at most e/2.
 """
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -47,10 +51,11 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 
-from blindsight.errors import InvalidInput
+from blindsight import trees
+from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.mechanisms import chacha
 
-__all__ = ["LARGEST_BITS", "decide", "rounded_gaussian", "with_noise"]
+__all__ = ["LARGEST_BITS", "BegunNoise", "begin", "decide", "drawn", "rounded_gaussian", "with_noise"]
 
 LARGEST_BITS = 24
 """Largest log2 of a scale: a sum of half a million clients plus noise stays far below 2^53."""
@@ -60,7 +65,8 @@ _PER_BLOCK = 8  # coordinates: four pairs of 64-bit numbers
 _CHUNK_BLOCKS = 1 << 12  # small enough for a processor's cache
 _MOST = _PER_BLOCK << 32
 _WORTH_COMPILING = 1 << 17  # coordinates: NumPy needs 20 ms for these, and every shape is compiled for seconds
-_UNSURE_AT_ONCE = 8
+_UNSURE_AT_ONCE = 64
+_AS_WRITTEN = {"xla_cpu_enable_fast_math": False}  # stronger than XLA_FLAGS: sums are not reordered
 _MAIN, _MORE = 0, 1  # first word of the nonce: the bits everyone needs, and those that `decide` adds
 _LOGARITHM = [1 / (2 * k + 1) for k in range(12)]
 _SINE = [(-1) ** k / math.factorial(2 * k + 1) for k in range(10)]
@@ -69,9 +75,7 @@ _COSINE = [(-1) ** k / math.factorial(2 * k) for k in range(10)]
 
 def rounded_gaussian(bits: int, count: int, secret: bytes) -> np.ndarray:
     """The first `count` coordinates of the noise of scale 2^bits that belongs to `secret`, as int64."""
-    if not 1 <= bits <= LARGEST_BITS:
-        raise InvalidInput(f"the scale must be 2^1 to 2^{LARGEST_BITS}, got 2^{bits}")
-    _check(count)
+    _check(bits, count)
     blocks, key = -(-count // _PER_BLOCK), chacha.key_words(secret)
     drawn = np.empty(blocks * _PER_BLOCK, np.int64)
     for begin in range(0, blocks, _CHUNK_BLOCKS):
@@ -84,22 +88,78 @@ def rounded_gaussian(bits: int, count: int, secret: bytes) -> np.ndarray:
     return drawn[:count]
 
 
+def drawn(bits: int, count: int, secret: bytes) -> np.ndarray:
+    """What `rounded_gaussian` draws, as int32 or int64: compiled if there is enough of it, a third of the time."""
+    return begin(count, bits, secret, on_device=False).numbers()
+
+
 def with_noise(tree: Any, bits: int, factor: float, secret: bytes) -> Any:
     """(leaf + noise) * factor in float32 for every leaf of whole numbers, computed where the leaves are."""
-    leaves, structure = jax.tree.flatten(tree)
-    total = sum(leaf.size for leaf in leaves)
-    _check(total)
-    on_cpu = jax.default_backend() == "cpu"
-    if total < _WORTH_COMPILING and (on_cpu or not any(isinstance(leaf, jax.Array) for leaf in leaves)):
-        noise = rounded_gaussian(bits, total, secret)
-        ends = np.cumsum([leaf.size for leaf in leaves])
-        parts = np.split(noise, ends[:-1]) if leaves else []
-        noised = [_scaled(np.asarray(leaf), part, factor) for leaf, part in zip(leaves, parts, strict=True)]
-        return jax.tree.unflatten(structure, noised)
-    chunk = _CHUNK_BLOCKS if on_cpu else 0
+    on_device = any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(tree))
+    return begin(trees.size(tree), bits, secret, on_device=on_device).added_to(tree, factor)
+
+
+def begin(count: int, bits: int, secret: bytes, *, on_device: bool) -> "BegunNoise":
+    """Start to draw the noise of `count` coordinates, before the sum that it is for is ready.
+
+    An accelerator computes what it is asked for in order. Asked for the noise first and for the sum second, it still
+    computes the sum while the host decides what is unsure about the noise, so that neither waits for the other.
+    """
+    _check(bits, count)
+    backend = jax.default_backend()
+    if backend == "gpu" and (on_device or count >= _WORTH_COMPILING):
+        draw, chunk = _draw_on_gpu, 0
+    elif backend == "cpu" and count >= _WORTH_COMPILING:
+        draw, chunk = _draw_on_cpu, _CHUNK_BLOCKS
+    else:
+        return BegunNoise(rounded_gaussian(bits, count, secret), None, bits, secret)
     with jax.enable_x64(True):
-        noised = _add_compiled(leaves, chacha.key_words(secret), np.float64(factor), bits, chunk)
-    return jax.tree.unflatten(structure, noised)
+        noise, unsure, number = draw(chacha.key_words(secret), count, bits, chunk)
+    return BegunNoise(noise, (unsure, number), bits, secret)
+
+
+class BegunNoise:
+    """The noise of one release; used for a second one, it would cancel in their difference."""
+
+    def __init__(self, noise: Any, unsure: tuple[jax.Array, jax.Array] | None, bits: int, secret: bytes) -> None:
+        self.bits, self.secret = bits, secret
+        self._noise, self._unsure, self._is_used = noise, unsure, False
+
+    def numbers(self) -> np.ndarray:
+        """The noise alone, for who adds it to a sum elsewhere."""
+        self._use()
+        return np.asarray(self._noise if self._unsure is None else self._decided(*self._unsure))
+
+    def added_to(self, tree: Any, factor: float) -> Any:
+        """(leaf + noise) * factor in float32 for every leaf of whole numbers."""
+        leaves, structure = jax.tree.flatten(tree)
+        leaves = [leaf if isinstance(leaf, jax.Array) else np.asarray(leaf) for leaf in leaves]  # a plain number is one
+        if trees.size(leaves) != self._noise.size:
+            raise InvalidInput(f"noise for {self._noise.size:,} coordinates, but the sum has {trees.size(leaves):,}")
+        self._use()
+        if self._unsure is None:
+            ends = np.cumsum([leaf.size for leaf in leaves])
+            parts = np.split(self._noise, ends[:-1]) if leaves else []
+            noised = [_scaled(np.asarray(leaf), part, factor) for leaf, part in zip(leaves, parts, strict=True)]
+            return jax.tree.unflatten(structure, noised)
+        with jax.enable_x64(True):
+            noised = _add_compiled(leaves, self._decided(*self._unsure), np.float64(factor))
+        return jax.tree.unflatten(structure, noised)
+
+    def _use(self) -> None:
+        if self._is_used:
+            raise PrivacyError("this noise has been released with another sum: draw noise of its own for each")
+        self._is_used = True
+
+    def _decided(self, unsure: jax.Array, number: jax.Array) -> jax.Array:
+        """The noise with its few unsure coordinates decided on the host."""
+        left = int(number)
+        if not left:
+            return self._noise
+        places = np.asarray(_places(unsure) if left <= _UNSURE_AT_ONCE else np.flatnonzero(unsure))
+        # anything above 128 standard deviations is an error, never cut off
+        answers = [decide(self.secret, place, self.bits) if place < unsure.size else 0 for place in places.tolist()]
+        return _corrected(self._noise, places, np.array(answers, np.int32))
 
 
 def decide(secret: bytes, index: int, bits: int) -> int:
@@ -121,7 +181,7 @@ def decide(secret: bytes, index: int, bits: int) -> int:
             radius = mpmath.ldexp(mpmath.sqrt(2 * length), bits)
             turn = mpmath.sinpi(2 * second) if is_sine else mpmath.cospi(2 * second)
             exact = radius * turn
-            nearest = mpmath.nint(exact)
+            nearest: Any = mpmath.nint(exact)
             unread = mpmath.ldexp(1, -known) * (4 + 1 / (first * length))
             margin = radius * (mpmath.ldexp(1 + 1 / length, 16 - precision) + unread)
             if mpmath.mpf(1) / 2 - abs(exact - nearest) > margin and unread < 2.0**-20:
@@ -134,7 +194,9 @@ def decide(secret: bytes, index: int, bits: int) -> int:
         known += 256
 
 
-def _check(count: int) -> None:
+def _check(bits: int, count: int) -> None:
+    if not 1 <= bits <= LARGEST_BITS:
+        raise InvalidInput(f"the scale must be 2^1 to 2^{LARGEST_BITS}, got 2^{bits}")
     if not 0 <= count <= _MOST:
         raise InvalidInput(f"one key has noise for 0 to {_MOST:,} coordinates, got {count:,}: use several keys")
 
@@ -208,13 +270,12 @@ def _series(coefficients: list[float], x: Any) -> Any:
 
 def _scaled(whole: Any, noise: Any, factor: Any) -> Any:
     """After the noise, arithmetic is post-processing."""
-    noisy = whole.astype(np.int64) + noise.reshape(whole.shape)
+    noisy = whole.astype(np.int64) + noise.astype(np.int64).reshape(whole.shape)
     return (noisy.astype(np.float64) * factor).astype(np.float32)
 
 
-@functools.partial(jax.jit, static_argnums=(3, 4))
-def _add_compiled(leaves: list[jax.Array], key: jax.Array, factor: jax.Array, bits: int, chunk: int) -> list[jax.Array]:
-    total = sum(leaf.size for leaf in leaves)
+def _drawn(key: jax.Array, total: int, bits: int, chunk: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The noise, which coordinates are unsure, and their number; 128 standard deviations fit into 32 bits."""
     count = -(-total // _PER_BLOCK)
     if chunk and count > chunk:  # in pieces that stay in the processor's cache
         starts = jnp.arange(-(-count // chunk), dtype=jnp.uint32) * np.uint32(chunk)
@@ -222,27 +283,27 @@ def _add_compiled(leaves: list[jax.Array], key: jax.Array, factor: jax.Array, bi
         noise, unsure = jax.lax.map(lambda begin: _approximate(key, begin + within, bits), starts)
     else:
         noise, unsure = _approximate(key, jnp.arange(count, dtype=jnp.uint32), bits)
-    noise = _decided(noise.reshape(-1)[:total], unsure.reshape(-1)[:total], key, bits)
+    unsure = unsure.reshape(-1)[:total]
+    return noise.reshape(-1)[:total].astype(np.int32), unsure, jnp.sum(unsure, dtype=np.int32)
+
+
+_draw_on_gpu = jax.jit(_drawn, static_argnums=(1, 2, 3))
+_draw_on_cpu = jax.jit(_drawn, static_argnums=(1, 2, 3), compiler_options=_AS_WRITTEN)
+
+
+@jax.jit
+def _add_compiled(leaves: list[jax.Array], noise: jax.Array, factor: jax.Array) -> list[jax.Array]:
     ends = np.cumsum([leaf.size for leaf in leaves])
     return [
         _scaled(leaf, noise[end - leaf.size : end], factor) for leaf, end in zip(leaves, ends.tolist(), strict=True)
     ]
 
 
-def _decided(noise: jax.Array, unsure: jax.Array, key: jax.Array, bits: int) -> jax.Array:
-    """The noise with its few unsure coordinates decided on the host; nothing waits for the host if there are none."""
+@jax.jit
+def _places(unsure: jax.Array) -> jax.Array:
+    return jnp.nonzero(unsure, size=_UNSURE_AT_ONCE, fill_value=unsure.size)[0]
 
-    def on_host(key: Any, places: Any) -> np.ndarray:
-        secret = np.asarray(key).astype("<u4").tobytes()
-        listed = np.asarray(places).tolist()
-        return np.array([decide(secret, place, bits) if place < noise.size else 0 for place in listed], np.int32)
 
-    def some(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        noise, unsure = state
-        (places,) = jnp.nonzero(unsure, size=_UNSURE_AT_ONCE, fill_value=noise.size)
-        # JAX answers in 32 bits here; 128 standard deviations fit, and anything larger is an error, never cut off
-        answers = jax.pure_callback(on_host, jax.ShapeDtypeStruct((_UNSURE_AT_ONCE,), np.int32), key, places)
-        noise = noise.at[places].set(answers.astype(np.int64), mode="drop")
-        return noise, unsure.at[places].set(False, mode="drop")
-
-    return jax.lax.while_loop(lambda state: jnp.any(state[1]), some, (noise, unsure))[0]
+@jax.jit
+def _corrected(noise: jax.Array, places: jax.Array, answers: jax.Array) -> jax.Array:
+    return noise.at[places].set(answers, mode="drop")

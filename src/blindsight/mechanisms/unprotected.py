@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from blindsight.accounting.events import Gaussian
 from blindsight.keys import Key
 from blindsight.mechanisms.release import Release
-from blindsight.trees import BoundedSum
+from blindsight.trees import BoundedSum, Tree
 
 __all__ = ["WithoutNoise", "without_noise"]
 
@@ -27,14 +27,18 @@ class WithoutNoise:
         del total
         return Gaussian(0.0)
 
-    def event_for(self, coordinates: int) -> Gaussian:
+    @property
+    def planned_event(self) -> Gaussian:
         """Gaussian noise of scale zero."""
-        del coordinates
         return Gaussian(0.0)
 
-    def release(self, total: BoundedSum, *, key: Key) -> Release[Any]:
+    def begin(self, like: Tree, *, key: Key) -> None:
+        """Nothing is drawn."""
+        del like, key
+
+    def release(self, total: BoundedSum, *, key: Key, begun: object = None) -> Release[Any]:
         """The exact mean."""
-        del key
+        del key, begun
         return Release(_times(total.value, (total.grid or 1.0) / total.n_expected), Gaussian(0.0), 0.0)
 
 

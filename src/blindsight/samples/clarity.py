@@ -1,8 +1,8 @@
-"""How much of a release is signal: whether samples drawn from it can show anything.
+"""Signal-to-noise ratio of a release, which shows whether samples drawn from it are meaningful.
 
-The noise of a release is known, and what its numbers have beyond that is signal: no look at clients is needed. Samples
-of a release that is mostly noise look like something all the same, because generators smooth; so they come with a
-warning. `fidelity` measures samples against real examples, where those may be looked at.
+The noise level of a release is known, so its signal can be estimated from the released numbers alone. Samples of a
+release that is mostly noise still look plausible because generators smooth, so they come with a warning. `fidelity`
+compares samples with real examples, where access to these is allowed.
 """
 
 import math
@@ -31,9 +31,10 @@ def signal_to_noise(values: np.ndarray, noise_std: float) -> float:
 
 
 def training_signal(noise_multiplier: float, *, weights: int, cohort: float, rounds: int) -> float:
-    """The most that training can be above its noise: all clients of all rounds pull in one direction, at the clip.
+    """Upper bound on the signal-to-noise ratio of training: all updates have the clip's norm and the same direction.
 
-    Signal adds up over rounds, noise by its root; both are relative to the clip, and noise has `weights` directions.
+    Over rounds the signal grows linearly and the noise with the square root. Both are relative to the clip, and the
+    noise has `weights` dimensions.
     """
     if noise_multiplier <= 0:
         return math.inf
@@ -41,7 +42,7 @@ def training_signal(noise_multiplier: float, *, weights: int, cohort: float, rou
 
 
 def warning(ratio: float | None) -> str:
-    """What to say beside samples; empty if they can show something, or nothing is known."""
+    """The warning to show with samples; empty if the ratio is high enough or unknown."""
     if ratio is None or ratio >= LEAST:
         return ""
     return (

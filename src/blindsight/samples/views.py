@@ -55,7 +55,7 @@ class ArmView:
 
     @property
     def warning(self) -> str:
-        """That the samples show little but noise, if they do."""
+        """The warning to show if the samples are mostly noise; empty otherwise."""
         return clarity.warning(self.signal_to_noise) if self.samples is not None or self.rows is not None else ""
 
     @staticmethod

@@ -18,7 +18,9 @@ class Of(Protocol):
     """One client's examples as a batch; `weight` is 0 for padding."""
 
     @property
-    def weight(self) -> jax.Array: ...
+    def weight(self) -> jax.Array:
+        """1 for an example, 0 for padding."""
+        ...
 
     def __getitem__(self, field: str) -> jax.Array: ...
 
@@ -73,7 +75,9 @@ class Criterion(abc.ABC):
         """The criterion that `to_dict` was called on."""
         kind = _KINDS.get(str(value.get("kind")))
         if kind is None:
-            raise InvalidInput(f"criteria are {', '.join(_KINDS)}, got {value.get('kind')!r}: code cannot be sent")
+            raise InvalidInput(
+                f"a criterion is one of {', '.join(_KINDS)}, got {value.get('kind')!r}: code cannot be sent"
+            )
         given = {name: item for name, item in value.items() if name != "kind"}
         nested = {name: Criterion.from_dict(item) if isinstance(item, dict) else item for name, item in given.items()}
         return kind(**nested)

@@ -53,15 +53,18 @@ def coded(population: Population, field: str, names: Sequence[str]) -> Populatio
 
     `names` must be public, such as a list of versions or countries; a list taken from the data would be a release. All
     other text gets the class "other", or `(other)` if that is one of the names. A field that has these classes already
-    stays as it is.
+    stays as it is: where a value is missing or not listed (`data.missing`), `where` selects no example by it.
     """
-    if names and len(set(names)) == len(names) and {*names} <= {*population.classes.get(field, ())}:
+    if not names or len(set(names)) < len(names):
+        raise InvalidInput(f"give at least one value of {field!r}, all different, got {list(names)}")
+    if field in population.classes:
+        listed = population.classes[field]
+        if unlisted := [name for name in names if name not in listed]:
+            raise InvalidInput(f"{field!r} is never {unlisted[0]!r}: choose from its values, {', '.join(listed)}")
         return population
     if field not in population.fields or population.fields[field][0] != TEXT:
         texts = [name for name, (dtype, _) in population.fields.items() if dtype == TEXT]
         raise InvalidInput(f"{field!r} of {population.name} is not text: {', '.join(texts) or 'nothing in it is'}")
-    if not names or len(set(names)) < len(names):
-        raise InvalidInput(f"give at least one value of {field!r}, all different, got {list(names)}")
     column = population.columns[field]
     codes = np.full(len(column), len(names), np.int32)
     for number, name in enumerate(names):

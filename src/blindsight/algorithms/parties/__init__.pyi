@@ -1,8 +1,8 @@
 from .generators import GivenGenerator as GivenGenerator, OneShot as OneShot, TrainedPrivately as TrainedPrivately
-from .party import Party as Party
+from .party import VotingParty as VotingParty
 from .voters import (
     GivenModel as GivenModel,
-    OnMade as OnMade,
+    OnSynthetic as OnSynthetic,
     OnRawData as OnRawData,
     PrivateLinear as PrivateLinear,
     PrivateNetwork as PrivateNetwork,

@@ -155,7 +155,7 @@ def train_privately(shard: Shard, algorithm: Algorithm, privacy: Privacy, *, key
     """
     if privacy.population != shard.expected or privacy.participation == "unproven":
         raise InvalidInput(
-            f"party {shard.name} is declared to hold {shard.expected:,} examples, to be sampled "
+            f"party {shard.name} declares {shard.expected:,} examples, and they must be sampled "
             f"by a provable rule: got population={privacy.population:,} and participation={privacy.participation!r}"
         )
     sampling: Any = privacy.sampling

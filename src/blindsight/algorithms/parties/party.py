@@ -27,7 +27,6 @@ from blindsight.models.primary import Primary, primary
 from blindsight.trees import BoundedSum
 
 __all__ = [
-    "Party",
     "PartyFailed",
     "PartyGenerator",
     "PartySession",
@@ -35,6 +34,7 @@ __all__ = [
     "Shard",
     "SyntheticExamples",
     "Voter",
+    "VotingParty",
     "predictor",
 ]
 
@@ -107,13 +107,15 @@ class Voter(Protocol):
     """
 
     @property
-    def is_private(self) -> bool: ...
+    def is_private(self) -> bool:
+        """Whether the model was learnt from releases alone."""
+        ...
 
     def __call__(self, shard: Shard, synthetic: SyntheticExamples, *, key: Key) -> Predict: ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Party:
+class VotingParty:
     """A participant. `data` is called only on the party's side and returns inputs and labels, which never leave.
 
     All fields must be importable by name (functions of a module, `functools.partial` of them, the classes of
@@ -147,7 +149,7 @@ class Party:
 class PartySession:
     """A running party: it opens its data once, generates its examples once, and then votes."""
 
-    def __init__(self, party: Party) -> None:
+    def __init__(self, party: VotingParty) -> None:
         self.party = party
         inputs, labels = (np.asarray(column) for column in party.data())
         if inputs.shape != (len(labels), *party.shape) or labels.ndim != 1:
@@ -201,7 +203,7 @@ class PartySession:
         return self.shard.ledger.spent(self.party.name, delta)
 
 
-def _reproducible(party: Party, shard: Shard) -> Key:
+def _reproducible(party: VotingParty, shard: Shard) -> Key:
     """A key for these examples, settings and earlier releases: the same noise on two sums would cancel out."""
     data = (shard.name, shard.inputs, shard.labels, shard.classes, shard.expected)
     settings = (party.generator, party.voter, len(shard.ledger.entries(shard.name)))

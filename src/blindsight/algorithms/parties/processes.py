@@ -1,7 +1,7 @@
 """Parties in their own processes: started, asked in parallel, awaited; they may die.
 
-A process is spawned, so it shares no memory with others; it receives its `Party`, opens its data itself, and answers
-requests over one pipe with the bytes of `wire`. `Here` does the same without a process, for simulations.
+Each process is spawned, so it shares no memory with the others. It receives its `VotingParty`, opens its own data, and
+answers requests over one pipe with the bytes of `wire`. `Here` does the same without a process, for simulations.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from blindsight.algorithms.parties import wire
-from blindsight.algorithms.parties.party import Party, PartyFailed, PartySession
+from blindsight.algorithms.parties.party import PartyFailed, PartySession, VotingParty
 from blindsight.errors import InvalidInput
 
 __all__ = ["Here", "Process", "Reached", "Reply"]
@@ -51,7 +51,7 @@ class Reached(Protocol):
 class Process:
     """The party in its own process."""
 
-    def __init__(self, party: Party) -> None:
+    def __init__(self, party: VotingParty) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, far = context.Pipe()
         self._process = context.Process(target=_serve, args=(party, far), name=f"party {party.name}", daemon=True)
@@ -104,7 +104,7 @@ class Process:
 class Here:
     """The party in this process: for simulations, which then have access to its data."""
 
-    def __init__(self, party: Party) -> None:
+    def __init__(self, party: VotingParty) -> None:
         self._session: PartySession | PartyFailed = _opened(party)
         self._message = b""
 
@@ -121,7 +121,7 @@ class Here:
         """Nothing is open."""
 
 
-def _serve(party: Party, pipe: Connection) -> None:
+def _serve(party: VotingParty, pipe: Connection) -> None:
     """Main loop of a party's process; it ends when the pipe closes."""
     _keep_to_itself(party)
     session = _opened(party)
@@ -130,7 +130,7 @@ def _serve(party: Party, pipe: Connection) -> None:
             pipe.send_bytes(_answered(session, pipe.recv_bytes(wire.MOST_BYTES)))
 
 
-def _keep_to_itself(party: Party) -> None:
+def _keep_to_itself(party: VotingParty) -> None:
     """Redirect output to a log beside the ledger, because it may contain the party's data."""
     path = party.ledger_path.with_suffix(".log")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ def _keep_to_itself(party: Party) -> None:
         os.dup2(log.fileno(), 2)
 
 
-def _opened(party: Party) -> PartySession | PartyFailed:
+def _opened(party: VotingParty) -> PartySession | PartyFailed:
     try:
         return PartySession(party)
     except PartyFailed as error:

@@ -4,7 +4,7 @@
 voter                  trained on                                                      its votes
 =====================  ==============================================================  ==================
 `PrivateLinear`        raw examples, by noisy gradients                                are free
-`OnMade`               the party's own generated examples, any estimator               are free
+`OnSynthetic`          the party's own generated examples, any estimator               are free
 `PrivateNetwork`       raw examples, by any algorithm that trains privately            are free
 `GivenModel`           elsewhere, at the cost of its event                             are free
 `OnRawData`            raw examples, any estimator                                     must be protected
@@ -30,11 +30,11 @@ from blindsight.mechanisms.release import marked
 from blindsight.privacy import Privacy
 from blindsight.trees import BoundedSum
 
-__all__ = ["GivenModel", "OnMade", "OnRawData", "PrivateLinear", "PrivateNetwork", "flat"]
+__all__ = ["GivenModel", "OnRawData", "OnSynthetic", "PrivateLinear", "PrivateNetwork", "flat"]
 
 _BIAS = 0.3  # the constant feature, small beside features of length 1
 _LONGEST = 1e15  # larger features are dropped: scores must stay finite
-_ROOM = 1 - 1e-5  # exceeds the float32 error of a gradient's norm
+_ROOM = 1 - 1e-5  # exceeds the error of a gradient's norm, computed in floating point
 
 
 def flat(inputs: np.ndarray) -> np.ndarray:
@@ -49,7 +49,9 @@ class PrivateLinear:
 
     After Abadi et al. 2016 (arXiv:1607.00133), without sampling: `noise_multiplier` is that of all steps together. An
     example's gradient is the outer product of its features and its residual, so its norm has a closed form and
-    per-example gradients are never materialised. The generated examples, which are public, centre the features.
+    per-example gradients are never materialised. Both factors are rounded to whole multiples of steps whose product is
+    the grid's: every gradient lies on the grid, no longer than the clip, and sums of them are exact in any order. The
+    generated examples, which are public, centre the features.
     """
 
     noise_multiplier: float
@@ -62,7 +64,8 @@ class PrivateLinear:
 
     def __call__(self, shard: Shard, synthetic: SyntheticExamples, *, key: Key) -> Predict:
         """The trained model; all steps are in the party's ledger before the first."""
-        mechanism = gaussian(self.noise_multiplier * math.sqrt(self.steps), sampler="float")
+        mechanism = gaussian(self.noise_multiplier * math.sqrt(self.steps))
+        grid = mechanism.step(self.clip)
         public = self.features(synthetic.inputs)
         middle = public.mean(axis=0)
         longest = float(np.sqrt(np.mean(np.square(public - middle).sum(axis=1)))) or 1.0
@@ -74,16 +77,19 @@ class PrivateLinear:
         with np.errstate(over="ignore", invalid="ignore"):  # no single example may make it fail
             x = _usable(rows(shard.inputs))
         truth = np.eye(shard.classes, dtype=np.float32)[shard.labels]
-        lengths = np.linalg.norm(x.astype(np.float64), axis=1)
+        whole, unit = _whole_multiples(x, math.sqrt(grid / self.clip))
+        lengths = np.linalg.norm(whole, axis=1) * unit
         weights = np.zeros((x.shape[1], shard.classes), np.float32)
         velocity, average = np.zeros_like(weights), np.zeros_like(weights)
-        event = marked(mechanism.event_for(weights.size), key)
+        event = marked(mechanism.planned_event, key)
         shard.record(Repeated(event, self.steps), key=key, note=f"{self.steps} gradients")
         for step in range(self.steps):
             residual = _softmax(x @ weights) - truth
             long = np.linalg.norm(residual.astype(np.float64), axis=1) * lengths
-            scale = np.minimum(1.0, self.clip * _ROOM / np.maximum(long, 1e-30)).astype(np.float32)
-            total = BoundedSum(x.T @ (residual * scale[:, None]), l2_bound=self.clip, n_expected=shard.expected)
+            scale = np.minimum(1.0, self.clip * _ROOM / np.maximum(long, 1e-30))
+            parts = np.nan_to_num(np.trunc(residual * (scale * unit / grid)[:, None]))  # never longer than before
+            gradients = (whole.T @ parts).astype(np.int64)
+            total = BoundedSum(gradients, l2_bound=self.clip, n_expected=shard.expected, grid=grid)
             gradient = np.asarray(mechanism.release(total, key=key.derive("gradient", step)).value)
             velocity = self.momentum * velocity + gradient
             weights = weights - np.float32(self.learning_rate) * velocity
@@ -92,7 +98,7 @@ class PrivateLinear:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class OnMade:
+class OnSynthetic:
     """Any estimator, fitted to the party's own generated examples and their classes: post-processing."""
 
     estimator: Any
@@ -167,6 +173,13 @@ def _usable(rows: np.ndarray) -> np.ndarray:
     """The rows, with unusable ones set to zero: such an example adds nothing to any sum."""
     is_usable = np.abs(rows).max(axis=1, initial=0.0) < _LONGEST  # NaN never is
     return np.where(is_usable[:, None], rows, np.float32(0))
+
+
+def _whole_multiples(rows: np.ndarray, precision: float) -> tuple[np.ndarray, np.ndarray]:
+    """Each row in whole multiples of a unit of its own, about `precision` of its length: the numbers, and the units."""
+    rows = rows.astype(np.float64)
+    unit = 2.0 ** np.round(np.log2(np.maximum(np.linalg.norm(rows, axis=1), 1e-30) * precision))
+    return np.rint(rows / unit[:, None]), unit
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:

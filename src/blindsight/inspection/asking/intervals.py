@@ -69,12 +69,12 @@ def critical(blocks: Sequence[Forms], confidence: float = CONFIDENCE) -> float:
         count, width = block.above.shape
         if count * width > _MOST_DRAWN:
             chance = dice.random(_DRAWS) ** (1 / count)
-            found = special.ndtri((1 + chance) / 2)
+            critical_value = special.ndtri((1 + chance) / 2)
         else:
             forms = block.standardised.T.astype(np.float32)
             drawn = (dice.standard_normal((_CHUNK, width), np.float32) @ forms for _ in range(_DRAWS // _CHUNK))
-            found = np.concatenate([np.abs(one).max(axis=1) for one in drawn])
-        largest = np.maximum(largest, found)
+            critical_value = np.concatenate([np.abs(one).max(axis=1) for one in drawn])
+        largest = np.maximum(largest, critical_value)
     return float(np.quantile(largest, confidence))
 
 
@@ -86,12 +86,12 @@ def intervals(forms: Forms, c: float) -> list[Estimate]:
     square = below**2 - reach * np.square(forms.below).sum(axis=1)
     middle = above * below - reach * (forms.above * forms.below).sum(axis=1)
     rest = above**2 - reach * np.square(forms.above).sum(axis=1)
-    found = list[Estimate]()
+    estimates = list[Estimate]()
     for value, w, a2, a1, a0 in zip(forms.ratios, below, square, middle, rest, strict=True):
         if w <= 0 or a2 <= 0:
-            found.append(Estimate(float(value), 0.0, 1.0))
+            estimates.append(Estimate(float(value), 0.0, 1.0))
             continue
         half = math.sqrt(max(a1 * a1 - a2 * a0, 0.0))
         low, high = (min(max(end, 0.0), 1.0) for end in ((a1 - half) / a2, (a1 + half) / a2))
-        found.append(Estimate(float(min(max(value, low), high)), float(low), float(high)))
-    return found
+        estimates.append(Estimate(float(min(max(value, low), high)), float(low), float(high)))
+    return estimates

@@ -33,12 +33,13 @@ class Item:
     by: str = ""
 
     statistic: ClassVar[str] = ""
+    called: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.field, str) or not isinstance(self.by, str) or not self.field:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"a statistic is of a field, and by another one: {self.field!r}, {self.by!r}")
+            raise InvalidInput(f"field and by must be names of fields, got {self.field!r} and {self.by!r}")
         if self.field in self.fields[1:]:
-            raise InvalidInput(f"{self.field!r} by itself says nothing: choose another field")
+            raise InvalidInput(f"a field cannot be sliced by itself: slice {self.field!r} by another field")
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -48,7 +49,7 @@ class Item:
     @property
     def words(self) -> str:
         """A short heading."""
-        return f"{self.statistic} of {self.field}" + (f" by {self.by}" if self.by else "")
+        return f"{self.called or self.statistic} of {self.field}" + (f" by {self.by}" if self.by else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -75,7 +76,7 @@ class Histogram(Item):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 2 <= self.bins <= _MOST_BINS:
-            raise InvalidInput(f"a histogram has 2 to {_MOST_BINS} bins, got {self.bins}")
+            raise InvalidInput(f"a histogram must have 2 to {_MOST_BINS} bins, got {self.bins}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Quantiles(Item):
         super().__post_init__()
         object.__setattr__(self, "levels", tuple(self.levels))
         if not self.levels or not all(0 < level < 1 for level in self.levels):
-            raise InvalidInput(f"levels of quantiles lie between 0 and 1, got {list(self.levels)}")
+            raise InvalidInput(f"the levels of quantiles must lie between 0 and 1, got {list(self.levels)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +106,7 @@ class Missing(Item):
     """The share of examples without a value: empty, not a number, or not one of the category's values."""
 
     statistic: ClassVar[str] = "missing"
+    called: ClassVar[str] = "missing values"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,11 +116,12 @@ class Top(Item):
     k: int = 10
 
     statistic: ClassVar[str] = "top"
+    called: ClassVar[str] = "most frequent values"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 1 <= self.k <= _MOST_WORDS:
-            raise InvalidInput(f"top lists 1 to {_MOST_WORDS} values, got {self.k}")
+            raise InvalidInput(f"top must list 1 to {_MOST_WORDS} values, got {self.k}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,13 +131,14 @@ class Cross(Item):
     bins: int = 5
 
     statistic: ClassVar[str] = "cross"
+    called: ClassVar[str] = "cross-tab"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.by:
-            raise InvalidInput(f"a cross-tab is of two fields: name another one beside {self.field!r}")
+            raise InvalidInput(f"a cross-tab needs two different fields: name another one besides {self.field!r}")
         if not 2 <= self.bins <= _MOST_BINS:
-            raise InvalidInput(f"a cross-tab has 2 to {_MOST_BINS} bins of a number, got {self.bins}")
+            raise InvalidInput(f"a cross-tab must have 2 to {_MOST_BINS} bins of a number, got {self.bins}")
 
 
 _ITEMS: dict[str, type[Item]] = {kind.statistic: kind for kind in (Histogram, Mean, Quantiles, Missing, Top, Cross)}
@@ -143,5 +147,5 @@ _ITEMS: dict[str, type[Item]] = {kind.statistic: kind for kind in (Histogram, Me
 def item_from(value: Mapping[str, Any]) -> Item:
     """The item that `to_dict` was called on, of any type."""
     if value.get("statistic") not in _ITEMS:
-        raise InvalidInput(f"a statistic is one of {', '.join(_ITEMS)}, got {value.get('statistic')!r}")
+        raise InvalidInput(f"a statistic must be one of {', '.join(_ITEMS)}, got {value.get('statistic')!r}")
     return _ITEMS[value["statistic"]].from_dict(value)

@@ -59,9 +59,9 @@ class Ask(Question):
         if not self.items or len(set(self.items)) < len(self.items):
             raise InvalidInput("ask for at least one statistic, and for each only once")
         if self.case not in ("lower", "keep"):
-            raise InvalidInput(f"case is lower or keep, got {self.case!r}")
+            raise InvalidInput(f"case must be lower or keep, got {self.case!r}")
         if not 1 <= self.most <= 10_000:
-            raise InvalidInput(f"most, the words that count of one client, must be 1 to 10,000, got {self.most}")
+            raise InvalidInput(f"most, the number of words counted per client, must be 1 to 10,000, got {self.most}")
         for item in self.items:
             self._check(item)
         shapes = [(type(item), item.field, item.by) for item in self.items]
@@ -79,11 +79,11 @@ class Ask(Question):
                 f"needs {', '.join(_FITS[type(item)])}"
             )
         if isinstance(item, Top) and field.kind == "text" and item.by:
-            raise InvalidInput(f"words are listed of all clients together: leave out by {item.by!r}")
+            raise InvalidInput(f"words are listed for all clients together: leave out by={item.by!r}")
         if isinstance(item, Cross):
             check_range(item.by, self.schema.fields[item.by], _FITS[Cross])
         elif item.by and self.schema.fields[item.by].kind not in CODED:
-            raise InvalidInput(f"slices need a category with public values, and {item.by!r} is none")
+            raise InvalidInput(f"slices need a category with public values, and {item.by!r} is not one")
         if not isinstance(item, Missing):
             check_range(item.field, field, _FITS[type(item)])
 
@@ -100,11 +100,11 @@ def check_range(name: str, field: Field, kinds: Sequence[str]) -> None:
     if field.kind not in kinds:
         raise InvalidInput(f"{name!r} is of kind {field.kind}, and the question needs {', '.join(kinds)}")
     if field.kind in NUMBERS and field.range is None:
-        raise InvalidInput(f"{name!r} needs a public range, which cannot be read off clients: --range {name}=0:100")
+        raise InvalidInput(f"{name!r} needs a public range, which clients cannot provide: --type {name}=0:100")
 
 
 def usual_items(schema: Schema, name: str, by: str = "") -> tuple[Item, ...]:
-    """What one wants to know of a field, by its kind; words are never sliced."""
+    """The usual statistics of a field, by its kind; words are never sliced."""
     if name not in schema.fields:
         raise InvalidInput(f"there is no field {name!r}: choose from {', '.join(schema.fields)}")
     kind = schema.fields[name].kind

@@ -11,8 +11,8 @@ from blindsight.data.schema import Field
 from blindsight.inspection.asking.intervals import CONFIDENCE, Estimate, Forms, critical, intervals
 from blindsight.inspection.asking.items import Cross, Histogram, Item, Mean, Missing, Quantiles, Top
 from blindsight.inspection.asking.question import Ask
-from blindsight.inspection.asking.section import Group, Named, Statistic, Unit
-from blindsight.inspection.asking.tables import Axis, Table, tables_of
+from blindsight.inspection.asking.section import NamedEstimate, Scale, Slice, Statistic
+from blindsight.inspection.asking.tables import Axis, FieldTable, tables_of
 from blindsight.inspection.measuring import Measured
 from blindsight.wording import percent
 
@@ -24,7 +24,7 @@ class _Asked:
     """The ratios that one item needs of every slice of a table."""
 
     item: Item
-    table: Table
+    table: FieldTable
     rows: tuple[np.ndarray, np.ndarray]  # weights of cells above and below the line
 
 
@@ -46,11 +46,11 @@ def read(
             above, below = (rows @ inverse for rows in one.rows)
             blocks[number, place] = Forms(sums[place], measured[name].noise_std, above, below)
     c = critical(_by_slice(asked, blocks), confidence)
-    found = list[Statistic]()
+    statistics = list[Statistic]()
     for number, one in enumerate(asked):
         estimates = [intervals(blocks[number, place], c) for place in range(len(one.table.slices))]
-        found.append(_statistic(question, one, estimates))
-    return found, c
+        statistics.append(_statistic(question, one, estimates))
+    return statistics, c
 
 
 def expected(question: Ask, noise_std: Mapping[str, float]) -> list[str]:
@@ -93,7 +93,7 @@ def _by_slice(asked: Sequence[_Asked], blocks: Mapping[tuple[int, int], Forms]) 
     ]
 
 
-def _asked(question: Ask, item: Item, tables: Mapping[str, Table]) -> _Asked:
+def _asked(question: Ask, item: Item, tables: Mapping[str, FieldTable]) -> _Asked:
     """Which ratios of cells an item needs."""
     name = item.field + (f" by {item.by}" if item.by else "")
     if isinstance(item, Cross):
@@ -122,31 +122,31 @@ def _statistic(question: Ask, one: _Asked, estimates: Sequence[list[Estimate]]) 
         other = table.sliced or Axis()
         rows = [estimates[0][begin : begin + other.size] for begin in range(0, len(estimates[0]), other.size)]
         pairs = zip(table.axis.labels, rows, strict=True)
-        groups = [Group(f"{item.field}: {name}", _named(other.labels, row)) for name, row in pairs]
+        groups = [Slice(f"{item.field}: {name}", _named(other.labels, row)) for name, row in pairs]
         return _made(item, groups, "share")
-    groups = list[Group]()
+    groups = list[Slice]()
     for name, found in zip(table.slices, estimates, strict=True):
         where = f"{item.by}: {name}" if item.by else ""
         if isinstance(item, Quantiles):
             groups.append(_quantiles(item, table.axis, field, found, where))
         elif isinstance(item, Mean):
-            groups.append(Group(where, _named(["mean"], [_scaled(found[0], field)])))
+            groups.append(Slice(where, _named(["mean"], [_scaled(found[0], field)])))
         elif isinstance(item, Missing):
-            groups.append(Group(where, _named(["missing"], found)))
+            groups.append(Slice(where, _named(["missing"], found)))
         elif isinstance(item, Top):
             rows = sorted(_named(table.axis.labels, found), key=lambda row: -row.value)
-            groups.append(Group(where, tuple(rows[: item.k])))
+            groups.append(Slice(where, tuple(rows[: item.k])))
         else:
-            groups.append(Group(where, _named(table.axis.bins.labels, found)))
+            groups.append(Slice(where, _named(table.axis.bins.labels, found)))
     return _made(item, groups, "number" if isinstance(item, Mean | Quantiles) else "share")
 
 
-def _made(item: Item, groups: Iterable[Group], unit: Unit) -> Statistic:
+def _made(item: Item, groups: Iterable[Slice], unit: Scale) -> Statistic:
     return Statistic(item.statistic, item.field, item.by, unit, tuple(groups))
 
 
-def _named(names: Sequence[str], estimates: Sequence[Estimate]) -> tuple[Named, ...]:
-    return tuple(Named(name, *one) for name, one in zip(names, estimates, strict=True))
+def _named(names: Sequence[str], estimates: Sequence[Estimate]) -> tuple[NamedEstimate, ...]:
+    return tuple(NamedEstimate(name, *one) for name, one in zip(names, estimates, strict=True))
 
 
 def _scaled(one: Estimate, field: Field) -> Estimate:
@@ -154,7 +154,7 @@ def _scaled(one: Estimate, field: Field) -> Estimate:
     return Estimate(*(low + end * (high - low) for end in one))
 
 
-def _quantiles(item: Quantiles, axis: Axis, field: Field, found: Sequence[Estimate], where: str) -> Group:
+def _quantiles(item: Quantiles, axis: Axis, field: Field, found: Sequence[Estimate], where: str) -> Slice:
     """Quantiles of one slice, by inverting the band around its distribution function.
 
     F is known at the inner edges. Where the upper end is below a level the quantile lies beyond the edge, where the
@@ -166,7 +166,7 @@ def _quantiles(item: Quantiles, axis: Axis, field: Field, found: Sequence[Estima
     monotone = optimize.isotonic_regression([one.value for one in found]).x
     middle = np.minimum(np.maximum(monotone, lows), highs)
     whole = np.concatenate([[0.0], middle, [1.0]])
-    rows = list[Named]()
+    rows = list[NamedEstimate]()
     for level in item.levels:
         low = edges[int(np.sum(highs < level))]
         high = edges[len(edges) - 1 - int(np.sum(lows >= level))]
@@ -174,7 +174,7 @@ def _quantiles(item: Quantiles, axis: Axis, field: Field, found: Sequence[Estima
         rise = whole[place] - whole[place - 1]
         part = (level - whole[place - 1]) / rise if rise > 0 else 1.0
         value = edges[place - 1] + part * (edges[place] - edges[place - 1])
-        rows.append(Named(percent(level, 3), *map(float, (np.clip(value, low, high), low, high))))
+        rows.append(NamedEstimate(percent(level, 3), *map(float, (np.clip(value, low, high), low, high))))
     inner = zip(edges[1:-1], middle, lows, highs, strict=True)
-    curve = tuple(Named(f"{edge:g}", float(value), float(low), float(high)) for edge, value, low, high in inner)
-    return Group(where, tuple(rows), curve)
+    curve = tuple(NamedEstimate(f"{edge:g}", float(value), float(low), float(high)) for edge, value, low, high in inner)
+    return Slice(where, tuple(rows), curve)

@@ -13,9 +13,9 @@ from blindsight.pages.bars import Bar, BarTable, Row, share_bar
 from blindsight.pages.filters import arm
 from blindsight.wording import number, percent, span
 
-__all__ = ["Group", "Named", "Statistic", "Statistics", "Unit"]
+__all__ = ["NamedEstimate", "Scale", "Slice", "Statistic", "Statistics"]
 
-Unit = Literal["share", "number", "weight"]
+Scale = Literal["share", "number", "weight"]
 """A share of the clients' weight, a value of the field, or a weight that is the sum over clients."""
 
 TITLES = {
@@ -30,7 +30,7 @@ _LEAST = 0.2  # the end of the scale of shares that are all smaller
 _SHOWN = 12  # rows of one group on the terminal
 
 
-class Named(NamedTuple):
+class NamedEstimate(NamedTuple):
     """A number with its name and the ends of its interval."""
 
     name: str
@@ -40,12 +40,12 @@ class Named(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
+class Slice:
     """The numbers of one slice; of quantiles also the distribution function that they were read off."""
 
     name: str
-    rows: tuple[Named, ...]
-    curve: tuple[Named, ...] = ()
+    rows: tuple[NamedEstimate, ...]
+    curve: tuple[NamedEstimate, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Statistic:
     statistic: str
     field: str
     by: str
-    unit: Unit
-    groups: tuple[Group, ...]
+    unit: Scale
+    groups: tuple[Slice, ...]
     note: str = ""
 
     @property
@@ -68,7 +68,7 @@ class Statistic:
             return f"{self.field} and {self.by}"
         return TITLES[self.statistic].format(self.field) + (f" by {self.by}" if self.by else "")
 
-    def told(self, row: Named) -> tuple[str, str]:
+    def told(self, row: NamedEstimate) -> tuple[str, str]:
         """A value and its interval in words."""
         if self.unit == "share":
             return percent(row.value), span(row.low, row.high)
@@ -147,10 +147,11 @@ def _shown(one: Statistic) -> dict[str, object]:
     drawn = [(place, group) for place, group in enumerate(one.groups) if group.curve]
     curves = [(group.name or one.field, place, [row[1:] for row in group.curve]) for place, group in drawn]
     ends = (drawn[0][1].curve[0].name, drawn[0][1].curve[-1].name) if drawn else ("", "")
-    return {"heading": one.heading, "note": one.note, "groups": groups, "curves": curves, "ends": ends}
+    drawing = {"groups": groups, "curves": curves, "ends": ends}
+    return {"heading": one.heading, "note": one.note, "field": one.field, **drawing}
 
 
-def _bars(one: Statistic, group: Group, place: int) -> BarTable:
+def _bars(one: Statistic, group: Slice, place: int) -> BarTable:
     if one.unit == "share":
         least = max([_LEAST, *(row.high for each in one.groups for row in each.rows)])  # one scale for all slices
         rows = [Row(row.name, [share_bar(row.value, place, row.low, row.high)]) for row in group.rows]
@@ -162,25 +163,26 @@ def _bars(one: Statistic, group: Group, place: int) -> BarTable:
         ends = (row.value - least, row.low - least, row.high - least)
         bars.append(Row(row.name, [Bar(ends[0], arm(place), value, ends[1], ends[2], interval)]))
     largest = max((row.high - least for each in one.groups for row in each.rows), default=1.0)
-    return BarTable(bars, least=largest)
+    unit = "weight: a lower bound on the number of clients" if one.unit == "weight" else one.field
+    return BarTable(bars, least=largest, unit=unit, start=least)
 
 
 def _plain(one: Statistic) -> dict[str, Any]:
-    def rows(named: Sequence[Named]) -> list[dict[str, Any]]:
+    def rows(named: Sequence[NamedEstimate]) -> list[dict[str, Any]]:
         return [row._asdict() for row in named]
 
     groups = [
         {"slice": group.name, "rows": rows(group.rows)} | ({"curve": rows(group.curve)} if group.curve else {})
         for group in one.groups
     ]
-    about = {"statistic": one.statistic, "field": one.field, "by": one.by, "unit": one.unit, "note": one.note}
-    return about | {"groups": groups}
+    fields = {"statistic": one.statistic, "field": one.field, "by": one.by, "unit": one.unit, "note": one.note}
+    return fields | {"groups": groups}
 
 
 def _read(value: Mapping[str, Any]) -> Statistic:
-    def rows(listed: Sequence[Mapping[str, Any]]) -> tuple[Named, ...]:
-        return tuple(Named(**row) for row in listed)
+    def rows(listed: Sequence[Mapping[str, Any]]) -> tuple[NamedEstimate, ...]:
+        return tuple(NamedEstimate(**row) for row in listed)
 
-    groups = [Group(group["slice"], rows(group["rows"]), rows(group.get("curve", ()))) for group in value["groups"]]
-    about = {name: value[name] for name in ("statistic", "field", "by", "unit", "note")}
-    return Statistic(**about, groups=tuple(groups))
+    groups = [Slice(group["slice"], rows(group["rows"]), rows(group.get("curve", ()))) for group in value["groups"]]
+    fields = {name: value[name] for name in ("statistic", "field", "by", "unit", "note")}
+    return Statistic(**fields, groups=tuple(groups))

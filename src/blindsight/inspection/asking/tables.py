@@ -41,7 +41,7 @@ from blindsight.errors import InvalidInput
 from blindsight.inspection.asking.items import Cross, Histogram, Item, Mean, Quantiles, Top
 from blindsight.inspection.asking.question import NUMBERS, Ask
 
-__all__ = ["MEAN", "SLACK", "Axis", "Table", "axis_of", "observe", "strategy", "tables_of"]
+__all__ = ["MEAN", "SLACK", "Axis", "FieldTable", "axis_of", "observe", "strategy", "tables_of"]
 
 _UNIT = 2**10  # entries of a strategy are multiples of its inverse
 _STEP = 2**15  # a value divides its range in multiples of its inverse
@@ -87,7 +87,7 @@ class Axis:
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
+class FieldTable:
     """One part of the round: cells of `field` for each slice of `by`, and a cell for missing values in each."""
 
     name: str
@@ -147,7 +147,7 @@ class Table:
 
 @functools.cache
 def strategy(cells: int, kind: Strategy) -> np.ndarray:
-    """M for so many cells, the last of which is for missing values, in whole multiples of 2^-10."""
+    """M for this number of cells, the last for missing values, in whole multiples of 2^-10."""
     if kind != "prefix":
         whole = np.eye(cells, dtype=np.int32) * _UNIT
         return (
@@ -168,9 +168,9 @@ def strategy(cells: int, kind: Strategy) -> np.ndarray:
 # --- which tables a question needs
 
 
-def tables_of(question: Ask) -> tuple[Table, ...]:
+def tables_of(question: Ask) -> tuple[FieldTable, ...]:
     """The tables of a question: statistics of the same field and slices share one; words have none."""
-    fields, tables = question.schema.fields, dict[str, Table]()
+    fields, tables = question.schema.fields, dict[str, FieldTable]()
     for item in question.items:
         if isinstance(item, Top) and fields[item.field].kind == "text":
             continue
@@ -182,20 +182,20 @@ def tables_of(question: Ask) -> tuple[Table, ...]:
     return tuple(tables.values())
 
 
-def _table(question: Ask, item: Item) -> Table:
+def _table(question: Ask, item: Item) -> FieldTable:
     fields = question.schema.fields
     if isinstance(item, Cross):
         axis, other = (axis_of(fields[name], item.bins) for name in (item.field, item.by))
-        return Table(f"{item.field} × {item.by}", item.field, item.by, axis, ("",), sliced=other)
+        return FieldTable(f"{item.field} × {item.by}", item.field, item.by, axis, ("",), sliced=other)
     slices = axis_of(fields[item.by], 0).names if item.by else ("",)
     name = item.field + (f" by {item.by}" if item.by else "")
     if isinstance(item, Mean):
-        return Table(f"mean of {name}", item.field, item.by, Axis(), slices)
+        return FieldTable(f"mean of {name}", item.field, item.by, Axis(), slices)
     alike = [one for one in question.items if (one.field, one.by) == (item.field, item.by)]
     bins = next((one.bins for one in alike if isinstance(one, Histogram)), 0)
     has_quantiles = any(isinstance(one, Quantiles) for one in alike)
     axis = axis_of(fields[item.field], bins, fine=_FINE if has_quantiles else 0)
-    return Table(name, item.field, item.by, axis, slices, "prefix" if has_quantiles else "cells")
+    return FieldTable(name, item.field, item.by, axis, slices, "prefix" if has_quantiles else "cells")
 
 
 def axis_of(field: Field, bins: int, *, fine: int = 0) -> Axis:
@@ -228,7 +228,7 @@ def axis_of(field: Field, bins: int, *, fine: int = 0) -> Axis:
 # --- what a client derives from its examples
 
 
-def observe(tables: Iterable[Table], schema: Schema, population: Population) -> Population:
+def observe(tables: Iterable[FieldTable], schema: Schema, population: Population) -> Population:
     """The cell of every example in each table, -1 for nowhere; a client looks at its own examples alone."""
     columns = dict[str, np.ndarray]()
     for table in tables:
@@ -249,7 +249,7 @@ def observe(tables: Iterable[Table], schema: Schema, population: Population) -> 
     return population.replace(columns)
 
 
-def _slices_of(table: Table) -> Axis:
+def _slices_of(table: FieldTable) -> Axis:
     return table.sliced if table.sliced is not None else Axis(table.slices)
 
 

@@ -4,22 +4,24 @@ import functools
 
 from blindsight.accounting.assumptions import CLASSES_LISTED
 from blindsight.inspection import measuring
-from blindsight.inspection.answering import Round
+from blindsight.inspection.answering import Dialogue, Round
 from blindsight.inspection.asking import reading
 from blindsight.inspection.asking.intervals import CONFIDENCE
 from blindsight.inspection.asking.question import Ask
 from blindsight.inspection.asking.section import Statistic, Statistics
 from blindsight.inspection.asking.tables import observe, tables_of
 from blindsight.inspection.asking.words import chance_of, find_words, is_words, listings_of
+from blindsight.inspection.measuring import Measurement
 from blindsight.inspection.question import Public, ReleasePlan
 from blindsight.inspection.report import Report
 from blindsight.inspection.session import Inquiry
 from blindsight.mechanisms import GaussianMechanism
+from blindsight.progress import Progress, quiet
 from blindsight.samples.views import ArmView
 from blindsight.selection import Arms, everything
 from blindsight.wording import counted
 
-__all__ = ["conduct", "next_round", "plan"]
+__all__ = ["conduct", "plan", "rounds"]
 
 NOTES = (
     "Each client counts once: its examples share its weight equally, so a client with many examples weighs as much as "
@@ -28,23 +30,26 @@ NOTES = (
     "the noise of the release, which is all that stands between a number and its true value.",
     "Values beyond a number's public range count as the end of the range.",
 )
-_MEASURE = "measure"
 
 
-def next_round(question: Ask, public: Public) -> Round | None:
-    """The round of all tables; None after it was asked, or if only words are asked for."""
+def rounds(question: Ask, public: Public, progress: Progress = quiet) -> Dialogue[Measurement | None]:
+    """The round of all tables; none if only words are asked for."""
+    del public
     tables = tables_of(question)
-    if _MEASURE in public.released or not tables:
+    if not tables:
         return None
     noise = _mechanisms(question)
-    return Round(
-        name=_MEASURE,
-        schema=question.schema,
-        observe=functools.partial(observe, tables, question.schema),
-        arms=Arms({"everyone": everything()}),
-        parts=tables,
-        mechanisms={table.name: noise[table.name] for table in tables},
-        note="statistics of fields",
+    progress("asking everyone in one round", 0, 1 + len(listings_of(question)))
+    return (
+        yield Round(
+            name="measure",
+            schema=question.schema,
+            observe=functools.partial(observe, tables, question.schema),
+            arms=Arms({"everyone": everything()}),
+            parts=tables,
+            mechanisms={table.name: noise[table.name] for table in tables},
+            note="statistics of fields",
+        )
     )
 
 
@@ -72,12 +77,11 @@ def conduct(question: Ask, inquiry: Inquiry) -> Report:
     noise, listings = _mechanisms(question), listings_of(question)
     steps, statistics = 1 + len(listings), dict[int, Statistic]()
     places = {one: place for place, one in enumerate(question.items)}
-    one = next_round(question, inquiry.public)
+    measured = inquiry.ask(rounds(question, inquiry.public, inquiry.progress))
     # lists of words have noise of their own: the product of all probabilities is the one that is promised
-    confidence = CONFIDENCE ** (1 / (len(listings) + (one is not None)))
-    if one is not None:
-        inquiry.progress("asking everyone in one round", 0, steps)
-        found, _ = reading.read(question, inquiry.measure(one).parts, confidence=confidence)
+    confidence = CONFIDENCE ** (1 / (len(listings) + (measured is not None)))
+    if measured is not None:
+        found, _ = reading.read(question, measured.parts, confidence=confidence)
         asked = [item for item in question.items if not is_words(question, item)]
         statistics |= {places[item]: statistic for item, statistic in zip(asked, found, strict=True)}
     for number, listing in enumerate(listings, 1):

@@ -1,18 +1,18 @@
 """Words that many clients use, as part of a question: paid for, kept in the run's folder, and read with intervals."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 from scipy import special
 
-from blindsight.accounting.events import from_json, to_json
+from blindsight.accounting.events import to_json
 from blindsight.accounting.guarantee import certify
 from blindsight.algorithms.set_union import CHANCE, join_words, places_of
 from blindsight.algorithms.vocabulary import own_words
-from blindsight.inspection import measuring
 from blindsight.inspection.asking.items import Item, Top
 from blindsight.inspection.asking.question import Ask
-from blindsight.inspection.asking.section import Group, Named, Statistic
+from blindsight.inspection.asking.section import NamedEstimate, Slice, Statistic
 from blindsight.inspection.session import Inquiry
 from blindsight.mechanisms import GaussianMechanism
 
@@ -57,28 +57,25 @@ def find_words(
     question: Ask, listing: Listing, mechanism: GaussianMechanism, inquiry: Inquiry, confidence: float
 ) -> Statistic:
     """One list of words: released now, or read from this run's folder."""
-    file = f"{listing.name.replace(' ', '-')}.json"
-    if not (inquiry.run.path / file).exists():
-        inquiry.run.write(file, _released(question, listing, mechanism, inquiry))
-    kept = inquiry.run.read(file)
-    inquiry.ledger.verify(kept["ledger"]).raise_if_broken()  # it must have been paid for here
-    inquiry.spent.append(from_json(kept["event"]))
-    inquiry.releases.append(kept["release"])
+    file = f"words-{question.items.index(listing.item) + 1}.json"  # fields may have any name, and similar ones
+    kept = inquiry.once(file, lambda: _released(question, listing, mechanism, inquiry), payers=inquiry.payers)
     # all words that clients could have had count: which of them are listed depends on their noise
     chance = -np.expm1(np.log(confidence) / listing.coordinates)
     wide = -float(special.ndtri(chance / 2)) * kept["release"]["noise_std"]
     rows = [
-        Named(word.replace("\u00a0", " "), weight, max(weight - wide, 0.0), min(weight + wide, float(question.clients)))
+        NamedEstimate(
+            word.replace("\u00a0", " "), weight, max(weight - wide, 0.0), min(weight + wide, float(question.clients))
+        )
         for word, weight in kept["words"][: listing.item.k]
     ]
     return Statistic(
-        "top", listing.item.field, "", "weight", (Group("", tuple(rows)),), NOTE.format(most=question.most)
+        "top", listing.item.field, "", "weight", (Slice("", tuple(rows)),), NOTE.format(most=question.most)
     )
 
 
-def _released(question: Ask, listing: Listing, mechanism: GaussianMechanism, inquiry: Inquiry) -> dict[str, object]:
+def _released(question: Ask, listing: Listing, mechanism: GaussianMechanism, inquiry: Inquiry) -> dict[str, Any]:
     own = own_words(inquiry.clients, field=listing.item.field, case=question.case, known=inquiry.public.vocabulary)
-    found = join_words(
+    joined = join_words(
         own,
         mechanism,
         most=question.most,
@@ -90,15 +87,14 @@ def _released(question: Ask, listing: Listing, mechanism: GaussianMechanism, inq
     )
     release = {
         "what": listing.name,
-        "epsilon": certify(found.event, delta=question.delta).epsilon,
-        "noise_std": found.noise_std,
+        "epsilon": certify(joined.event, delta=question.delta).epsilon,
+        "noise_std": joined.noise_std,
         "coordinates": listing.coordinates,
-        "threshold": found.threshold,
+        "threshold": joined.threshold,
     }
-    pairs = zip(found.words, found.weights.tolist(), strict=True)
+    pairs = zip(joined.words, joined.weights.tolist(), strict=True)
     return {
         "words": [list(pair) for pair in pairs],
-        "event": to_json(found.event),
+        "event": to_json(joined.event),
         "release": release,
-        "ledger": measuring.witness(inquiry.ledger, inquiry.payers),
     }

@@ -13,7 +13,7 @@ statistic is compared with Student's t of the smaller side.
 whatever the cue. Where means are tied, k is one more than the number that lie strictly past it, and the same
 distribution bounds the share; clients that count for less only lower it. The p-value is the probability that private
 clients (beta-binomial) and noise produce at least the observed share. The test is one-sided: the question is what
-serving has and training lacks.
+serving has and training lacks. Shares near 0 vary unevenly, so intervals combine those of both sides.
 
 All p-values of all rounds are corrected together (Holm). Limits and variances learned from public clients are
 estimates: a third of the 5 % is kept for their error (`CAUTION`).
@@ -31,10 +31,10 @@ from scipy import optimize, stats
 from blindsight.inspection.bias.measures import Division, ReadShares, Styles
 from blindsight.inspection.bias.section import Compared, Direction
 from blindsight.inspection.contrast.counting import tail
-from blindsight.inspection.contrast.findings import ALPHA, CAUTION, POWER, Finding, holm
+from blindsight.inspection.finding import ALPHA, CAUTION, POWER, Finding, agreeing, holm
 from blindsight.inspection.measuring import Measured
 from blindsight.inspection.unknowns.section import Rate
-from blindsight.wording import percent
+from blindsight.wording import percent, points
 
 __all__ = ["Tested", "compare_shares", "compare_styles", "conclude", "style_p_value"]
 
@@ -58,6 +58,7 @@ class Tested:
     epsilon: float
     is_measurable: bool
     null: float  # standard deviation of the effect under the null hypothesis
+    ends: tuple[float, float] | None = None  # of the effect's interval if it is not symmetric
     limit: tuple[int, int, float, float] | None = None  # styles only: rank, clients, counted, noise
 
 
@@ -100,20 +101,23 @@ def compare_styles(measured: Measured, part: Styles, subject: str) -> list[Teste
     tested = list[Tested]()
     for j, limit in enumerate(part.limits):
         for past, rank, word in zip(tails, limit.ranks, ("little", "much"), strict=True):
-            usual, deviation, *ends = _usual_share(rank, limit.clients)
+            past_it, deviation, low, high = _usual_share(rank, limit.clients)
+            usual = past_it
+            if rank < limit.beyond:  # tied: the limit is a value of many, and as many lie past it as were counted
+                usual, low = (rank - 1) / limit.clients, _least_share(rank - 1, limit.clients)
             share = float(past[j]) / count
-            near = min(max(share, noise / count), 0.5)
-            own = math.sqrt((noise / count) ** 2 * (1 + 4 * near**2) + near * (1 - near) / count)
-            null = math.hypot(math.sqrt((noise / count) ** 2 + usual / count), deviation)
+            own = _share_within(share, noise / count, count) if is_measurable else (0.0, 1.0)
+            null = math.hypot(math.sqrt((noise / count) ** 2 + past_it / count), deviation)
             given = (rank, limit.clients, counted, noise)
             tested.append(
                 Tested(
                     subject=subject,
                     name=f"{word} {limit.name}",
-                    serving=_rate(share, own) if is_measurable else Rate(0.0, 0.0, 1.0),
-                    training=Rate(usual, *ends),
+                    serving=Rate(*np.clip((share, *own), 0.0, 1.0).tolist()) if is_measurable else Rate(0.0, 0.0, 1.0),
+                    training=Rate(usual, low, high),
                     effect=share - usual,
-                    error=math.hypot(own, deviation),
+                    ends=_difference(share, own, usual, (low, high)),
+                    error=math.hypot((own[1] - own[0]) / 2 / _WIDE, deviation),
                     p_value=style_p_value(float(past[j]), *given) if is_measurable else 1.0,
                     epsilon=measured.epsilon,
                     is_measurable=is_measurable,
@@ -124,12 +128,39 @@ def compare_styles(measured: Measured, part: Styles, subject: str) -> list[Teste
     return tested
 
 
+def _share_within(share: float, noise: float, count: float) -> tuple[float, float]:
+    """The 95 % interval of a share of clients that noise of this standard deviation was added to (Wilson 1927).
+
+    It holds the shares p from which the one seen is at most 1.96 standard deviations away, those at p: near 0 a normal
+    interval about the estimate is too narrow. The number of clients is noisy too.
+    """
+    squared, draws = _WIDE**2, _WIDE**2 / count
+    first, second = 1 + draws - 4 * squared * noise**2, 2 * share + draws
+    root = math.sqrt(max(second**2 - 4 * first * (share**2 - squared * noise**2), 0.0))
+    return min((second - root) / (2 * first), share), max((second + root) / (2 * first), share)
+
+
+def _difference(
+    one: float, within: tuple[float, float], other: float, within_other: tuple[float, float]
+) -> tuple[float, float]:
+    """The interval of a difference from those of both sides, which need not be symmetric (Zou and Donner 2008)."""
+    below = math.hypot(one - within[0], within_other[1] - other)
+    above = math.hypot(within[1] - one, other - within_other[0])
+    return one - other - below, one - other + above
+
+
 @functools.lru_cache(maxsize=1024)
 def _usual_share(rank: int, clients: int) -> tuple[float, float, float, float]:
     """The share of clients past a limit where nothing differs: mean, standard deviation and 95 % interval."""
     usual = stats.beta(rank, clients + 1 - rank)
     low, high = usual.interval(0.95)
     return float(usual.mean()), float(usual.std()), float(low), float(high)
+
+
+@functools.lru_cache(maxsize=1024)
+def _least_share(counted: int, clients: int) -> float:
+    """The lower end of the 95 % interval of a share (Clopper and Pearson 1934)."""
+    return float(stats.beta.ppf(0.025, counted, clients + 1 - counted)) if counted else 0.0
 
 
 def style_p_value(seen: float, rank: int, clients: int, counted: float, noise_std: float) -> float:
@@ -152,8 +183,13 @@ def conclude(tested: Sequence[Tested]) -> tuple[list[Finding], list[Compared]]:
         one, p_value = tested[j], float(p_values[j])
         verdict: Direction = "alike" if p_value > ALPHA else "more" if one.effect > 0 else "less"
         smallest = _smallest(one, CAUTION * len(tested)) if one.is_measurable else 1.0
-        ends = [one.effect, one.effect - _WIDE * one.error, one.effect + _WIDE * one.error]
-        effect, low, high = (float(np.clip(end, -1, 1)) for end in ends) if one.is_measurable else (0.0, -1.0, 1.0)
+        ends = one.ends or (one.effect - _WIDE * one.error, one.effect + _WIDE * one.error)
+        numbers = np.clip((one.effect, *ends), -1, 1).tolist() if one.is_measurable else (0.0, -1.0, 1.0)
+        effect, low, high = numbers
+        if one.is_measurable:  # shares are told between 0 and 1, and so is their difference
+            effect = min(max(effect, -one.training.value), 1 - one.training.value)
+            low, high = min(low, effect), max(high, effect)
+        low, high = agreeing(low, high, effect=effect, is_detected=verdict != "alike")
         line = Compared(one.subject, one.name, one.serving, one.training, verdict)
         findings.append(
             Finding(
@@ -200,8 +236,8 @@ def _share_detected(rank: int, clients: int, counted: float, noise: float, level
 
 
 def _words(line: Compared, low: float, high: float) -> str:
-    points = f"95 %: {in_points(low)} to {in_points(high)} points"
-    both = f"{percent(line.serving.value)} in serving, {percent(line.training.value)} in training ({points})"
+    interval = f"95 %: {points(low)} to {points(high)} points"
+    both = f"{percent(line.serving.value)} in serving, {percent(line.training.value)} in training ({interval})"
     if line.subject == "style":
         amount, cue = line.name.split(" ", 1)
         if line.verdict == "alike":
@@ -225,8 +261,3 @@ _SUBJECTS = {
 
 def _rate(value: float, error: float) -> Rate:
     return Rate(*(float(min(max(value + way * _WIDE * error, 0.0), 1.0)) for way in (0, -1, 1)))
-
-
-def in_points(value: float) -> str:
-    """A signed difference of shares in percentage points."""
-    return f"{100 * value:+.1f}"

@@ -18,8 +18,8 @@ from blindsight.wording import percent
 __all__ = ["BiasForesight"]
 
 _NOTE = (
-    "If clients resembled the reference, differences in share would be found with 90 % power from {} (the easiest, {}) "
-    "to {} (the hardest, {})."
+    "If clients resembled the reference, differences in share would be detected with 90 % power above {} (the easiest, "
+    "{}) to {} (the hardest, {})."
 )
 
 
@@ -41,7 +41,7 @@ class BiasForesight:
         """The range of the limits over everything that is compared in the first round."""
         limits = sorted(self.limits().items(), key=lambda pair: pair[1])
         if not limits:
-            return ("No comparison would find a difference with 90 % power, however large.",)
+            return ("No comparison would detect a difference with 90 % power, however large.",)
         (easy, low), (hard, high) = limits[0], limits[-1]
         return (_NOTE.format(percent(low, 2), easy, percent(high, 2), hard),)
 
@@ -54,7 +54,7 @@ class BiasForesight:
         scale = self.question.clients / compared.reference.size
         stds = {part.name: one.mechanisms[part.name].noise_multiplier * part.bound for part in parts}
         sums = {name: Measured(scale * vectors.sum(axis=0), stds[name], 0.0) for name, vectors in sent.items()}
-        event = joint(*(one.mechanisms[part.name].event_for(part.coordinates) for part in parts))
+        event = joint(*(one.mechanisms[part.name].planned_event for part in parts))
         guarantee = certify(event, delta=self.question.delta)
         measured = Measurement(sums, tuple(one.arms), self.question.clients, event, guarantee)
         concluded = findings.conclude(rounds.read_first(compared, one, measured))[0]

@@ -10,10 +10,11 @@ ratio show what serving has and training lacks; k-means divides them into a few 
 the limits of the generators. A p-value computed on samples would mistake all of this for data. So the network, the
 threshold and the groups are fixed first, and then the *other* half of the clients reports what share of its own real
 images falls into each group. That share is compared with public images that took no part in the training. Whatever the
-network has learnt, the comparison is of real images with real images, under known noise.
+network has learnt, real images are compared with real images, under known noise.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,13 +27,13 @@ from sklearn.cluster import KMeans
 
 from blindsight.algorithms import moments
 from blindsight.algorithms.moments import Moments, MomentsPart
-from blindsight.backends import Batch, Simulation
+from blindsight.backends import Batch, ClientUpdate, Simulation
 from blindsight.codings.vectors import Spectrum
 from blindsight.data.population import Population
 from blindsight.keys import Key
 from blindsight.models import generators
 from blindsight.models.classifiers import MLP
-from blindsight.models.primary import fit
+from blindsight.models.equinox_models import fit
 from blindsight.participation import full
 
 __all__ = ["GROUPS", "Discriminator", "FirstArm", "learn", "like_released", "public_moments"]
@@ -50,7 +51,7 @@ _SHOWN = 12  # samples of each group
 _LEARNING: dict[str, Any] = {"epochs": 12, "batch_size": 250, "learning_rate": 3e-3}
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True)
 class FirstArm:
     """Moments of the first arm alone: the confirming half adds nothing to the training."""
 
@@ -165,16 +166,22 @@ def learn(
 
 def public_moments(part: MomentsPart, public: Population, released: Moments, key: Key) -> Moments:
     """Moments of public images as they would have been released."""
+    everyone = full(public.size)
+    cohort = Simulation(public).cohort(everyone.draw(), n_expected=everyone.n_expected, key=key)
+    sums = cohort.sum(_in_one_arm(part), (), l2_bound=part.bound).value
+    return like_released(np.asarray(sums, np.float64), released, key)
+
+
+@functools.lru_cache(maxsize=8)
+def _in_one_arm(part: MomentsPart) -> ClientUpdate:
+    """A client's moments with all its examples in one arm."""
 
     def client_update(broadcast: Any, examples: Any, key: jax.Array) -> jax.Array:
         del broadcast
         batch = examples.whole()
         return part.client_part(batch, batch.weight[None], key)
 
-    everyone = full(public.size)
-    cohort = Simulation(public).cohort(everyone.draw(), n_expected=everyone.n_expected, key=key)
-    sums = cohort.sum(client_update, (), l2_bound=part.bound).value
-    return like_released(np.asarray(sums, np.float64), released, key)
+    return client_update
 
 
 def like_released(sums: np.ndarray, released: Moments, key: Key) -> Moments:

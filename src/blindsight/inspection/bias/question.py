@@ -29,7 +29,7 @@ class Language:
 
     def __post_init__(self) -> None:
         if self.case not in ("lower", "keep"):
-            raise InvalidInput(f"case is lower or keep, got {self.case!r}")
+            raise InvalidInput(f"case must be lower or keep, got {self.case!r}")
         if self.vocabulary_size < 1:
             raise InvalidInput(f"a vocabulary needs at least one word, got {self.vocabulary_size}")
 

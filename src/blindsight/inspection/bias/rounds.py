@@ -5,6 +5,7 @@ discriminator learns from these (`images`), and the second round confirms it on 
 between the rounds follows from the first release and public numbers, so a resumed run computes the same.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
@@ -17,32 +18,24 @@ from blindsight.codings import features
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.inspection import measuring
-from blindsight.inspection.answering import Round
+from blindsight.inspection.answering import Dialogue, Round
 from blindsight.inspection.bias import findings, images, measures
-from blindsight.inspection.bias.comparison import Comparison
+from blindsight.inspection.bias.comparison import Comparison, compare_with
 from blindsight.inspection.bias.findings import Tested
 from blindsight.inspection.bias.images import GROUPS, Discriminator, FirstArm
 from blindsight.inspection.bias.measures import ARMS, HALF, Division, Limits, ReadShares, Shares, Styles
+from blindsight.inspection.bias.question import Bias
 from blindsight.inspection.contrast import cues
 from blindsight.inspection.measuring import Measured, Measurement, Part, Priced, PricedRelease
-from blindsight.inspection.question import ReleasePlan
+from blindsight.inspection.question import Public, ReleasePlan
 from blindsight.keys import Key
 from blindsight.mechanisms import GaussianMechanism
+from blindsight.progress import Progress, quiet
 from blindsight.samples import clarity
 from blindsight.selection import Arms, where
 
-__all__ = [
-    "SHARES",
-    "first_round",
-    "groups_of",
-    "learn",
-    "mechanisms",
-    "plan",
-    "read_first",
-    "read_second",
-    "second_round",
-    "signal_of",
-]
+__all__ = ["SHARES", "Answers", "first_round", "groups_of", "learn", "mechanisms", "plan", "read_first", "read_second"]
+__all__ += ["rounds", "second_round", "signal_of"]
 
 SHARES = {"shares": 0.15, "styles": 0.25, "moments": 0.35, "groups": 0.15, "ratios": 0.1, "words": 0.5}
 """How the precision is divided among the requested parts."""
@@ -63,7 +56,7 @@ def plan(compared: Comparison) -> ReleasePlan:
     # what `is_measurable` needs of shares and of styles
     stds = {part.name: noise[part.name].noise_multiplier * part.bound for part in parts}
     least = min(factor * stds[name] for name, factor in (("shares", 10), ("styles", 10)) if name in stds)
-    return ReleasePlan([*parts, *_later(compared)], noise, least=least)
+    return ReleasePlan([*parts, *_later(compared)], noise, least=least, rounds=2 if compared.image else 1)
 
 
 def _later(compared: Comparison) -> list[Priced]:
@@ -82,6 +75,40 @@ def _noise(compared: Comparison, parts: Sequence[Priced]) -> dict[str, GaussianM
     left = question.epsilon * (1 - training.share) if training else question.epsilon
     shares = {part.name: SHARES[part.name] for part in parts}
     return measuring.noise_for(parts, epsilon=left, delta=question.delta, shares=shares)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What both rounds tell: the comparisons before correction, and for images what was learnt in between.
+
+    `signal` is that of the moments that samples are drawn from, in standard deviations of their noise.
+    """
+
+    compared: Comparison
+    first: Round
+    tested: Sequence[Tested]
+    learnt: Discriminator | None = None
+    signal: float | None = None
+
+
+def rounds(question: Bias, public: Public, progress: Progress = quiet) -> Dialogue[Answers]:
+    """The first round, and for images the second one, which confirms what was learnt from the first."""
+    progress("looking at every client's examples", 0, 4)
+    compared = compare_with(question, public)
+    first = first_round(compared)
+    progress("measuring everyone in one round", 1, 4)
+    measured = yield first
+    tested = read_first(compared, first, measured)
+    if not compared.image:
+        return Answers(compared=compared, first=first, tested=tested)
+    progress("learning what serving has more of", 2, 4)
+    key = Key(public.seed, is_reproducible=True)  # post-processing of releases and public data
+    learnt = learn(compared, first, measured, key, functools.partial(progress, "fitting generators"))
+    second = second_round(compared, learnt)
+    progress("confirming it on the other half", 3, 4)
+    tested += read_second(compared, learnt, second, (yield second))
+    signal = signal_of(first, measured)
+    return Answers(compared=compared, first=first, tested=tested, learnt=learnt, signal=signal)
 
 
 def first_round(compared: Comparison) -> Round:

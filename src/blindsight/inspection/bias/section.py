@@ -13,18 +13,18 @@ from rich.markup import escape
 
 from blindsight.inspection.sections import Facts
 from blindsight.inspection.unknowns.section import Rate
-from blindsight.pages.bars import Bar, BarTable, Row, share_bar
+from blindsight.pages.bars import Bar, BarTable, Row, one_scale, share_bar
 from blindsight.pages.filters import arm
 from blindsight.samples import as_json, gallery
 from blindsight.wording import percent
 
-__all__ = ["BiasSection", "Compared", "Direction", "Group", "Word"]
+__all__ = ["BiasSection", "Compared", "Direction", "ImageGroup", "Word"]
 
 Direction = Literal["more", "less", "alike"]
 """Whether its share is larger in serving than in training, or smaller, or no difference was detected."""
 
 TRAINING, SERVING = 0, 1  # places of the two sides among the arms
-QUIET = 12  # lines of one table without a difference, before the rest is folded
+QUIET = 6  # lines of one table without a difference, before the rest is folded
 LISTED = 10  # words and phrases on the terminal
 RESULTS = {"more": "confirmed by clients", "less": "less frequent in serving", "alike": "not confirmed by clients"}
 _OLD_SUBJECTS = {"habit": "style", "kind": "group", "region of pictures": "region of images"}  # as older reports say
@@ -47,7 +47,7 @@ class Compared:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Group:
+class ImageGroup:
     """A group of similar synthetic images that is over-represented in serving; its share is in `compared`.
 
     `ratio` is the typical density ratio of serving to training by the discriminator; `samples` are bytes.
@@ -80,7 +80,7 @@ class BiasSection:
     reference: str
     clients: int
     compared: tuple[Compared, ...]
-    groups: tuple[Group, ...] = ()
+    groups: tuple[ImageGroup, ...] = ()
     words: tuple[Word, ...] | None = None
     phrases: tuple[str, ...] | None = None
 
@@ -104,7 +104,7 @@ class BiasSection:
             clients=value["clients"],
             compared=tuple(map(_compared, value["compared"])),
             groups=tuple(
-                Group(_compared(group["compared"]), group["ratio"], _pictures(group["samples"]))
+                ImageGroup(_compared(group["compared"]), group["ratio"], _pictures(group["samples"]))
                 for group in (value["groups"] if "groups" in value else value["kinds"])  # older reports say kinds
             ),
             words=None if words is None else tuple(Word(*word) for word in words),
@@ -129,20 +129,30 @@ class BiasSection:
         for one in self.compared:
             if one.subject != "group":
                 by_subject.setdefault(one.subject, []).append(one)
+        words = [_word(word) for word in self.words or ()]
         return {
-            "groups": [_group(group) for group in self.groups],
-            "words": None if self.words is None else BarTable([_word(word) for word in self.words], least=1.0),
+            "groups": _groups(self.groups),
+            "words": None if self.words is None else BarTable(words, least=1.0, unit="clients"),
             "phrases": self.phrases,
             "reference": self.reference,
             "clients": self.clients,
-            "compared": [_panel(subject, lines) for subject, lines in by_subject.items()],
+            "compared": _panels(by_subject),
+            "tests": len(self.compared),
         }
 
 
-def _group(group: Group) -> dict[str, object]:
-    samples = [gallery.png(gallery.stamped(image)) for image in group.samples]
-    name, result = group.compared.name, RESULTS[group.compared.verdict]
-    return {"name": name, "result": result, "table": _table([group.compared]), "samples": samples}
+def _groups(groups: Sequence[ImageGroup]) -> list[dict[str, object]]:
+    """The groups, their shares on one scale."""
+    tables = one_scale([_table([group.compared]) for group in groups])
+    return [
+        {
+            "name": group.compared.name,
+            "result": RESULTS[group.compared.verdict],
+            "table": table,
+            "samples": [gallery.png(gallery.stamped(image)) for image in group.samples],
+        }
+        for group, table in zip(groups, tables, strict=True)
+    ]
 
 
 def _word(word: Word) -> Row:
@@ -150,10 +160,16 @@ def _word(word: Word) -> Row:
     return Row(word.word, [Bar(word.clients, arm(SERVING), f"{word.clients:,.0f}", note=note)])
 
 
-def _panel(subject: str, lines: Sequence[Compared]) -> dict[str, object]:
-    ordered = sorted(lines, key=lambda one: one.verdict == "alike")
-    first = max(QUIET, sum(one.verdict != "alike" for one in ordered))
-    return {"title": TITLES.get(subject, subject), "first": _table(ordered[:first]), "rest": _table(ordered[first:])}
+def _panels(by_subject: Mapping[str, Sequence[Compared]]) -> list[dict[str, object]]:
+    """A panel of every subject with what differs first and most of what does not folded, all on one scale."""
+    parts = list[BarTable]()
+    for lines in by_subject.values():
+        ordered = sorted(lines, key=lambda one: one.verdict == "alike")
+        first = max(QUIET, sum(one.verdict != "alike" for one in ordered))
+        parts += [_table(ordered[:first]), _table(ordered[first:])]
+    scaled = one_scale(parts)
+    shown = zip(by_subject, scaled[::2], scaled[1::2], strict=True)
+    return [{"title": TITLES.get(subject, subject), "first": first, "rest": rest} for subject, first, rest in shown]
 
 
 def _table(lines: Sequence[Compared]) -> BarTable:

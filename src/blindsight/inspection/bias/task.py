@@ -7,7 +7,6 @@ and the tests include the sampling error of both sides (`findings`). All rounds 
 each client.
 """
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,23 +14,24 @@ import numpy as np
 from blindsight.algorithms.vocabulary import own_words
 from blindsight.errors import InvalidInput
 from blindsight.inspection.answering import Round
-from blindsight.inspection.bias import findings, rounds
+from blindsight.inspection.bias import findings
 from blindsight.inspection.bias import text as unlikely_text
 from blindsight.inspection.bias.comparison import Comparison, compare_with
 from blindsight.inspection.bias.foresight import BiasForesight
 from blindsight.inspection.bias.images import GROUPS, Discriminator
 from blindsight.inspection.bias.question import Bias
-from blindsight.inspection.bias.section import BiasSection, Compared, Group, Word
+from blindsight.inspection.bias.rounds import groups_of, mechanisms, rounds
+from blindsight.inspection.bias.rounds import plan as plan_of
+from blindsight.inspection.bias.section import BiasSection, Compared, ImageGroup, Word
 from blindsight.inspection.bias.text import Filter
 from blindsight.inspection.contrast import cautions
 from blindsight.inspection.question import Public, ReleasePlan
 from blindsight.inspection.report import Report
 from blindsight.inspection.session import Inquiry
-from blindsight.keys import Key
 from blindsight.samples.views import ArmView
 from blindsight.selection import FORMINGS
 
-__all__ = ["conduct", "foresee", "plan"]
+__all__ = ["conduct", "foresee", "plan", "rounds"]
 
 foresee = BiasForesight
 
@@ -52,34 +52,21 @@ CONFIRMED = (
 
 def plan(question: Bias, public: Public) -> ReleasePlan:
     """What all rounds release."""
-    return rounds.plan(compare_with(question, public))
+    return plan_of(compare_with(question, public))
 
 
 def conduct(question: Bias, inquiry: Inquiry) -> Report:
     """Ask both rounds, discover words and train a model if requested, and read the releases."""
-    inquiry.progress("looking at every client's examples", 0, 4)
-    compared = compare_with(question, inquiry.public)
-    first = rounds.first_round(compared)
-    inquiry.progress("measuring everyone in one round", 1, 4)
-    measured = inquiry.measure(first)
-    tested = rounds.read_first(compared, first, measured)
-    learnt = None
-    if compared.image:
-        inquiry.progress("learning what serving has more of", 2, 4)
-        key = Key(inquiry.public.seed, is_reproducible=True)  # post-processing of releases and public data
-        doing = functools.partial(inquiry.progress, "fitting generators")
-        learnt = rounds.learn(compared, first, measured, key, doing)
-        second = rounds.second_round(compared, learnt)
-        inquiry.progress("confirming it on the other half", 3, 4)
-        tested += rounds.read_second(compared, learnt, second, inquiry.measure(second))
-    words = _discovered(compared, inquiry, first) if question.language.discover else None
-    phrases = _generated(compared, inquiry, first, words) if question.language.training else None
-    concluded, lines = findings.conclude(tested)
+    answers = inquiry.ask(rounds(question, inquiry.public, inquiry.progress))
+    compared, learnt = answers.compared, answers.learnt
+    words = _discovered(compared, inquiry, answers.first) if question.language.discover else None
+    phrases = _generated(compared, inquiry, answers.first, words) if question.language.training else None
+    concluded, lines = findings.conclude(answers.tested)
     report = Report(
         title=question.title,
         task=question.task,
         question=question.sentence(inquiry.name),
-        arms=_views(learnt, None if learnt is None else rounds.signal_of(first, measured)),
+        arms=_views(learnt, answers.signal),
         findings=tuple(concluded),
         diagnoses=(),
         guarantee=inquiry.promise(_participation(question)),
@@ -119,7 +106,7 @@ def _discovered(compared: Comparison, inquiry: Inquiry, first: Round) -> tuple[W
     case, unlikely = _filter(compared).case, unlikely_text.unlikely
     common, shares = unlikely_text.expected_words(unlikely(compared.confirming), case)
     own = own_words(unlikely(inquiry.observed(first)), case=case, known=common)
-    noise = rounds.mechanisms(compared, first.parts)["words"]
+    noise = mechanisms(compared, first.parts)["words"]
     listed = inquiry.discover("words", own, noise, payers=inquiry.payers)
     return tuple(Word(word, count, inquiry.clients.size * shares.get(word, 0.0)) for word, count in listed)
 
@@ -136,13 +123,15 @@ def _generated(compared: Comparison, inquiry: Inquiry, first: Round, words: tupl
     return model.phrases(trained)
 
 
-def _groups(learnt: Discriminator | None, lines: Sequence[Compared], classes: tuple[str, ...]) -> tuple[Group, ...]:
+def _groups(
+    learnt: Discriminator | None, lines: Sequence[Compared], classes: tuple[str, ...]
+) -> tuple[ImageGroup, ...]:
     """The groups of images to show, largest difference first."""
     if learnt is None:
         return ()
     by_name = {one.name: one for one in lines if one.subject == "group"}
-    names = rounds.groups_of([learnt.describe(group, classes) for group in range(GROUPS)]).names[:-1]
-    groups = [Group(by_name[name], learnt.ratio(group), learnt.shown(group)) for group, name in enumerate(names)]
+    names = groups_of([learnt.describe(group, classes) for group in range(GROUPS)]).names[:-1]
+    groups = [ImageGroup(by_name[name], learnt.ratio(group), learnt.shown(group)) for group, name in enumerate(names)]
     return tuple(
         sorted(
             (group for group in groups if len(group.samples)),

@@ -1,4 +1,4 @@
-"""What a reference cannot support, said before anyone relies on it.
+"""Warnings about conclusions that a reference cannot support.
 
 A small reference cannot tell a rare fault from chance: if none of M public clients do something, as many as 3 in M
 others may (the rule of three). A model that was trained on the reference fails on fewer of its clients than on anybody

@@ -18,15 +18,15 @@ from blindsight.inspection.contrast.cues import Cues
 from blindsight.inspection.contrast.released import ArmCues, difference_of_cues, statistic
 from blindsight.inspection.measuring import Measured
 
-__all__ = ["Pairs", "largest"]
+__all__ = ["ArmPairs", "largest"]
 
-Pairs = Sequence[tuple[str, str | None]]
+ArmPairs = Sequence[tuple[str, str | None]]
 """Arms to compare: two arms of the clients, or one arm and None for the same arm of public data."""
 
 _POPULATIONS, _AT_ONCE = 999, 250
 
 
-def largest(part: Cues, sent: np.ndarray, pairs: Pairs, *, clients: int, noise_std: float) -> np.ndarray:
+def largest(part: Cues, sent: np.ndarray, pairs: ArmPairs, *, clients: int, noise_std: float) -> np.ndarray:
     """The largest statistic of each of many populations drawn from public clients, in ascending order.
 
     Args:

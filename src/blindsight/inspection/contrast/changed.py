@@ -1,4 +1,4 @@
-"""What is known of a fault that has no name: the share of clients that have it, and the statistics that changed.
+"""Estimates for a fault without a name: the share of clients that have it, and the statistics that changed.
 
 A fault on a share s of clients that moves the mean cue of each by d moves the mean over clients by m = s d and adds
 v = s (1 - s) d^2 to the variance between clients. Both are in the release, so s = m^2 / (m^2 + v). A fault may also
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from blindsight.inspection.contrast.findings import Finding
 from blindsight.inspection.contrast.released import ArmCues
+from blindsight.inspection.finding import Finding
 from blindsight.wording import percent, span
 
 __all__ = ["Unknown", "changed_statistics", "share_with_it"]

@@ -32,6 +32,7 @@ from blindsight.inspection.measuring import Measured
 __all__ = ["FIELD", "ArmCues", "Cues", "cues_part", "in_steps", "observe", "settled"]
 
 FIELD = "cues"
+UNCHANGED = "same as the one before"
 _GRADED = (
     "place in its range",
     "last digit",
@@ -102,7 +103,7 @@ def _read(arm: str, names: tuple[str, ...], row: np.ndarray, noise_std: float) -
     """Means, and the standard deviation between clients.
 
     The variance between clients is E[(m - 1/2)^2] - E[m - 1/2]^2, computed from two noisy sums. Where noise makes it
-    too small, tests would find what is not there, so 1.64 standard deviations of its own noise are added for them (it
+    too small, tests would detect what is not there, so 1.64 standard deviations of its own noise are added for them (it
     is then too small in 5 % of cases). That costs little, because noise in the variance weighs 1/count against the
     noise of the mean. Intervals use the plain estimate.
     """
@@ -127,6 +128,11 @@ def cues_part(
     if FIELD not in population.fields:
         raise InvalidInput(f"{population.name} has no cues: pass the population that cues.observe returns")
     names = population.classes[FIELD]
+    if public is not None and public.classes[FIELD] != names:
+        other = sorted({name.rpartition(": ")[0] or name for name in {*names} ^ {*public.classes[FIELD]}})
+        raise InvalidInput(
+            f"the reference has values of another kind in {', '.join(other)} than the clients' schema says"
+        )
     if not any(name.rpartition(": ")[2] == ABSENT for name in names):  # images are never missing
         return Cues(names, tuple(arms), disjoint_by_client)
     usual = _usual(names)
@@ -170,8 +176,11 @@ def observe(
     for field in chosen:
         if field not in columns:
             raise InvalidInput(f"{population.name} has no field {field!r}: choose one of {', '.join(columns)}")
-        known = _Known(population.classes.get(field), (ranges or {}).get(field), _middle_of(reference, field))
-        for name, value in _cues_of(field, columns[field], known).items():
+        field_facts = _Known(population.classes.get(field), (ranges or {}).get(field), _middle_of(reference, field))
+        cues_of_field = _cues_of(field, columns[field], field_facts)
+        if MAGNITUDE in cues_of_field:  # a number
+            cues_of_field[UNCHANGED] = _unchanged(columns[field], population.offsets)
+        for name, value in cues_of_field.items():
             names.append(name if len(chosen) == 1 or columns[field].ndim >= 3 else f"{field}: {name}")
             values.append(value)
     if names and all(columns[field].ndim == 1 for field in chosen):
@@ -236,6 +245,17 @@ def _repeated(population: Population, fields: tuple[str, ...]) -> np.ndarray:
     return np.array([row in seen or bool(seen.add(row)) for row in rows], bool)
 
 
+def _unchanged(column: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Whether a value equals the one before it of the same client: a code that stands for missing values repeats.
+
+    NaN where there is nothing to compare: at a client's first value, and beside missing ones.
+    """
+    values = column.astype(np.float64)
+    before = np.concatenate([[np.nan], values[:-1]])[: len(values)]
+    before[offsets[:-1][offsets[:-1] < len(values)]] = np.nan
+    return np.where(is_missing(values) | is_missing(before), np.nan, values == before)
+
+
 # --- numbers, categories and text
 
 
@@ -259,7 +279,7 @@ def _number_cues(column: np.ndarray, ends: tuple[float, float] | None) -> dict[s
         place = (values - ends[0]) / (ends[1] - ends[0])
         return {
             ABSENT: missing,
-            "zero or below": np.where(missing, np.nan, values <= 0),
+            "negative": np.where(missing, np.nan, values < 0),
             "beyond its range": np.where(missing, np.nan, (place < 0) | (place > 1)),
             "place in its range": np.clip(place, 0, 1),
             MAGNITUDE: np.clip(np.log10(1 + size) / DECADES, 0, 1),
@@ -300,7 +320,7 @@ def _text_cues(column: np.ndarray) -> dict[str, np.ndarray]:
         is_one = np.array([of(chr(sign)) for sign in signs.tolist()], np.float64)[which]
         return np.bincount(owner, is_one, len(texts)) / np.maximum(lengths, 1)
 
-    found = {
+    shares = {
         "length": np.clip(np.log10(1 + lengths) / 4, 0, 1),
         "upper case": np.sqrt(share(str.isupper)),
         "lower case": share(str.islower),
@@ -312,7 +332,7 @@ def _text_cues(column: np.ndarray) -> dict[str, np.ndarray]:
         "cut off": np.array([text[-1:].isalnum() for text in texts], bool),
         "commas in numbers": np.array([_commas(text) for text in texts], np.float64),
     }
-    return {ABSENT: missing, **{name: np.where(missing, np.nan, cue) for name, cue in found.items()}}
+    return {ABSENT: missing, **{name: np.where(missing, np.nan, cue) for name, cue in shares.items()}}
 
 
 def _commas(text: str) -> float:

@@ -11,11 +11,13 @@ from blindsight.wording import percent, span
 
 __all__ = [
     "ANYTHING",
+    "CLOSE",
     "FACELESS",
+    "NAMELESS",
     "SEVERAL",
     "UNKNOWN",
     "Explanation",
-    "Part",
+    "FaultShare",
     "group_of",
     "statement_of",
     "verdict_on",
@@ -24,16 +26,20 @@ __all__ = [
 UNKNOWN, SEVERAL = "unknown", "several"
 FACELESS = "mistakes alone"
 """A candidate without a signature: clients on which the model fails, and which look like any other."""
+NAMELESS = "unnamed change: "
+"""How rivals of all names begin: plain changes of a field, which no name stands for."""
 ANYTHING = "anything else"
 """The alternative to all candidates: a fault that moves clients in a direction drawn at random."""
+CLOSE = 9.0
+"""Candidates whose deviance differs by less cannot be told apart."""
 
-_POOR = 0.08  # a candidate whose misfit is exceeded less often than this explains nothing
-_CLOSE = 9.0  # candidates whose deviance differs by less cannot be told apart
+_POOR = 0.04  # a candidate whose misfit is exceeded less often than this explains nothing
+_DISTINCT = 2.0  # by how much the deviance of a name must be below that of changes without one
 _BETTER = (10.0, 24.0)  # by how much the deviance of one fault, or of two, must be below that of anything else
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class FaultShare:
     """A fault with the share of all clients that it would affect, and the 95 % interval."""
 
     fault: str
@@ -59,14 +65,14 @@ class Explanation:
     high: float
     deviance: float
     p_value: float | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[FaultShare, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.parts:
-            object.__setattr__(self, "parts", (Part(self.fault, self.share, self.low, self.high),))
+            object.__setattr__(self, "parts", (FaultShare(self.fault, self.share, self.low, self.high),))
 
     @classmethod
-    def of(cls, parts: Sequence[Part], deviance: float) -> "Explanation":
+    def of(cls, parts: Sequence[FaultShare], deviance: float) -> "Explanation":
         """The explanation by one fault, or by several at once."""
         share, low, high = (min(sum(getattr(part, end) for part in parts), 1.0) for end in ("share", "low", "high"))
         return cls(" + ".join(part.fault for part in parts), share, low, high, deviance, parts=tuple(parts))
@@ -76,6 +82,11 @@ class Explanation:
         """Whether what was released looks like this fault, at a share that is not zero."""
         return self.p_value is not None and self.p_value >= _POOR and all(part.low > 0 for part in self.parts)
 
+    @property
+    def is_nameless(self) -> bool:
+        """Whether this is a plain change of a field, and no fault of the library."""
+        return self.fault.startswith(NAMELESS)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return dataclasses.asdict(self)
@@ -84,7 +95,7 @@ class Explanation:
     def from_dict(cls, value: Mapping[str, Any]) -> "Explanation":
         """The explanation that `to_dict` was called on."""
         fields = as_json.finite_or_not(value, "share", "low", "high", "deviance", "p_value")
-        fields["parts"] = tuple(Part(**part) for part in value.get("parts", ()))
+        fields["parts"] = tuple(FaultShare(**part) for part in value.get("parts", ()))
         return cls(**fields)
 
 
@@ -100,13 +111,16 @@ def group_of(fault: str) -> str:
 def verdict_on(tried: Sequence[Explanation]) -> tuple[str, tuple[Explanation, ...]]:
     """The fault that is named, `UNKNOWN` or `SEVERAL`; and the candidates that fit and cannot be told apart.
 
-    A fault is unknown if no candidate fits, if it takes no signature of one to predict what was released, or if a fault
-    of any other kind predicts it as well.
+    A fault is unknown if no candidate fits, if it takes no signature of one to predict what was released, or if a
+    change without a name, or a fault of any other kind, predicts it nearly as well.
     """
-    fitting = [one for one in tried if one.fits]
-    close = tuple(one for one in fitting if one.deviance - fitting[0].deviance < _CLOSE)
+    fitting = [one for one in tried if one.fits and not one.is_nameless]
+    close = tuple(one for one in fitting if one.deviance - fitting[0].deviance < CLOSE)
     anything = min((one.deviance for one in tried if one.fault == ANYTHING), default=float("inf"))
     if not close or any(one.fault == FACELESS for one in close):
+        return UNKNOWN, ()
+    plain = min((one.deviance for one in tried if one.is_nameless), default=float("inf"))
+    if close[0].deviance > plain - _DISTINCT:
         return UNKNOWN, ()
     if close[0].deviance > anything - _BETTER[len(close[0].parts) - 1]:
         return UNKNOWN, ()

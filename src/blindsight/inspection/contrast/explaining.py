@@ -11,7 +11,8 @@ by generalised least squares. A name must pass three tests:
 
 - What is left over looks like chance: `explain` plants the fault in populations drawn from public clients at the
   estimated share, and asks how often they leave as much.
-- No other candidate is nearly as likely; two faults at once are tried where no single one comes near.
+- No other candidate is nearly as likely, nor is a plain change of a field (`nameless`); two faults at once are tried
+  where no single one comes near.
 - It is likelier than `ANYTHING`: a fault that moves clients in a direction drawn at random among those of the
   candidates and, to a smaller part, among all directions. A release too noisy to tell a candidate from that is unknown.
 
@@ -19,25 +20,29 @@ All of it is post-processing of releases and public data; it costs nothing.
 """
 
 import dataclasses
+import functools
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from scipy import linalg, stats
 
-from blindsight.inspection.contrast.explained import ANYTHING, Explanation, Part, group_of
+from blindsight.inspection.contrast.explained import ANYTHING, CLOSE, NAMELESS, Explanation, FaultShare, group_of
 
-__all__ = ["Evidence", "Planted", "explain", "likeliest"]
+__all__ = ["Evidence", "PlantedAnswers", "explain", "likeliest", "shortlist"]
 
 _WIDE = float(stats.norm.isf(0.025))
-_POPULATIONS = 199
+_POPULATIONS, _AT_ONCE = 199, 50
 _FITTED = 8  # candidates that are fitted whole, the likeliest first
+_ALIKE = 3  # of one fault, in different degrees
+_RIVALS = 3  # changes without a name that are fitted whole
 _TESTED = 5  # candidates whose fit is simulated
 _PAIRED = 8  # candidates of which pairs are tried
 _HOPELESS = 0.015  # two faults are tried if every single one fits worse: a small second one would mend any misfit
 _ANY_WAY = 0.2  # share of a fault's movement that may be in any direction
 
-Planted = Mapping[str, tuple[np.ndarray, np.ndarray]]
+PlantedAnswers = Mapping[str, tuple[np.ndarray, np.ndarray]]
 """For each candidate the public clients it was planted in (rows of `Evidence.public`), and what they would send."""
 
 
@@ -51,105 +56,157 @@ class Evidence:
     public: np.ndarray
 
 
-def likeliest(evidence: Evidence, planted: Planted) -> list[tuple[float, str]]:
+def likeliest(evidence: Evidence, planted: PlantedAnswers) -> list[tuple[float, str]]:
     """Every candidate and how badly it predicts the release at its best share, the best first: a quick look."""
     return _Quick.of(evidence, planted).ranked()
 
 
-def explain(evidence: Evidence, planted: Planted) -> tuple[Explanation, ...]:
+def explain(evidence: Evidence, planted: PlantedAnswers) -> tuple[Explanation, ...]:
     """The candidates, the likeliest first; of the first few, whether it fits. If none does, pairs of them too."""
     if not planted:
         return ()
-    quick, healthy = _Quick.of(evidence, planted), _Normal.of(evidence)
-    first = [fault for _, fault in quick.ranked()[:_FITTED]]
-    known = {fault: _Moved.of(evidence, healthy, fault, *planted[fault]) for fault in first}
-    singles = sorted((_fit(evidence, healthy, (one,)) for one in known.values()), key=lambda one: one.deviance)
-    singles = _tested(evidence, healthy, singles, known)
+    named = {fault: sent for fault, sent in planted.items() if not fault.startswith(NAMELESS)}
+    quick, healthy = _Quick.of(evidence, named), _Normal.of(evidence)
+    first, rivals = shortlist(likeliest(evidence, planted))
+    planted_faults = {fault: _Moved.of(evidence, healthy, fault, *planted[fault]) for fault in (*first, *rivals)}
+    fits = {fault: _fit(evidence, healthy, (one,)) for fault, one in planted_faults.items()}
+    singles = sorted((fits[fault] for fault in first), key=lambda one: one.deviance)
+    singles = _tested(evidence, healthy, singles, planted_faults)
     pairs = list[Explanation]()
     if all(one.p_value is None or one.p_value < _HOPELESS for one in singles):
-        twos = [(known[a], known[b]) for a, b in quick.pairs(first[:_PAIRED])]
+        twos = [(planted_faults[a], planted_faults[b]) for a, b in quick.pairs(first[:_PAIRED])]
         fitted = sorted((_fit(evidence, healthy, two) for two in twos[:_TESTED]), key=lambda one: one.deviance)
-        pairs = _tested(evidence, healthy, fitted[:2], known)
-    return (*sorted((*singles, *pairs), key=lambda one: one.deviance), quick.anything())
+        pairs = _tested(evidence, healthy, fitted[:2], planted_faults)
+    tried = (*singles, *pairs, *(fits[fault] for fault in rivals))
+    return (*sorted(tried, key=lambda one: one.deviance), quick.anything())
+
+
+def shortlist(ranked: Sequence[tuple[float, str]]) -> tuple[list[str], list[str]]:
+    """The likeliest candidates, few of them the same fault in different degrees; and the likeliest without a name."""
+    first, count = list[str](), dict[str, int]()
+    for _, fault in ranked:
+        group = group_of(fault)
+        if not fault.startswith(NAMELESS) and count.get(group, 0) < _ALIKE:
+            first.append(fault)
+            count[group] = count.get(group, 0) + 1
+    return first[:_FITTED], [fault for _, fault in ranked if fault.startswith(NAMELESS)][:_RIVALS]
 
 
 def _tested(
     evidence: Evidence, healthy: "_Normal", ordered: Sequence[Explanation], known: Mapping[str, "_Moved"]
 ) -> list[Explanation]:
-    first = [one.fault for one in ordered[:_TESTED]]
-    return [
-        dataclasses.replace(one, p_value=_p_value(evidence, healthy, one, [known[part.fault] for part in one.parts]))
-        if one.fault in first
-        else one
-        for one in ordered
-    ]
+    """The first few with their fit; once one fits, only those that are nearly as likely could matter."""
+    tested, best = list[Explanation](), math.inf
+    for place, one in enumerate(ordered):
+        if place < _TESTED and one.deviance < best + CLOSE:
+            p_value = _p_value(evidence, healthy, one, [known[part.fault] for part in one.parts])
+            one = dataclasses.replace(one, p_value=p_value)
+            best = min(best, one.deviance) if one.fits else best
+        tested.append(one)
+    return tested
 
 
 # --- the model of a release
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class _Estimate:
+    """Mean and covariance of rows, the covariance shrunken by the share `shrunk` towards a multiple of the identity."""
+
+    rows: np.ndarray
+    shrunk: float
+
+    @classmethod
+    def of(cls, rows: np.ndarray) -> "_Estimate":
+        from sklearn.covariance import ledoit_wolf_shrinkage  # takes a second to import, and only faults need it
+
+        return cls(rows, float(ledoit_wolf_shrinkage(rows)) if len(rows) > 1 else 0.0)
+
+    @functools.cached_property
+    def mean(self) -> np.ndarray:
+        return self.rows.mean(axis=0)
+
+    @functools.cached_property
+    def covariance(self) -> np.ndarray:
+        return self.redrawn(np.ones((1, len(self.rows))))[1][0]
+
+    def redrawn(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The means and covariances if each row had occurred so often, shape (populations, rows)."""
+        shares = counts / counts.sum(axis=1, keepdims=True)
+        centred = self.rows - self.mean
+        means = shares @ centred
+        squares = (centred.T[None] * shares[:, None, :]) @ centred - means[:, :, None] * means[:, None, :]
+        size = centred.shape[1]
+        even = np.trace(squares, axis1=1, axis2=2)[:, None, None] / size * np.eye(size)
+        return self.mean + means, (1 - self.shrunk) * squares + self.shrunk * even
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class _Normal:
     """Healthy public clients: mean and covariance of what they send, in units of `scale`."""
 
-    mean: np.ndarray
-    covariance: np.ndarray
     scale: np.ndarray
+    estimate: _Estimate
 
     @classmethod
     def of(cls, evidence: Evidence) -> "_Normal":
         # in units of each coordinate's error, so that shrinking towards a multiple of the identity makes sense
-        spread = evidence.public.std(axis=0)
-        scale = np.sqrt(evidence.noise_std**2 + evidence.clients * spread**2)
-        return cls(evidence.public.mean(axis=0), _covariance(evidence.public, scale), scale)
+        scale = np.sqrt(evidence.noise_std**2 + evidence.clients * evidence.public.std(axis=0) ** 2)
+        return cls(scale, _Estimate.of(evidence.public / scale))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Moved:
-    """Public clients with a fault: what they send, and how far it moves them."""
+    """Public clients with a fault: what they send, and how far it moves them, in units of the scale."""
 
     fault: str
-    sent: np.ndarray
-    moved: np.ndarray
-    step: np.ndarray  # mean movement, in units of the scale
-    spread: np.ndarray  # covariance of what they send
-    wobble: np.ndarray  # covariance of the mean movement, as far as public clients are few
+    sent: _Estimate
+    moved: _Estimate
 
     @classmethod
     def of(cls, evidence: Evidence, healthy: _Normal, fault: str, rows: np.ndarray, sent: np.ndarray) -> "_Moved":
-        moved, scale = sent - evidence.public[rows], healthy.scale
-        wobble = _covariance(moved, scale) / len(moved)
-        return cls(fault, sent, moved, moved.mean(axis=0) / scale, _covariance(sent, scale), wobble)
+        moved = (sent - evidence.public[rows]) / healthy.scale
+        return cls(fault, _Estimate.of(sent / healthy.scale), _Estimate.of(moved))
 
 
-def _covariance(rows: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    from sklearn.covariance import ledoit_wolf  # takes a second to import, and only faults need it
+def _error(
+    evidence: Evidence,
+    scale: np.ndarray,
+    shares: np.ndarray,
+    healthy: np.ndarray,
+    faults: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
+) -> np.ndarray:
+    """The covariance of the released sums if these shares of clients have the faults, in units of the scale.
 
-    return np.asarray(ledoit_wolf(rows / scale)[0]) if len(rows) > 1 else np.zeros((rows.shape[1],) * 2)
+    `healthy` is the covariance of what healthy clients send; of each fault the mean movement, its covariance, and the
+    covariance of what clients with it send. All may have a first axis of populations.
+    """
+    n = evidence.clients
+    mixed, public = max(1 - float(shares.sum()), 0.0) * healthy, healthy / len(evidence.public)
+    mean = np.zeros(healthy.shape[:-1])
+    for share, (step, wobble, spread) in zip(shares.tolist(), faults, strict=True):
+        mixed = mixed + share * (spread + step[..., :, None] * step[..., None, :])
+        public = public + share**2 * wobble
+        mean = mean + share * step
+    noise = np.diag((evidence.noise_std / scale) ** 2 + 1e-9)
+    return noise + n * (mixed - mean[..., :, None] * mean[..., None, :]) + n**2 * public
 
 
-def _error(evidence: Evidence, healthy: _Normal, shares: np.ndarray, faults: Sequence[_Moved]) -> np.ndarray:
-    """The covariance of the released sums if these shares of clients have the faults, in units of the scale."""
-    n, scale = evidence.clients, healthy.scale
-    well = max(1 - float(shares.sum()), 0.0)
-    mixed, public = well * healthy.covariance, healthy.covariance / len(evidence.public)
-    mean = np.tensordot(shares, np.stack([one.step for one in faults]), 1)
-    for share, one in zip(shares.tolist(), faults, strict=True):
-        mixed = mixed + share * (one.spread + np.outer(one.step, one.step))
-        public = public + share**2 * one.wobble
-    error = np.diag((evidence.noise_std / scale) ** 2) + n * (mixed - np.outer(mean, mean)) + n**2 * public
-    return error + 1e-9 * np.eye(len(scale))
+def _error_of(evidence: Evidence, healthy: _Normal, shares: np.ndarray, faults: Sequence[_Moved]) -> np.ndarray:
+    """The same, as estimated from all public clients."""
+    known = [(one.moved.mean, one.moved.covariance / len(one.moved.rows), one.sent.covariance) for one in faults]
+    return _error(evidence, healthy.scale, shares, healthy.estimate.covariance, known)
 
 
 def _fit(evidence: Evidence, healthy: _Normal, faults: Sequence[_Moved]) -> Explanation:
     """The shares that predict the released sums best."""
     n = evidence.clients
-    left = (evidence.sums - n * healthy.mean) / healthy.scale
-    steps = n * np.stack([one.step for one in faults], axis=1)
+    left = evidence.sums / healthy.scale - n * healthy.estimate.mean
+    steps = n * np.stack([one.moved.mean for one in faults], axis=1)
     shares, covariance = np.full(len(faults), 0.1), np.eye(len(faults))
     factor = linalg.cho_factor(np.eye(len(left)))
     for _ in range(4):
-        factor = linalg.cho_factor(_error(evidence, healthy, shares, faults))
+        factor = linalg.cho_factor(_error_of(evidence, healthy, shares, faults))
         weighted = linalg.cho_solve(factor, steps)
         covariance = np.linalg.pinv(steps.T @ weighted)
         shares = np.clip(covariance @ (weighted.T @ left), 0.0, 1.0)
@@ -164,8 +221,8 @@ def _fit(evidence: Evidence, healthy: _Normal, faults: Sequence[_Moved]) -> Expl
     return Explanation.of(parts, deviance)
 
 
-def _part(fault: str, share: float, error: float) -> Part:
-    return Part(fault, share, max(share - _WIDE * error, 0.0), min(share + _WIDE * error, 1.0))
+def _part(fault: str, share: float, error: float) -> FaultShare:
+    return FaultShare(fault, share, max(share - _WIDE * error, 0.0), min(share + _WIDE * error, 1.0))
 
 
 # --- a quick look at many candidates
@@ -181,13 +238,12 @@ class _Quick:
     log_determinant: float
 
     @classmethod
-    def of(cls, evidence: Evidence, planted: Planted) -> "_Quick":
+    def of(cls, evidence: Evidence, planted: PlantedAnswers) -> "_Quick":
         healthy, n = _Normal.of(evidence), evidence.clients
-        nobody: Sequence[_Moved] = [_nothing(healthy)]
-        root = linalg.cholesky(_error(evidence, healthy, np.zeros(1), nobody), lower=True)
-        moved = [(sent - evidence.public[rows]).mean(axis=0) for rows, sent in planted.values()]
-        both = np.stack([evidence.sums - n * healthy.mean, *(n * one for one in moved)]) / healthy.scale
-        white = linalg.solve_triangular(root, both.T, lower=True).T
+        root = linalg.cholesky(_error_of(evidence, healthy, np.zeros(0), ()), lower=True)
+        moved = [(sent - evidence.public[rows]).mean(axis=0) / healthy.scale for rows, sent in planted.values()]
+        left = evidence.sums / healthy.scale - n * healthy.estimate.mean
+        white = linalg.solve_triangular(root, np.stack([left, *(n * one for one in moved)]).T, lower=True).T
         return cls(list(planted), white[0], white[1:], 2 * float(np.log(np.diag(root)).sum()))
 
     def _misfit(self, chosen: Sequence[int]) -> float:
@@ -226,12 +282,6 @@ class _Quick:
         return groups.values()
 
 
-def _nothing(healthy: _Normal) -> _Moved:
-    size = len(healthy.mean)
-    empty, square = np.zeros((0, size)), np.zeros((size, size))
-    return _Moved("", empty, empty, np.zeros(size), square, square)
-
-
 # --- does it fit?
 
 
@@ -239,42 +289,50 @@ def _p_value(evidence: Evidence, healthy: _Normal, one: Explanation, faults: Seq
     """How often populations with these faults deviate from their best fit as much as what was released.
 
     They may deviate in all coordinates together (the sum of squares), or in one of them (the largest): an unknown fault
-    often shows in few.
+    often shows in few. Each population is compared with public clients of its own, drawn anew, by means and covariances
+    estimated from those: a hundred public clients leave much of a covariance open.
     """
-    shares, n, scale = np.array([part.share for part in one.parts]), evidence.clients, healthy.scale
-    error = _error(evidence, healthy, shares, faults)
-    factor, spread = linalg.cho_factor(error), np.sqrt(np.diag(error))
-
-    def misfit(sums: np.ndarray, mean: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """Both measures of many populations at once, shape (2, populations); steps: (populations, faults, size)."""
-        left, steps = (sums - n * mean) / scale, n * steps / scale
-        weighted = linalg.cho_solve(factor, steps.reshape(-1, len(scale)).T).T.reshape(steps.shape)
-        inner = np.einsum("pfs,pgs->pfg", steps, weighted) + 1e-9 * np.eye(len(faults))
-        best = np.linalg.solve(inner, np.einsum("pfs,ps->pf", weighted, left)[..., None])[..., 0]
-        residual = left - np.einsum("pf,pfs->ps", np.clip(best, 0.0, 1.0), steps)
-        squares = (residual * linalg.cho_solve(factor, residual.T).T).sum(axis=1)
-        return np.stack([squares, np.max(np.abs(residual) / spread, axis=1)])
-
-    dice = np.random.default_rng(0)
-    hit = dice.multinomial(n, [*shares.tolist(), max(1 - float(shares.sum()), 0.0)], _POPULATIONS)
-    sums = _drawn(dice, hit[:, -1], evidence.public)
-    for count, fault in zip(hit.T, faults, strict=False):
-        sums = sums + _drawn(dice, count, fault.sent)
-    sums = sums + evidence.noise_std * dice.standard_normal(sums.shape)
-    mean = _redrawn(dice, evidence.public)
-    steps = np.stack([_redrawn(dice, fault.moved) for fault in faults], axis=1)
-    own_steps = np.stack([fault.moved.mean(axis=0) for fault in faults])[None]
-    own = misfit(evidence.sums[None], healthy.mean[None], own_steps)
-    rarer = (1 + np.sum(misfit(sums, mean, steps) >= own, axis=1)) / (1 + _POPULATIONS)
-    return float(min(2 * rarer.min(), 1.0))
+    shares, n = np.array([part.share for part in one.parts]), evidence.clients
+    own = [estimate.mean[None] for estimate in (healthy.estimate, *(fault.moved for fault in faults))]
+    error = _error_of(evidence, healthy, shares, faults)[None]
+    released = (evidence.sums / healthy.scale)[None]
+    limits = _misfits(released, own[0], np.stack(own[1:], axis=1), error, n)
+    dice, rarer = np.random.default_rng(0), np.zeros(2)
+    for start in range(0, _POPULATIONS, _AT_ONCE):
+        size = min(_AT_ONCE, _POPULATIONS - start)
+        hit = dice.multinomial(n, [max(1 - float(shares.sum()), 0.0), *shares.tolist()], size).T
+        sums = (evidence.noise_std / healthy.scale) * dice.standard_normal((size, len(healthy.scale)))
+        for counts, sent in zip(hit, (healthy.estimate, *(fault.sent for fault in faults)), strict=True):
+            sums = sums + _counts(dice, counts, len(sent.rows)) @ sent.rows
+        mean, covariance = healthy.estimate.redrawn(_as_many(dice, healthy.estimate, size))
+        redrawn = list[tuple[np.ndarray, np.ndarray, np.ndarray]]()
+        for fault in faults:
+            again = _as_many(dice, fault.sent, size)
+            step, wobble = fault.moved.redrawn(again)
+            redrawn.append((step, wobble / len(fault.moved.rows), fault.sent.redrawn(again)[1]))
+        error = _error(evidence, healthy.scale, shares, covariance, redrawn)
+        misfits = _misfits(sums, mean, np.stack([step for step, *_ in redrawn], axis=1), error, n)
+        rarer += np.sum(misfits >= limits, axis=1)
+    return float(min(2 * (1 + rarer.min()) / (1 + _POPULATIONS), 1.0))
 
 
-def _drawn(dice: np.random.Generator, counts: Sequence[int] | np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Sums over that many rows, drawn with replacement: one sum for each count."""
-    even = np.full(len(rows), 1 / len(rows))
-    return dice.multinomial(np.asarray(counts), even) @ rows
+def _misfits(sums: np.ndarray, mean: np.ndarray, steps: np.ndarray, error: np.ndarray, n: int) -> np.ndarray:
+    """Both measures of many populations, shape (2, populations); `steps` is (populations, faults, size)."""
+    left, ways = sums - n * mean, n * np.swapaxes(steps, 1, 2)
+    weighted = np.linalg.solve(error, ways)  # (populations, size, faults)
+    inner = np.swapaxes(ways, 1, 2) @ weighted + 1e-9 * np.eye(ways.shape[2])
+    best = np.linalg.solve(inner, np.swapaxes(weighted, 1, 2) @ left[..., None])
+    residual = left - (ways @ np.clip(best, 0.0, 1.0))[..., 0]
+    squares = np.sum(residual * np.linalg.solve(error, residual[..., None])[..., 0], axis=1)
+    spread = np.sqrt(np.diagonal(error, axis1=1, axis2=2))
+    return np.stack([squares, np.max(np.abs(residual) / spread, axis=1)])
 
 
-def _redrawn(dice: np.random.Generator, rows: np.ndarray) -> np.ndarray:
-    """Means of as many rows, drawn with replacement."""
-    return _drawn(dice, np.full(_POPULATIONS, len(rows)), rows) / len(rows)
+def _counts(dice: np.random.Generator, totals: np.ndarray, rows: int) -> np.ndarray:
+    """How often each of the rows is drawn, with replacement, for each total."""
+    return dice.multinomial(totals, np.full(rows, 1 / rows))
+
+
+def _as_many(dice: np.random.Generator, one: _Estimate, populations: int) -> np.ndarray:
+    """As many draws as there are rows."""
+    return _counts(dice, np.full(populations, len(one.rows)), len(one.rows))

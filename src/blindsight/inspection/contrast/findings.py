@@ -18,8 +18,6 @@ then of the difference beyond the expected one. Votes, and the clients in an arm
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
 
 import numpy as np
 from scipy import stats
@@ -37,25 +35,15 @@ from blindsight.inspection.contrast.released import (
     estimated_error,
     statistic,
 )
-from blindsight.samples import as_json
-from blindsight.wording import percent, span
+from blindsight.inspection.finding import ALPHA, POWER, Diagnosis, Finding, agreeing, holm
+from blindsight.wording import percent, points, signed, span
 
 __all__ = [
-    "ALPHA",
-    "CAUTION",
-    "POWER",
-    "Diagnosis",
-    "Finding",
     "compare_cues",
     "compare_members",
     "diagnose",
-    "holm",
     "share_of_clients",
 ]
-
-ALPHA, POWER = 0.05, 0.9
-CAUTION = 1.5
-"""Thresholds learned from public clients are estimates: a third of the 5 % is kept for their error."""
 
 _BACKGROUND = 0.05  # share of an arm's clients: off-centre handwriting is read better once it is shifted
 _WIDE = float(stats.norm.isf(0.025))  # 95 % intervals
@@ -66,67 +54,6 @@ _CLIENTS_OF = {
     "correct": "clients with correct examples",
 }
 """Arms whose names cannot stand before the word "clients"."""
-
-Verdict = Literal["detected", "not detected"]
-_OLD_VERDICTS = {"found": "detected", "not found": "not detected"}  # as older reports spell them
-
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """One test: the estimated effect, its uncertainty, and the detection limit.
-
-    `p_value` is corrected for all tests of the report. `epsilon` is that of the underlying release alone. `smallest` is
-    the smallest fraction of the first arm's clients that the test detects with 90 % power, if the fault moves them as
-    far as a fault can.
-    """
-
-    kind: Literal["cue", "votes", "share", "threshold", "fidelity"]
-    name: str
-    statement: str
-    effect: float
-    low: float
-    high: float
-    p_value: float | None
-    verdict: Verdict
-    epsilon: float
-    smallest: float | None
-    arms: tuple[str, str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return dataclasses.asdict(self) | {"arms": list(self.arms)}
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "Finding":
-        """The finding that `to_dict` was called on."""
-        fields = as_json.finite_or_not(value, "effect", "low", "high", "p_value", "epsilon", "smallest")
-        fields["arms"] = tuple(value["arms"])
-        fields["verdict"] = _OLD_VERDICTS.get(value["verdict"], value["verdict"])
-        return cls(**fields)
-
-
-@dataclasses.dataclass(frozen=True)
-class Diagnosis:
-    """The fault that an arm's clients voted for, with its share and 95 % interval; `tally` has every noisy share."""
-
-    fault: str
-    share: float
-    low: float
-    high: float
-    arm: str
-    statement: str
-    tally: dict[str, float]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "Diagnosis":
-        """The diagnosis that `to_dict` was called on."""
-        fields = as_json.finite_or_not(value, "share", "low", "high")
-        fields["tally"] = as_json.finite_or_not(value["tally"], *value["tally"])
-        return cls(**fields)
 
 
 def compare_cues(
@@ -173,13 +100,14 @@ def compare_cues(
         reach = max(second.mean[j], 1 - second.mean[j])
         smallest = _smallest_share(needed, float(error[j]) / reach, first.counted) if is_measurable else 1.0
         is_detected = bool(p_values[j] <= ALPHA)
+        low, high = agreeing(float(low), float(high), effect=float(difference[j]), is_detected=is_detected)
         finding = Finding(
             kind="cue",
             name=name,
             statement="",
             effect=float(np.clip(difference[j], -1.0, 1.0)) if is_measurable else 0.0,
-            low=float(low),
-            high=float(high),
+            low=low,
+            high=high,
             p_value=float(p_values[j]),
             verdict="detected" if is_detected else "not detected",
             epsilon=epsilon,
@@ -236,7 +164,7 @@ def diagnose(
             least = _BACKGROUND + float(stats.norm.isf(level)) * float(votes.error(_BACKGROUND))
         sure = float(stats.norm.isf(1 - POWER)) * float(votes.error(min(least, 1.0)))
         smallest = least + sure if votes.is_measurable else 1.0
-        findings.append(_of_candidate(votes, label, float(p_values[j]), float(smallest), epsilon))
+        findings.append(_of_candidate(votes, label, float(p_values[j]), float(smallest), epsilon, at_rest[j]))
     order = np.lexsort((-shares, p_values))
     return _diagnosis(votes, winner), [findings[j] for j in order]
 
@@ -256,7 +184,7 @@ def compare_members(
     """
     background = Background(public, public_clients, clients, arm.noise_std)
     p_value = min(2 * looks * min(background.p_more(arm.counted), background.p_fewer(arm.counted)), 1.0)
-    share, low, high = arm.share(clients)
+    share = arm.share(clients)[0]
     usual = public / max(public_clients, 1)
     near = (public + 1) / (public_clients + 2)
     draws = near * (1 - near) * (1 / clients + 1 / max(public_clients, 1))  # of clients and of public ones
@@ -269,13 +197,16 @@ def compare_members(
         if is_detected
         else f"No difference detected in the share of {_of(arm.arm)}"
     )
+    ends = (max(share - usual - wide, -1.0), min(share - usual + wide, 1.0))
+    low, high = agreeing(*ends, effect=share - usual, is_detected=is_detected)
+    interval = f"95 %: {points(low)} to {points(high)} points"
     return Finding(
         kind="share",
         name=_of(arm.arm),
-        statement=f"{words}: {percent(share)} (95 %: {span(low, high)}) versus {percent(usual)}.",
+        statement=f"{words}: {percent(share)} versus {percent(usual)} ({interval}).",
         effect=share - usual,
-        low=max(share - usual - wide, -1.0),
-        high=min(share - usual + wide, 1.0),
+        low=low,
+        high=high,
         p_value=p_value,
         verdict="detected" if is_detected else "not detected",
         epsilon=epsilon,
@@ -298,20 +229,6 @@ def share_of_clients(votes: ArmVotes, label: str) -> tuple[float, float, float]:
     return share, low, high
 
 
-def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """P-values corrected after Holm 1979: the probability that any true null falls to 5 % is at most 5 %.
-
-    >>> holm([0.01, 0.04, 0.03]).tolist()
-    [0.03, 0.06, 0.06]
-    """
-    raw = np.asarray(p_values, np.float64)
-    order = np.argsort(raw, kind="stable")
-    factors = len(raw) - np.arange(len(raw))
-    corrected = np.empty_like(raw)
-    corrected[order] = np.minimum(np.maximum.accumulate(raw[order] * factors), 1.0)
-    return corrected
-
-
 def _smallest_share(needed: float, error: float, clients: float) -> float:
     """The share f of clients at which the effect is `needed` errors: f^2 = needed^2 (error^2 + f / clients).
 
@@ -323,10 +240,13 @@ def _smallest_share(needed: float, error: float, clients: float) -> float:
     return half + math.sqrt(half**2 + (needed * error) ** 2)
 
 
-def _of_candidate(votes: ArmVotes, label: str, p_value: float, smallest: float, epsilon: float) -> Finding:
-    """The finding of one candidate fault."""
+def _of_candidate(
+    votes: ArmVotes, label: str, p_value: float, smallest: float, epsilon: float, usual: float
+) -> Finding:
+    """The finding of one candidate fault, for which a share of `usual` clients vote where nothing is wrong."""
     share, low, high = share_of_clients(votes, label)
     is_detected = p_value <= ALPHA
+    low, high = agreeing(low, high, effect=max(share, usual), is_detected=is_detected, usual=usual)
     words = (
         f"{label} would repair {percent(share)} of {_of(votes.arm)} (95 %: {span(low, high)})"
         if is_detected
@@ -345,6 +265,7 @@ def _of_candidate(votes: ArmVotes, label: str, p_value: float, smallest: float, 
         epsilon=epsilon,
         smallest=smallest if smallest < 1 else None,
         arms=(votes.arm, votes.arm),
+        usual=usual,
     )
 
 
@@ -357,8 +278,8 @@ def _diagnosis(votes: ArmVotes, winner: int | None) -> Diagnosis:
         statement = f"No candidate fault explains {_of(votes.arm)}: {percent(share)} voted for none."
     else:
         statement = f"{fault}, {percent(share)} of {_of(votes.arm)} (95 %: {span(low, high)})."
-    shares = np.clip(votes.shares, 0.0, 1.0).tolist()
-    tally = {label: round(share, 6) for label, share in zip(votes.labels, shares, strict=True)}
+    shares = np.clip(votes.shares, 0.0, 1.0).tolist() if votes.is_measurable else ()  # of too few they are noise
+    tally = {label: round(share, 6) for label, share in zip(votes.labels, shares, strict=False)}
     return Diagnosis(fault, share, low, high, votes.arm, statement, tally)
 
 
@@ -368,7 +289,7 @@ def _cue_words(finding: Finding, mean: float, other: float, is_measurable: bool,
         return f"Too few clients in an arm to compare {name} at this epsilon."
     if finding.verdict == "detected" and not beyond and (words := share_words(name, finding.arms, mean, other, ends)):
         return words
-    interval = f"{finding.effect:+.3f}, 95 %: {finding.low:+.3f} to {finding.high:+.3f}"
+    interval = f"{signed(finding.effect)}, 95 %: {signed(finding.low)} to {signed(finding.high)}"
     more = " beyond what public data show" if beyond else ""
     if finding.verdict == "detected":
         way = "higher" if finding.effect > 0 else "lower"

@@ -19,8 +19,8 @@ from blindsight.inspection.contrast.planting import candidates
 from blindsight.inspection.contrast.probes import numbers_of, probes
 from blindsight.inspection.contrast.question import Comparing
 from blindsight.inspection.contrast.reading import Usual, usual
-from blindsight.inspection.contrast.rounds import MEASURE, next_round
-from blindsight.inspection.contrast.simulating import GRID, Simulation, Thresholds, noise_of
+from blindsight.inspection.contrast.rounds import MEASURE, rounds
+from blindsight.inspection.contrast.simulating import GRID, SimulatedPopulations, Thresholds, noise_of
 from blindsight.inspection.contrast.vectors import client_vectors
 from blindsight.inspection.measuring import Measured, Measurement
 from blindsight.inspection.question import Public
@@ -55,16 +55,16 @@ class Foresight:
     def round(self) -> Round:
         """The round that measures; thresholds that clients will decide are those of public clients."""
         public, question, healthy = self.planter.public, self.question, self.planter.healthy
-        while (one := next_round(question, public)) is not None:
-            if one.name == MEASURE or healthy is None:
-                return one
+        asked = rounds(question, public)
+        one = next(asked)
+        while one.name != MEASURE and healthy is not None:
             sent, noise = client_vectors(healthy, one.arms, one.parts), noise_of(one)
-            event = joint(*(one.mechanisms[part.name].event_for(part.coordinates) for part in one.parts))
+            event = joint(*(one.mechanisms[part.name].planned_event for part in one.parts))
             scale = question.clients / healthy.size
             parts = {name: Measured(scale * sent[name].sum(axis=0), noise[name], 0.0) for name in sent}
             guarantee = certify(event, delta=question.delta)
-            public = public.after(one.name, Measurement(parts, tuple(one.arms), question.clients, event, guarantee))
-        raise AssertionError("the last round is the one that measures")
+            one = asked.send(Measurement(parts, tuple(one.arms), question.clients, event, guarantee))
+        return one
 
     def faults(self) -> list[str]:
         """What can happen to the inputs: faults of the library, and changes of single fields."""
@@ -91,7 +91,7 @@ class Foresight:
         """A remark if there are too few public clients."""
         if self.is_possible:
             return ()
-        return (f"What could be found is not known: pass public data of at least {_LEAST} clients as the reference.",)
+        return (f"What could be detected is unknown: pass public data of at least {_LEAST} clients as the reference.",)
 
     def detection(self, one: Round | None = None, public: Usual | None = None) -> Detection | None:
         """The limit of every fault, for a report."""
@@ -129,7 +129,7 @@ class Foresight:
         shares: Sequence[float] = GRID,
         populations: int = 120,
         most: int | None = None,
-    ) -> Simulation | None:
+    ) -> SimulatedPopulations | None:
         """Populations of the size at hand; None if the reference is too small to draw them from.
 
         Args:
@@ -148,7 +148,9 @@ class Foresight:
         if not is_hit[rows].any():
             return None
         tests = Thresholds.of(one, public, clients)
-        return Simulation(tests, public, rows, is_hit, clients=clients, shares=shares, populations=populations)
+        return SimulatedPopulations(
+            tests, public, rows, is_hit, clients=clients, shares=shares, populations=populations
+        )
 
 
 def _able(one: Round, public: Usual) -> np.ndarray:
@@ -162,7 +164,7 @@ def _able(one: Round, public: Usual) -> np.ndarray:
 
 
 def _some(listed: list[str], most: int) -> list[str]:
-    """At most so many, evenly spread over the list, which is ordered by type and field."""
+    """At most `most` of them, evenly spread over the list, which is ordered by type and field."""
     if len(listed) <= most:
         return listed
     return [listed[round(place * (len(listed) - 1) / (most - 1))] for place in range(most)]

@@ -5,7 +5,7 @@ from blindsight.wording import percent, span
 
 __all__ = ["share_words"]
 
-_STATES = {ABSENT: "missing", OTHERS: "something that the public list does not have"}
+_STATES = {ABSENT: "missing", OTHERS: "not on the public list"}
 
 
 def share_words(
@@ -14,7 +14,7 @@ def share_words(
     """A detected difference as a share of all values; None for other cues.
 
     >>> print(share_words("region: unlisted", ("everyone", "reference"), 0.12, 0.0, (0.1, 0.14)))
-    12 % of region in everyone is something that the public list does not have (95 %: 10–14), versus 0 % in reference.
+    12 % of region in everyone is not on the public list (95 %: 10–14), versus 0 % in reference.
     """
     field, _, cue = name.rpartition(": ")
     if cue not in _STATES:

@@ -1,4 +1,4 @@
-"""Detection limits: the share of clients on which a fault would be found with 90 % power. No JAX, for readers."""
+"""Detection limits: the share of clients above which a fault is detected with 90 % power. No JAX, for readers."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _HALF = 0.5  # a question none of whose faults is found more often is not worth 
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """The smallest share of clients on which `fault` is found with 90 % power; None if not even on all of them.
+    """The smallest share of clients at which `fault` is detected with 90 % power; None if there is none.
 
     `power` are the probabilities that something is found, at each share of `SHOWN`.
     """
@@ -49,12 +49,20 @@ def in_words(limits: Sequence[Limit]) -> str:
     seen = sorted((one for one in limits if one.smallest is not None), key=lambda one: one.smallest or 0.0)
     unseen = [one.fault for one in limits if one.smallest is None]
     tried = f"{len(limits)} faults" if len(limits) > 1 else "the fault"
+    if not seen and is_blind(limits):
+        return f"Nothing could be detected: {tried} planted in public data would be missed even on all clients."
     if not seen:
-        return f"Nothing could be found: {tried} planted in public data would be missed even on all clients."
+        best = max(limits, key=lambda one: max(one.power))
+        return (
+            f"Of {tried} planted in public data, none is detected with 90 % power, even on all clients; the most "
+            f"visible ({best.fault}) is detected in {percent(max(best.power), 2)} of cases at best."
+        )
     easy, hard = seen[0], seen[-1]
-    words = f"the easiest ({easy.fault}) is found with 90 % power from {_share(easy)} of clients on"
+    if len(limits) == 1:
+        return f"{easy.fault}, planted in public data, is detected with 90 % power above {_share(easy)} of clients."
+    words = f"the easiest ({easy.fault}) is detected with 90 % power above {_share(easy)} of clients"
     if len(seen) > 1:
-        words += f", the hardest {'that is found at all ' if unseen else ''}({hard.fault}) from {_share(hard)}"
+        words += f", the hardest {'detectable one ' if unseen else ''}({hard.fault}) above {_share(hard)}"
     missed = "" if not unseen else f"; {_listed(unseen)} would be missed even on all clients"
     return f"Of {tried} planted in public data, {words}{missed}."
 

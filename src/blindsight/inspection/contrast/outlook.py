@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
 from rich.table import Table
 
-from blindsight.inspection.contrast.findings import POWER
+from blindsight.inspection.finding import POWER
 from blindsight.wording import percent
 
 __all__ = ["Chance", "Foretold", "Outlook"]
@@ -47,7 +47,7 @@ class Foretold(abc.ABC):
 
     @property
     def is_visible(self) -> bool:
-        """Whether it is found with 90 % power."""
+        """Whether it is detected with 90 % power."""
         return self.best >= POWER
 
     @property
@@ -78,10 +78,10 @@ class Outlook(Foretold):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self.headline
         table = Table(box=None, pad_edge=False)
-        for heading in ("inspection", "compares", "power", "90 % power from"):
+        for heading in ("inspection", "compares", "power", "90 % power above"):
             table.add_column(heading)
         for one in self.chances:
-            least = "no share of clients" if one.smallest is None else f"{percent(one.smallest, 2)} of clients"
-            table.add_row(one.task, TASKS[one.task], f"{100 * one.power:.0f} %", least)
+            least = "not even on all clients" if one.smallest is None else f"{percent(one.smallest, 2)} of clients"
+            table.add_row(one.task, TASKS[one.task], percent(one.power), least)
         yield table
         yield f"[dim]Simulated on {escape(self.about)}.[/]"

@@ -40,12 +40,13 @@ class Planter:
     ) -> None:
         self.question, self.most, self.changes = question, most, dict(changes or {})
         self.public = dataclasses.replace(public, model=_by_row(question, public))
+        self.rivals: dict[str, Change] = {}  # without a name, planted only to be compared with faults
         self._seen: dict[str, Population | None] = {}
 
     @property
     def planted(self) -> list[str]:
         """The faults that have been planted so far."""
-        return [fault for fault, seen in self._seen.items() if seen is not None]
+        return [fault for fault, seen in self._seen.items() if seen is not None and fault not in self.rivals]
 
     @functools.cached_property
     def healthy(self) -> Population | None:
@@ -79,12 +80,13 @@ class Planter:
         size = max(_AT_ONCE // max(values, 1), 1)
         for start in range(0, len(new), size):
             chosen = new[start : start + size]
-            damaged = {fault: one for fault in chosen if (one := self._damaged(some, fault)) is not None}
+            damaged = {fault: one for fault in chosen if (one := self.damaged(some, fault)) is not None}
             if damaged:
                 self._look_at(damaged)
 
-    def _damaged(self, some: Population, fault: str) -> Population | None:
-        change = self.changes.get(fault)
+    def damaged(self, some: Population, fault: str) -> Population | None:
+        """These clients with the fault on all of their examples; None if their fields have no room for it."""
+        change = self.changes.get(fault) or self.rivals.get(fault)
         try:
             damaged = faults.apply(some, fault) if change is None else change(some)
             return damaged.replace(damaged.columns)

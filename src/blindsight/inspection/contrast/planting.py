@@ -14,12 +14,13 @@ from blindsight.inspection.contrast import cues, votes
 from blindsight.inspection.contrast.changed import Unknown, changed_statistics, share_with_it
 from blindsight.inspection.contrast.cues import Cues
 from blindsight.inspection.contrast.explained import FACELESS, Explanation, group_of
-from blindsight.inspection.contrast.explaining import Evidence, Planted, explain, likeliest
-from blindsight.inspection.contrast.findings import Finding
+from blindsight.inspection.contrast.explaining import Evidence, PlantedAnswers, explain, likeliest, shortlist
+from blindsight.inspection.contrast.nameless import nameless
 from blindsight.inspection.contrast.planted import Planter
 from blindsight.inspection.contrast.question import Comparing
 from blindsight.inspection.contrast.reading import Usual
 from blindsight.inspection.contrast.vectors import client_vectors
+from blindsight.inspection.finding import Finding
 from blindsight.inspection.measuring import Measurement
 from blindsight.inspection.question import Public
 from blindsight.selection import Arms, everything
@@ -34,7 +35,7 @@ __all__ = [
     "without_odd_scales",
 ]
 
-_SHORT = 8  # candidates that are planted whole, if the model has to run on each
+_VOTED = 4  # candidates with most votes, for which the model runs whatever their cues
 _LEAST = 20  # public clients without which nothing can be explained
 _SCALED = 3  # fields of which every scale is tried
 _SCALES = [10 ** (step / 20) for step in range(-60, 61) if abs(step) > 6]  # what is scaled by less is hard to tell
@@ -96,7 +97,9 @@ def explanations(
     seen, planted = planting.evidence(["cues"]), planting.by_cues(listed)
     numbers = [f for f, facts in faults.facts_of(planting.some).items() if facts.kind == "number"]
     planted |= planting.by_cues(odd_scales(scaled_fields(seen, planted, numbers)))
-    planted = without_odd_scales(seen, planted)
+    rivals = nameless(reference, question.inputs)
+    planter.rivals |= rivals
+    planted = without_odd_scales(seen, planted) | planting.by_cues([*rivals])
     if list(sent) != ["cues"] or len(one.arms) > 1:  # the model has to run on each of them
         planted = planting.whole(planting.shortlist(planted))
     if one.arms.disjoint_by_client and len(one.arms) > 1:
@@ -109,14 +112,14 @@ def odd_scales(fields: Iterable[str]) -> list[str]:
     return [f"unit_change:field={field}:factor={scale:.3g}" for field in fields for scale in _SCALES]
 
 
-def scaled_fields(evidence: Evidence, planted: Planted, numbers: Sequence[str]) -> list[str]:
+def scaled_fields(evidence: Evidence, planted: PlantedAnswers, numbers: Sequence[str]) -> list[str]:
     """The numbers that the likeliest candidates affect."""
     best = [fault for _, fault in likeliest(evidence, planted)[: 4 * _SCALED]]
     fields = [one.field for fault in best for one in faults.parse(fault) if one.field in numbers]
     return [*dict.fromkeys(field for field in fields if field)][:_SCALED]
 
 
-def without_odd_scales(evidence: Evidence, planted: Planted) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def without_odd_scales(evidence: Evidence, planted: PlantedAnswers) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The candidates, without scales that predict hardly better than a unit in use."""
     plain, odd = dict[str, float](), dict[str, float]()
     for left, fault in likeliest(evidence, planted):
@@ -147,7 +150,7 @@ class _Planting:
         """What clients would send as cues; with several arms, as if the model failed on all that have the fault."""
         part, seen = self.one.by_name["cues"], dict[str, np.ndarray]()
         for fault in listed:
-            damaged = _damaged(self.some, fault)
+            damaged = self.planter.damaged(self.some, fault)
             if damaged is not None:
                 prepared = self.question.prepare(damaged, None, None)
                 inputs, ranges = self.question.inputs, self.question.ranges
@@ -162,14 +165,15 @@ class _Planting:
         vectors[:, : part.block] = blocks  # the first arm
         return dict(zip(seen, ((self.rows, one) for one in np.split(vectors, len(seen))), strict=True))
 
-    def shortlist(self, planted: Planted) -> list[str]:
+    def shortlist(self, planted: PlantedAnswers) -> list[str]:
         """The candidates worth running the model for: by cues, and by votes."""
-        best = [fault for _, fault in likeliest(self.evidence(["cues"]), planted)[:_SHORT]]
+        named, rivals = shortlist(likeliest(self.evidence(["cues"]), planted))
+        best = [*named, *rivals]
         if "votes" not in self.one.by_name:
             return best
         labels = self.one.by_name["votes"].labels
         most = np.max(np.asarray(self.measured["votes"].sums).reshape(len(self.one.arms), -1), axis=0)
-        voted = [labels[place] for place in np.argsort(-most[:-1])[: _SHORT // 2].tolist()]
+        voted = [labels[place] for place in np.argsort(-most[:-1])[:_VOTED].tolist()]
         return list(dict.fromkeys([*voted, *best]))
 
     def whole(self, listed: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -195,7 +199,7 @@ class _Planting:
 
 
 def unknown_fault(measured: Measurement, part: Cues, public: Usual, findings: Sequence[Finding]) -> Unknown:
-    """What can be said of a fault that has no name.
+    """Estimates for a fault without a name.
 
     Its share is estimated from all clients; with arms by accuracy, it is the share by which the first arm has grown.
     """
@@ -226,11 +230,3 @@ def faceless(one: Round, sent: dict[str, np.ndarray]) -> np.ndarray:
         ballots[:, 0, -1] = 1
         moved["votes"] = ballots
     return np.concatenate([moved[name].reshape(len(own), -1) for name in sent], axis=1)
-
-
-def _damaged(some: Population, fault: str) -> Population | None:
-    """Public clients with the fault on all of their examples; None if their fields have no room for it."""
-    try:
-        return faults.apply(some, fault)
-    except InvalidInput:
-        return None

@@ -31,11 +31,11 @@ from blindsight.inspection.contrast import cues
 from blindsight.inspection.contrast import votes as diagnosis
 from blindsight.inspection.contrast.counting import Background
 from blindsight.inspection.contrast.cues import Cues
-from blindsight.inspection.contrast.findings import ALPHA, CAUTION, POWER
 from blindsight.inspection.contrast.outlook import Foretold
 from blindsight.inspection.contrast.released import ArmCues, ArmVotes, difference_of_cues
 from blindsight.inspection.contrast.vectors import client_vectors
 from blindsight.inspection.contrast.votes import VotesPart
+from blindsight.inspection.finding import ALPHA, CAUTION, POWER
 from blindsight.inspection.measuring import Measured, noise_for
 from blindsight.models.primary import Primary
 from blindsight.selection import Arms, everything
@@ -203,10 +203,10 @@ class Prediction(Foretold):
         table = Table(box=None, pad_edge=False)
         for heading in ("test", "power", "90 % power above"):
             table.add_column(heading)
-        table.add_row("cues: all clients versus public data", _rate(self.by_sanity), _least(self.smallest_by_sanity))
-        table.add_row("cues: failing versus healthy clients", _rate(self.by_cues), _least(self.smallest_by_cues))
+        table.add_row("cues: all clients versus public data", percent(self.by_sanity), _least(self.smallest_by_sanity))
+        table.add_row("cues: failing versus healthy clients", percent(self.by_cues), _least(self.smallest_by_cues))
         if self.named is not None:
-            table.add_row("votes of failing clients", _rate(self.by_votes), _least(self.smallest_by_votes))
+            table.add_row("votes of failing clients", percent(self.by_votes), _least(self.smallest_by_votes))
         yield table
         vote = "nothing, because it cannot be undone" if self.named is None else self.named
         yield f"Strongest cue: {escape(self.cue)}. Clients would vote for: {escape(vote)}."
@@ -343,10 +343,6 @@ def _smallest(power: Any) -> float | None:
         middle = (low + high) / 2
         low, high = (low, middle) if power(middle) >= POWER else (middle, high)
     return float(f"{high:.3g}")
-
-
-def _rate(probability: float) -> str:
-    return percent(probability)
 
 
 def _least(fraction: float | None) -> str:

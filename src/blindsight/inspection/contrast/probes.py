@@ -1,6 +1,6 @@
-"""Changes of tables' numbers that have no name in the library of faults, field by field.
+"""Changes of tables' numbers that are not in the library of faults, field by field.
 
-A detection limit is about all that may happen to a field, not only about faults that somebody has met: every number is
+A detection limit covers anything that may happen to a field, not only known faults: every number is
 moved by one public standard deviation, and every two numbers change places.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from blindsight.data.population import Population
 from blindsight.inspection.contrast.planted import Change
 
-__all__ = ["MOVED", "numbers_of", "probes"]
+__all__ = ["MOVED", "centre", "in_dtype", "numbers_of", "probes"]
 
 MOVED = "{} moved by one standard deviation"
 SWAPPED = "{} and {} swapped"
@@ -33,7 +33,7 @@ def numbers_of(population: Population, inputs: Sequence[str]) -> list[str]:
 def probes(reference: Population, inputs: Sequence[str]) -> dict[str, Change]:
     """The changes by name; of swaps, those of the columns that are most alike, which are the hardest to see."""
     numbers = numbers_of(reference, inputs)
-    centres = {name: _centre(reference, name) for name in numbers}
+    centres = {name: centre(reference, name) for name in numbers}
     changes: dict[str, Change] = {
         MOVED.format(name): functools.partial(_moved, field=name, by=centres[name][1])
         for name in numbers
@@ -45,7 +45,8 @@ def probes(reference: Population, inputs: Sequence[str]) -> dict[str, Change]:
     return changes
 
 
-def _centre(reference: Population, field: str) -> tuple[float, float]:
+def centre(reference: Population, field: str) -> tuple[float, float]:
+    """The mean and the standard deviation of a field in public data."""
     values = reference.columns[field].astype(np.float64)
     values = values[np.isfinite(values)]
     return (float(values.mean()), float(values.std())) if len(values) else (0.0, 0.0)
@@ -58,16 +59,17 @@ def _distance(one: tuple[float, float], other: tuple[float, float]) -> float:
 
 def _moved(population: Population, *, field: str, by: float) -> Population:
     column = population.columns[field]
-    return population.replace({**population.columns, field: _in_dtype(column.astype(np.float64) + by, column.dtype)})
+    return population.replace({**population.columns, field: in_dtype(column.astype(np.float64) + by, column.dtype)})
 
 
 def _swapped(population: Population, *, fields: tuple[str, str]) -> Population:
     one, other = (population.columns[field] for field in fields)
-    swapped = {fields[0]: _in_dtype(other, one.dtype), fields[1]: _in_dtype(one, other.dtype)}
+    swapped = {fields[0]: in_dtype(other, one.dtype), fields[1]: in_dtype(one, other.dtype)}
     return population.replace({**population.columns, **swapped})
 
 
-def _in_dtype(values: np.ndarray, dtype: np.dtype[np.generic]) -> np.ndarray:
+def in_dtype(values: np.ndarray, dtype: np.dtype[np.generic]) -> np.ndarray:
+    """The values as the field stores them, cut where it has no room."""
     if dtype.kind not in "iu":
         return values.astype(dtype)
     room = np.iinfo(np.dtype(dtype.str))

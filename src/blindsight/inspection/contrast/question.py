@@ -60,6 +60,9 @@ class Training:
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
             raise InvalidInput(f"the share of epsilon for training must be between 0 and 1, got {self.share}")
+        for name in ("rounds", "cohort", "clip", "critic_steps", "batch_size", "generator_steps"):
+            if not getattr(self, name) > 0:
+                raise InvalidInput(f"{name} of a training must be positive, got {getattr(self, name)}")
 
 
 def _arms(value: Mapping[str, Any]) -> Arms | Quarters:
@@ -72,7 +75,7 @@ def _training(value: Mapping[str, Any] | None) -> Training | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparing(Question, abc.ABC):
-    """A question that compares arms. `shares` changes how the precision is divided among parts (`SHARES`).
+    """A question that compares arms. `shares` changes how the precision can be divided among parts (`SHARES`).
 
     `per_class` is the number of samples of each class and arm.
     """
@@ -89,9 +92,11 @@ class Comparing(Question, abc.ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.forming not in FORMINGS:
-            raise InvalidInput(f"forming is {' or '.join(FORMINGS)}, got {self.forming!r}")
+            raise InvalidInput(f"forming must be {' or '.join(FORMINGS)}, got {self.forming!r}")
+        if not self.per_class >= 1:
+            raise InvalidInput(f"per_class must be at least 1, got {self.per_class}")
         if unknown := sorted(set(self.shares) - set(SHARES)):
-            raise InvalidInput(f"precision is divided among {', '.join(SHARES)}, not {', '.join(unknown)}")
+            raise InvalidInput(f"precision can be divided among {', '.join(SHARES)}, not {', '.join(unknown)}")
         for suspect in (one for words in self.suspects for one in faults.parse(words)):
             if suspect.field not in (None, *self.inputs, self.schema.label):
                 raise InvalidInput(
@@ -149,6 +154,11 @@ class Mistakes(Comparing):
 
     task: ClassVar[str] = "mistakes"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.minimum >= 1:
+            raise InvalidInput(f"minimum must be at least 1 example, got {self.minimum}")
+
     @property
     def title(self) -> str:
         return "What does the model get wrong?"
@@ -194,7 +204,7 @@ class Slices(Comparing):
 
     @property
     def title(self) -> str:
-        return "On whom does the model fail?" if self.by == "accuracy" else f"What differs by {self.by}?"
+        return "Which clients does the model fail on?" if self.by == "accuracy" else f"What differs by {self.by}?"
 
     def sentence(self, name: str) -> str:
         if self.by != "accuracy":

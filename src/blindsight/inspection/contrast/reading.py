@@ -14,11 +14,11 @@ from blindsight.algorithms import moments
 from blindsight.algorithms.moments import MomentsPart
 from blindsight.data.population import Population
 from blindsight.inspection.contrast import cautions, findings
-from blindsight.inspection.contrast.chance import Pairs, largest
+from blindsight.inspection.contrast.chance import ArmPairs, largest
 from blindsight.inspection.contrast.cues import Cues
-from blindsight.inspection.contrast.findings import Diagnosis, Finding
 from blindsight.inspection.contrast.released import ArmCues
 from blindsight.inspection.contrast.vectors import client_vectors
+from blindsight.inspection.finding import CAUTION, Diagnosis, Finding
 from blindsight.inspection.measuring import Measured, Measurement
 from blindsight.keys import Key
 from blindsight.models import generators
@@ -130,14 +130,14 @@ def read(
     seen = part.read(released)
     normal = {} if public is None else public.read(part)
     first, *others = arms
-    pairs: Pairs = [(first, other) for other in others] or ([(first, None)] if public is not None else [])
+    pairs: ArmPairs = [(first, other) for other in others] or ([(first, None)] if public is not None else [])
     chance = None
     if public is not None:
         chance = np.array([np.inf])
         if is_calibrated(public, part):
             sent = public.vectors["cues"]
             chance = largest(part, sent, pairs, clients=measured.clients, noise_std=released.noise_std)
-    families = (1 + ("votes" in parts or _counts_arms(arms, public))) * (1.0 if public is None else findings.CAUTION)
+    families = (1 + ("votes" in parts or _counts_arms(arms, public))) * (1.0 if public is None else CAUTION)
     listed, diagnoses = list[Finding](), list[Diagnosis]()
     for one, other in pairs:
         listed += findings.compare_cues(

@@ -23,50 +23,47 @@ from blindsight.codings.images_and_rows import Category, Number
 from blindsight.data.population import TEXT, Population
 from blindsight.errors import InvalidInput
 from blindsight.inspection import measuring
-from blindsight.inspection.answering import Round
+from blindsight.inspection.answering import Dialogue, Round
 from blindsight.inspection.contrast import cues, votes
 from blindsight.inspection.contrast.question import SHARES, Comparing, Quarters
-from blindsight.inspection.measuring import Measured, Part, PricedRelease
+from blindsight.inspection.measuring import Measured, Measurement, Part, PricedRelease
 from blindsight.inspection.question import Public, ReleasePlan, reading
 from blindsight.mechanisms import GaussianMechanism, QuantileEstimate, quantile
+from blindsight.progress import Progress, quiet
 from blindsight.selection import Arms, by_accuracy, everything
 from blindsight.selection import observe as observe_primary
 
-__all__ = ["AccuracyCells", "next_round", "observe", "plan"]
+__all__ = ["AccuracyCells", "observe", "plan", "rounds"]
 
 MEASURE, THRESHOLDS = "measure", "thresholds"
 _ENOUGH = 5000  # public images, to estimate the strength of each frequency
 _QUARTERS = ("failing", "healthy")
 
 
-def next_round(question: Comparing, public: Public) -> Round | None:
-    """The next round, given the releases so far; None after the last."""
-    if MEASURE in public.released:
-        return None
+def rounds(question: Comparing, public: Public, progress: Progress = quiet) -> Dialogue[tuple[Measurement, Round]]:
+    """The round that measures, with its release; before it the round of thresholds, if arms are quarters."""
+    progress("running the model on every client's examples", 0, 4)
     look = functools.partial(observe, question, public)
-    empty, arms, with_thresholds = look(question.schema.population()), question.compared, False
+    empty, arms = look(question.schema.population()), question.compared
+    is_quarters = isinstance(arms, Quarters)
     if isinstance(arms, Quarters):
-        with_thresholds = True
         _check_judged(empty)
-        if THRESHOLDS not in public.released:
-            parts = _parts(question, public, empty, _QUARTERS, disjoint_by_client=True)
-            noise = {THRESHOLDS: _mechanisms(question, parts, with_thresholds=True)[THRESHOLDS]}
-            everyone = Arms({"everyone": everything()})
-            note = "thresholds of accuracy"
-            return Round(
-                name=THRESHOLDS,
-                schema=question.schema,
-                observe=look,
-                arms=everyone,
-                parts=(AccuracyCells(),),
-                mechanisms=noise,
-                note=note,
-            )
-        arms = _quarters(arms, public)
+        parts = _parts(question, public, empty, _QUARTERS, disjoint_by_client=True)
+        progress("estimating the thresholds of accuracy", 1, 4)
+        released = yield Round(
+            name=THRESHOLDS,
+            schema=question.schema,
+            observe=look,
+            arms=Arms({"everyone": everything()}),
+            parts=(AccuracyCells(),),
+            mechanisms={THRESHOLDS: _mechanisms(question, parts, with_thresholds=True)[THRESHOLDS]},
+            note="thresholds of accuracy",
+        )
+        arms = _quarters(arms, released[THRESHOLDS])
     fitted = arms.fit(empty)
     parts = _parts(question, public, empty, tuple(fitted), disjoint_by_client=fitted.disjoint_by_client)
-    noise = _mechanisms(question, parts, with_thresholds=with_thresholds)
-    return Round(
+    noise = _mechanisms(question, parts, with_thresholds=is_quarters)
+    one = Round(
         name=MEASURE,
         schema=question.schema,
         observe=look,
@@ -76,6 +73,8 @@ def next_round(question: Comparing, public: Public) -> Round | None:
         forming=question.forming,
         note=fitted.rule,
     )
+    progress("measuring everyone in one round", 2, 4)
+    return (yield one), one
 
 
 def _check_judged(empty: Population) -> None:
@@ -94,7 +93,9 @@ def plan(question: Comparing, public: Public) -> ReleasePlan:
     noise = _mechanisms(question, parts, with_thresholds=is_quarters)
     is_tested, is_divided = question.asks_for_votes, len(fitted) > 1 and fitted.disjoint_by_client
     least = _least(parts, noise, is_divided=is_divided) if is_tested else _least_shown(parts, noise)
-    return ReleasePlan([AccuracyCells(), *parts] if is_quarters else parts, noise, least=least)
+    if is_quarters:
+        return ReleasePlan([AccuracyCells(), *parts], noise, least=least, rounds=2)
+    return ReleasePlan(parts, noise, least=least)
 
 
 def _least(parts: Sequence[Part], noise: Mapping[str, GaussianMechanism], *, is_divided: bool) -> float:
@@ -238,7 +239,6 @@ class AccuracyCells:
         return estimator.estimate(np.asarray(measured.sums, np.float64), measured.noise_std)
 
 
-def _quarters(quarters: Quarters, public: Public) -> Arms:
-    released, part = public.released[THRESHOLDS][THRESHOLDS], AccuracyCells()
-    low, high = (part.read(released, probability).value for probability in (quarters.low, quarters.high))
+def _quarters(quarters: Quarters, released: Measured) -> Arms:
+    low, high = (AccuracyCells().read(released, chosen).value for chosen in (quarters.low, quarters.high))
     return by_accuracy(low, max(low, high))

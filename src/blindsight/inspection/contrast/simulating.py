@@ -1,8 +1,10 @@
 """The tests of a round on many simulated releases at once: how often would a fault be found?
 
 Populations are drawn from public clients: each client has the fault with some probability and sends what a public
-client with the fault sent, otherwise what a healthy one sent. Public clients are drawn anew too, because the real ones
-are a sample. Noise is added, and the sums are compared with the thresholds of `reading`.
+client with the fault sent, otherwise what a healthy one sent. The public clients at hand decide the thresholds, but
+they are only a sample of the clients that others resemble: each population weights them anew (Rubin's Bayesian
+bootstrap, 1981), so that it may have more or fewer of the clients on which a model fails. Noise is added, and the sums
+are compared with the thresholds of `reading`.
 """
 
 import dataclasses
@@ -13,19 +15,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from blindsight.inspection.answering import Round
-from blindsight.inspection.contrast.chance import Pairs, largest
+from blindsight.inspection.contrast.chance import ArmPairs, largest
 from blindsight.inspection.contrast.counting import Background
 from blindsight.inspection.contrast.cues import Cues
-from blindsight.inspection.contrast.findings import ALPHA, CAUTION, POWER
 from blindsight.inspection.contrast.limits import SHOWN, Limit
 from blindsight.inspection.contrast.reading import Usual, is_calibrated
 from blindsight.inspection.contrast.released import ArmCues, difference_of_cues, statistic
 from blindsight.inspection.contrast.votes import VotesPart
+from blindsight.inspection.finding import ALPHA, CAUTION, POWER
 from blindsight.inspection.measuring import Measured
 from blindsight.selection import Arms
 from blindsight.selection.criteria import Accuracy
 
-__all__ = ["GRID", "Simulation", "Thresholds", "noise_of"]
+__all__ = ["GRID", "SimulatedPopulations", "Thresholds", "noise_of"]
 
 GRID = (0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0)
 _POPULATIONS = 120  # for each share
@@ -47,7 +49,7 @@ class Thresholds:
 
     cues: Cues
     ballot: VotesPart | None
-    pairs: Pairs
+    pairs: ArmPairs
     noise_std: Mapping[str, float]
     critical: float
     votes: np.ndarray
@@ -58,7 +60,7 @@ class Thresholds:
         """The tests that `reading.read` makes of this round."""
         part, ballot, noise = one.by_name["cues"], one.by_name.get("votes"), noise_of(one)
         first, *others = one.arms
-        pairs: Pairs = [(first, other) for other in others] or [(first, None)]
+        pairs: ArmPairs = [(first, other) for other in others] or [(first, None)]
         counts_arms = _counts_arms(one.arms)
         families = (1 + (ballot is not None or counts_arms)) * CAUTION
         looks = families * (len(one.arms) * (ballot is not None) + counts_arms)
@@ -82,19 +84,19 @@ class Thresholds:
         """Whether something is detected in each of many releases; `public` are sums of cues of public clients."""
         seen = self.cues.read(Measured(sums["cues"], self.noise_std["cues"], 0.0))
         normal = self.cues.read(Measured(public, 0.0, 0.0))
-        found = np.zeros(len(public), bool)
+        detected = np.zeros(len(public), bool)
         if math.isfinite(self.critical):
             for pair in self.pairs:
-                found |= np.any(self._sizes(pair, seen, normal) > self.critical, axis=1)
+                detected |= np.any(self._sizes(pair, seen, normal) > self.critical, axis=1)
         fewest, most = self.members
         counted = np.ravel(seen[self.cues.arms[0]].counted)
-        found |= (counted <= fewest) | (counted >= most)
+        detected |= (counted <= fewest) | (counted >= most)
         if self.ballot is not None:
             counts = sums["votes"].reshape(len(public), *self.votes.shape[:1], -1)
             voters, labels = counts.sum(axis=2), counts.shape[2]
             is_measurable = voters >= max(4 * self.noise_std["votes"] * math.sqrt(labels), 2)
-            found |= np.any((counts[:, :, :-1] >= self.votes) & is_measurable[:, :, None], axis=(1, 2))
-        return found
+            detected |= np.any((counts[:, :, :-1] >= self.votes) & is_measurable[:, :, None], axis=(1, 2))
+        return detected
 
     def _sizes(
         self, pair: tuple[str, str | None], seen: Mapping[str, ArmCues], normal: Mapping[str, ArmCues]
@@ -124,7 +126,7 @@ def _fewest(public_clients: int, clients: int, noise_std: float, level: float, c
     return Background(count, public_clients, clients, noise_std).fewest_detected(level)
 
 
-class Simulation:
+class SimulatedPopulations:
     """Simulated populations at several shares of clients with a fault; every fault meets the same draws.
 
     `rows` are the public clients that faults are planted in, and `is_hit` says which public clients a fault can hit.
@@ -144,15 +146,17 @@ class Simulation:
         dice, self.tests, self.shares = np.random.default_rng(0), tests, shares
         some = np.sort(dice.choice(public.clients, min(public.clients, _MOST), replace=False))
         self._rows = np.flatnonzero(is_hit[rows])
-        able = dice.binomial(clients, is_hit.mean(), len(shares) * populations)
+        weights = _weights(dice, len(shares) * populations, len(some))
+        reach = np.clip(weights @ is_hit[some], 0.0, 1.0)
+        able = dice.binomial(clients, reach)
         hit = dice.binomial(able, np.repeat(shares, populations))
         healthy = np.zeros((len(hit), len(some)), np.float32)
         for group, counts in ((is_hit[some], able - hit), (~is_hit[some], clients - able)):
             if group.any():
-                healthy[:, group] = _drawn(dice, counts, int(group.sum()))
-        self._hit = _drawn(dice, hit, len(self._rows))
-        drawn = _drawn(dice, np.full(len(hit), public.clients), len(some))
-        self._public = drawn @ public.vectors["cues"][some]
+                healthy[:, group] = _drawn(dice, counts, weights[:, group])
+        self._hit = _drawn(dice, hit, _weights(dice, len(hit), len(self._rows)))
+        normal = public.vectors["cues"][some].sum(axis=0)
+        self._public = np.broadcast_to(normal, (len(hit), len(normal)))
         self._healthy = {name: healthy @ sent[some] for name, sent in public.exact.items()}
         for name, sums in self._healthy.items():
             sums += tests.noise_std[name] * dice.standard_normal(sums.shape, np.float32)
@@ -181,6 +185,11 @@ class Simulation:
         return Limit(fault, float(f"{below * (GRID[place] / below) ** part:.2g}"), at)
 
 
-def _drawn(dice: np.random.Generator, counts: np.ndarray, among: int) -> np.ndarray:
-    """How often each of so many clients is drawn, for each count."""
-    return dice.multinomial(counts, np.full(among, 1 / among)).astype(np.float32)
+def _weights(dice: np.random.Generator, populations: int, clients: int) -> np.ndarray:
+    """How frequent each public client's like may be among all clients: one row for each population."""
+    return dice.dirichlet(np.ones(clients), populations) if clients else np.zeros((populations, 0))
+
+
+def _drawn(dice: np.random.Generator, counts: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """How often each client is drawn, for each count, by its weight."""
+    return dice.multinomial(counts, weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)

@@ -13,15 +13,14 @@ from blindsight.inspection.contrast.generators import train_generators
 from blindsight.inspection.contrast.planting import explanations, unknown_fault
 from blindsight.inspection.contrast.question import Comparing
 from blindsight.inspection.contrast.reading import notes, read, samples, signals, usual, views, warnings
-from blindsight.inspection.contrast.rounds import MEASURE, next_round, plan
-from blindsight.inspection.measuring import Measurement
+from blindsight.inspection.contrast.rounds import plan, rounds
 from blindsight.inspection.report import Report
 from blindsight.inspection.sections.evidence import is_difference
 from blindsight.inspection.sections.explanation import ExplanationSection
 from blindsight.inspection.session import Inquiry
 from blindsight.selection import ASSUMED, FORMINGS
 
-__all__ = ["compare", "conduct", "foresee", "plan"]
+__all__ = ["compare", "conduct", "foresee", "plan", "rounds"]
 
 foresee = Foresight
 
@@ -39,10 +38,9 @@ def compare(question: Comparing, inquiry: Inquiry) -> Report:
 
     If the inquiry has foresight, also on how many clients each fault would have been found.
     """
-    inquiry.progress("running the model on every client's examples", 0, 4)
     sight = inquiry.sight if isinstance(inquiry.sight, Foresight) else None
+    measured, one = inquiry.ask(rounds(question, inquiry.public, inquiry.progress))
     normal = (sight or Foresight(question, inquiry.public)).planter.healthy
-    measured, one = _measure(question, inquiry)
     examples: Sequence[Mapping[str, np.ndarray]] = [{} for _ in one.arms]
     labels, of_arms = None, [0.0 for _ in one.arms]
     if question.training is not None:
@@ -66,8 +64,7 @@ def compare(question: Comparing, inquiry: Inquiry) -> Report:
         unknown = unknown_fault(measured, one.by_name["cues"], public, findings)
         explanation = ExplanationSection(tried, unknown) if tried else None
     if public is not None and sight is not None:
-        planted = sight.planter.planted if is_found else []  # to explain the difference
-        detection = sight.detection_of(planted, one, public) if planted else sight.detection(one, public)
+        detection = sight.detection(one, public)
     return Report(
         title=question.title,
         task=question.task,
@@ -87,19 +84,6 @@ def compare(question: Comparing, inquiry: Inquiry) -> Report:
         notes=(*warned, *notes(one.arms, guarantee, public)),
         ledger=inquiry.so_far(),
     )
-
-
-def _measure(question: Comparing, inquiry: Inquiry) -> tuple[Measurement, Round]:
-    """The last round and its measurement."""
-    doing = {MEASURE: "measuring everyone in one round"}
-    while True:
-        one = next_round(question, inquiry.public)
-        if one is None:
-            raise AssertionError("the last round is the one that measures")
-        inquiry.progress(doing.get(one.name, "estimating the thresholds of accuracy"), 1 + (one.name == MEASURE), 4)
-        measured = inquiry.measure(one)
-        if one.name == MEASURE:
-            return measured, one
 
 
 def _promise(question: Comparing, inquiry: Inquiry, one: Round) -> Guarantee:

@@ -48,7 +48,7 @@ class VotesPart:
 
     def __post_init__(self) -> None:
         if not 0 < self.margin <= 1:
-            raise InvalidInput(f"the margin of a vote is a share of examples, got {self.margin}")
+            raise InvalidInput(f"the margin of a vote must be a share of examples, got {self.margin}")
 
     @property
     def coordinates(self) -> int:
@@ -186,7 +186,7 @@ def _as_faults(suspects: Sequence[Fault | str]) -> tuple[Fault, ...]:
         raise InvalidInput(f"list one or more different faults to vote on, got {[str(fault) for fault in chosen]}")
     for fault in chosen:
         if fault.damage.undo is None:
-            raise InvalidInput(f"{fault.name} cannot be undone, so nobody can vote for it: {fault.damage.lost}")
+            raise InvalidInput(f"{fault.name} cannot be undone, so clients cannot vote for it: {fault.damage.lost}")
     return chosen
 
 

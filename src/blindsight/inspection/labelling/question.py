@@ -34,7 +34,7 @@ class Labelling(Comparing):
             if column.kind in ("text", "truth") or (column.kind in ("number", "whole") and column.range is None):
                 raise InvalidInput(
                     f"{field!r} of {self.population} cannot be sampled: labelling needs images, fields with named "
-                    f"classes, or numbers with a public range (--range {field}=0:100)"
+                    f"classes, or numbers with a public range (--type {field}=0:100)"
                 )
 
     @property

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from blindsight.errors import InvalidInput
-from blindsight.inspection.contrast.task import compare, plan
+from blindsight.inspection.contrast.task import compare, plan, rounds
 from blindsight.inspection.labelling.question import Labelling
 from blindsight.inspection.question import reading
 from blindsight.inspection.report import Report
@@ -26,7 +26,7 @@ from blindsight.samples.export import save_set
 from blindsight.samples.synthetic_set import BY_GENERATOR, LABELS, read_set
 from blindsight.samples.views import ArmView
 
-__all__ = ["check_unlabelled", "conduct", "plan"]
+__all__ = ["check_unlabelled", "conduct", "plan", "rounds"]
 
 
 def check_unlabelled(folder: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 from rich.console import Console, RenderableType
 
 from blindsight.accounting.guarantee import Guarantee
-from blindsight.inspection.contrast.findings import Diagnosis, Finding
+from blindsight.inspection.finding import Diagnosis, Finding
 from blindsight.samples.views import ArmView
 
 __all__ = ["Facts", "Section"]
@@ -40,32 +40,73 @@ class Facts(Protocol):
     """What a section may read from its report."""
 
     @property
-    def task(self) -> str: ...
+    def task(self) -> str:
+        """The task of the question."""
+        ...
+
     @property
-    def outcome(self) -> Literal["fault", "difference", "nothing"]: ...
+    def outcome(self) -> Literal["fault", "difference", "nothing"]:
+        """Whether a fault was named, a difference detected, or nothing."""
+        ...
+
     @property
-    def answer(self) -> str: ...
+    def answer(self) -> str:
+        """The answer in a sentence; empty where the verdict says it."""
+        ...
+
     @property
-    def guarantee(self) -> Guarantee: ...
+    def guarantee(self) -> Guarantee:
+        """The guarantee for everything released."""
+        ...
+
     @property
-    def coverage(self) -> tuple[str, ...]: ...
+    def coverage(self) -> tuple[str, ...]:
+        """Sentences on what the guarantee covers and on the ledger's total over all runs."""
+        ...
+
     @property
-    def population(self) -> Mapping[str, Any]: ...
+    def population(self) -> Mapping[str, Any]:
+        """The name of the clients, their number, and the classes."""
+        ...
+
     @property
-    def arms(self) -> tuple[ArmView, ...]: ...
+    def arms(self) -> tuple[ArmView, ...]:
+        """The arms, with their samples."""
+        ...
+
     @property
-    def findings(self) -> tuple[Finding, ...]: ...
+    def findings(self) -> tuple[Finding, ...]:
+        """All tests."""
+        ...
+
     @property
-    def ranked(self) -> tuple[Finding, ...]: ...
+    def ranked(self) -> tuple[Finding, ...]:
+        """The findings, the clearest difference first."""
+        ...
+
     @property
-    def diagnoses(self) -> tuple[Diagnosis, ...]: ...
+    def diagnoses(self) -> tuple[Diagnosis, ...]:
+        """The fault that each arm voted for."""
+        ...
+
     @property
-    def named(self) -> tuple[Diagnosis, ...]: ...
+    def named(self) -> tuple[Diagnosis, ...]:
+        """The diagnoses that name a fault."""
+        ...
+
     @property
-    def explanation(self) -> Explained | None: ...
+    def explanation(self) -> Explained | None:
+        """The faults that would explain the release, if that was asked."""
+        ...
+
     @property
-    def detection(self) -> Foreseen | None: ...
-    def class_name(self, label: int) -> str: ...
+    def detection(self) -> Foreseen | None:
+        """What would have been detected, if public data can tell."""
+        ...
+
+    def class_name(self, label: int) -> str:
+        """The name of a class by its number."""
+        ...
 
 
 class Section(Protocol):

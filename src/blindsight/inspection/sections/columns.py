@@ -16,14 +16,17 @@ Arm = tuple[int, str, dict[str, np.ndarray]]
 """Position among all arms, name, columns."""
 
 
-def compare(arms: Sequence[Arm]) -> dict[str, object]:
+def compare(arms: Sequence[Arm]) -> dict[str, list[Any]]:
     """Rows of every arm, then every column that the arms share."""
     if not arms:
         return {"tables": []}
     tables = [{"place": place, "name": name, "fields": list(rows), "rows": _first(rows)} for place, name, rows in arms]
     fields = [field for field in arms[0][2] if all(field in rows for _, _, rows in arms)]
     compared = sorted((_column(arms, field) for field in fields), key=lambda pair: -pair[0])
-    return {"tables": tables, "columns": [column for _, column in compared]}
+    shown = [column for _, column in compared]
+    charts = [column["chart"] for column in shown if column["bars"] is None]
+    top = max((float(np.max(shares)) for chart in charts for _, _, shares in chart), default=0.0)
+    return {"tables": tables, "columns": [column | {"top": top} for column in shown]}  # one scale for all charts
 
 
 def _first(rows: dict[str, np.ndarray]) -> list[list[str]]:
@@ -32,13 +35,15 @@ def _first(rows: dict[str, np.ndarray]) -> list[list[str]]:
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, np.floating):
+    if value is None:
+        return "missing"
+    if isinstance(value, float | np.floating):
         return number(float(value), 4)
     text = str(value)
     return text if len(text) <= LETTERS else text[: LETTERS - 1] + "…"
 
 
-def _column(arms: Sequence[Arm], field: str) -> tuple[float, dict[str, object]]:
+def _column(arms: Sequence[Arm], field: str) -> tuple[float, dict[str, Any]]:
     """The total variation distance between the arms in a column, and the values to draw."""
     columns = [rows[field] for _, _, rows in arms]
     if columns[0].dtype.kind in "iuf" and len(np.unique(np.concatenate(columns))) > CATEGORIES:
@@ -49,7 +54,7 @@ def _column(arms: Sequence[Arm], field: str) -> tuple[float, dict[str, object]]:
     return _categories(arms, field, columns)
 
 
-def _numbers(arms: Sequence[Arm], title: str, columns: list[np.ndarray]) -> tuple[float, dict[str, object]]:
+def _numbers(arms: Sequence[Arm], title: str, columns: list[np.ndarray]) -> tuple[float, dict[str, Any]]:
     finite = [column[np.isfinite(column)].astype(np.float64) for column in columns]
     together = np.concatenate(finite)
     low, high = (float(together.min()), float(together.max())) if len(together) else (0.0, 1.0)
@@ -66,9 +71,10 @@ def _numbers(arms: Sequence[Arm], title: str, columns: list[np.ndarray]) -> tupl
     }
 
 
-def _categories(arms: Sequence[Arm], field: str, columns: list[np.ndarray]) -> tuple[float, dict[str, object]]:
-    counts = [dict(zip(*(part.tolist() for part in np.unique(c, return_counts=True)), strict=True)) for c in columns]
-    values = sorted({value for count in counts for value in count}, key=lambda v: -sum(c.get(v, 0) for c in counts))
+def _categories(arms: Sequence[Arm], field: str, columns: list[np.ndarray]) -> tuple[float, dict[str, Any]]:
+    counts = [_counted(column) for column in columns]
+    total = {value: sum(count.get(value, 0) for count in counts) for count in counts for value in count}
+    values = sorted(total, key=lambda value: (-total[value], value is None, value))  # the order of ties is fixed too
     shares = [
         np.array([count.get(value, 0) for value in values]) / max(1, len(column))
         for count, column in zip(counts, columns, strict=True)
@@ -79,6 +85,13 @@ def _categories(arms: Sequence[Arm], field: str, columns: list[np.ndarray]) -> t
     ]
     rest = f"{len(values) - CATEGORIES} rarer values left out" if len(values) > CATEGORIES else ""
     return _distance(shares), {"title": field, "note": rest, "bars": BarTable(rows, least=1.0)}
+
+
+def _counted(column: np.ndarray) -> dict[Any, int]:
+    """How often each value occurs. A missing number is None: a NaN equals no other, and would be a row in every arm."""
+    values, counts = np.unique(column, return_counts=True)
+    names = [None if value != value else value for value in values.tolist()]
+    return dict(zip(names, counts.tolist(), strict=True))
 
 
 def _distance(shares: list[np.ndarray]) -> float:

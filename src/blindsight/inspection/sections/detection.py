@@ -21,7 +21,7 @@ INTRO = (
 )
 VAGUE = (
     "{} no public range: only gaps, zeros, sign, order of magnitude and last digit are compared, and a change that "
-    "leaves these as they are stays invisible. Give a range with --range."
+    "leaves these as they are stays invisible. Give a range with --type FIELD=LOW:HIGH."
 )
 _LISTED = 4  # limits of the hardest faults that the terminal shows
 
@@ -79,7 +79,7 @@ class Detection:
         table = Table(box=None, pad_edge=False)
         is_wide = console.width >= WIDE
         powers = [f"power at {percent(share, 2)}" for share in SHOWN] if is_wide else []
-        for heading in ("hardest faults", "90 % power from", *powers):
+        for heading in ("hardest faults", "90 % power above", *powers):
             table.add_column(heading)
         for row in self._rows[:_LISTED]:
             table.add_row(*map(escape, row if is_wide else row[:2]), style="dim")
@@ -100,8 +100,8 @@ class Detection:
 
     @property
     def _rows(self) -> list[tuple[str, ...]]:
-        return [(one.fault, _smallest(one), *(f"{100 * power:.0f} %" for power in one.power)) for one in self.ranked]
+        return [(one.fault, _smallest(one), *(percent(power) for power in one.power)) for one in self.ranked]
 
 
 def _smallest(one: Limit) -> str:
-    return "no share of clients" if one.smallest is None else f"{percent(one.smallest, 2)} of clients"
+    return "not even on all clients" if one.smallest is None else f"{percent(one.smallest, 2)} of clients"

@@ -18,7 +18,7 @@ from blindsight.inspection.contrast.explained import (
     statement_of,
     verdict_on,
 )
-from blindsight.inspection.contrast.findings import Diagnosis
+from blindsight.inspection.finding import Diagnosis
 from blindsight.inspection.sections import Facts
 from blindsight.samples import as_json
 from blindsight.wording import percent, span

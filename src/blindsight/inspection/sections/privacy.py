@@ -1,4 +1,4 @@
-"""What left the clients: every release with its epsilon and its noise."""
+"""Everything that left the clients: each release with its epsilon and its noise."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence

@@ -6,7 +6,7 @@ from typing import Any, TypedDict, cast
 from blindsight.errors import InvalidInput
 from blindsight.inspection.asking.section import Statistics
 from blindsight.inspection.bias.section import BiasSection
-from blindsight.inspection.contrast.findings import Diagnosis, Finding
+from blindsight.inspection.finding import Diagnosis, Finding
 from blindsight.inspection.sections import Section
 from blindsight.inspection.sections.detection import Detection
 from blindsight.inspection.sections.evidence import Findings, VotesSection

@@ -47,7 +47,7 @@ class Synthesize(Question):
         if field.kind not in (*NUMBERS, *CODED):
             raise InvalidInput(f"{name!r} is of kind {field.kind}: rows can have numbers and categories; leave it out")
         if field.kind in NUMBERS and field.range is None:
-            raise InvalidInput(f"{name!r} needs a public range, which cannot be read off clients: --range {name}=0:100")
+            raise InvalidInput(f"{name!r} needs a public range, which clients cannot provide: --type {name}=0:100")
 
     @property
     def labels(self) -> tuple[str, ...]:

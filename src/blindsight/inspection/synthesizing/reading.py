@@ -8,18 +8,18 @@ import numpy as np
 
 from blindsight.algorithms.latent_classes import LatentClasses, Tables, fit
 from blindsight.data.schema import Field
-from blindsight.inspection.asking.tables import Table
+from blindsight.inspection.asking.tables import FieldTable
 from blindsight.inspection.measuring import Measured
 from blindsight.inspection.synthesizing.grouping import groups_of
 from blindsight.inspection.synthesizing.question import NUMBERS, Synthesize
 from blindsight.inspection.synthesizing.tables import GROUPS, Pairs, size_of
 
-__all__ = ["Rows", "group_cells", "model_of"]
+__all__ = ["RowModel", "group_cells", "model_of"]
 
 _SEEN = 3.0  # standard deviations of noise above which missing values exist
 
 
-def group_cells(table: Table, measured: Measured, field: Field) -> tuple[int, ...]:
+def group_cells(table: FieldTable, measured: Measured, field: Field) -> tuple[int, ...]:
     """The group of every cell of a table; missing values have the last one to themselves."""
     sums = _by_cell(table, measured)[:-1]
     is_ordered = field.kind in NUMBERS
@@ -27,13 +27,13 @@ def group_cells(table: Table, measured: Measured, field: Field) -> tuple[int, ..
     return (*groups.tolist(), size_of(table) - 1)
 
 
-def _by_cell(table: Table, measured: Measured) -> np.ndarray:
+def _by_cell(table: FieldTable, measured: Measured) -> np.ndarray:
     """Released sums (cells, labels)."""
     return np.asarray(measured.sums, np.float64).reshape(len(table.slices), table.cells).T
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Rows:
+class RowModel:
     """The fitted model, and what is needed to turn groups into values."""
 
     question: Synthesize
@@ -68,7 +68,7 @@ def model_of(
     measured: Mapping[str, Measured],
     dice: np.random.Generator,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Rows:
+) -> RowModel:
     """The model of rows, fitted to what was released."""
     singles = [_by_cell(table, measured[table.name]) for table in pairs.tables]
     kept = tuple(
@@ -77,7 +77,7 @@ def model_of(
     )
     tables = _tables(pairs, singles, kept, measured)
     within = tuple(sums.sum(axis=1) for sums in singles)
-    return Rows(question, pairs, fit(tables, dice, progress=progress), kept, within)
+    return RowModel(question, pairs, fit(tables, dice, progress=progress), kept, within)
 
 
 def _kept(groups: Sequence[int], sums: np.ndarray, noise_std: float) -> np.ndarray:
@@ -115,7 +115,7 @@ def _total(merged: Sequence[np.ndarray], variance: Sequence[np.ndarray]) -> floa
     return float(precision @ [one.sum() for one in merged] / precision.sum())
 
 
-def _values(cells: np.ndarray, table: Table, field: Field, dice: np.random.Generator) -> np.ndarray:
+def _values(cells: np.ndarray, table: FieldTable, field: Field, dice: np.random.Generator) -> np.ndarray:
     """Values of cells: a number anywhere in its bin, the name of a category, nothing if it is missing."""
     is_missing = cells >= table.axis.size
     if field.kind not in NUMBERS:

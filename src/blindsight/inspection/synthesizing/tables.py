@@ -1,8 +1,8 @@
 """The client half: tables of single fields by label, then of all pairs of fields by label.
 
 A client's weight is 1, shared equally by its examples. First every example puts its share into one cell of each field's
-table (`asking.tables.Table`). From what is released, cells are merged into few groups (`grouping`), which is public
-from then on. Then every example puts its share into one cell for each pair of fields.
+table (`asking.tables.FieldTable`). Cells are then merged into a few groups (`grouping`), computed from the release and
+so public. Then every example puts its share into one cell for each pair of fields.
 
 **The bound** of the pairs: an example's vector has a one for each pair and zeros elsewhere, so its norm is the root of
 the number of pairs. A client sends the mean over its examples, which by convexity is no longer, or zeros. An example
@@ -21,7 +21,7 @@ import numpy as np
 from blindsight.backends import Batch
 from blindsight.data.schema import Field
 from blindsight.errors import InvalidInput
-from blindsight.inspection.asking.tables import SLACK, Axis, Table, axis_of
+from blindsight.inspection.asking.tables import SLACK, Axis, FieldTable, axis_of
 from blindsight.inspection.synthesizing.question import Synthesize
 
 __all__ = ["GROUPS", "PAIRS", "Pairs", "columns_of", "size_of"]
@@ -29,16 +29,16 @@ __all__ = ["GROUPS", "PAIRS", "Pairs", "columns_of", "size_of"]
 GROUPS = 12  # of a field's values, at most, beside the one for missing values
 PAIRS = "pairs"
 _FINE = 64  # bins of a number, at most
-_EXAMPLES = 2**15  # of one client that count, the first ones, as in `Table`
+_EXAMPLES = 2**15  # of one client that count, the first ones, as in `FieldTable`
 _MOST_CELLS, _MOST_COORDINATES = 4096, 500_000
 
 
-def columns_of(question: Synthesize) -> tuple[Table, ...]:
+def columns_of(question: Synthesize) -> tuple[FieldTable, ...]:
     """The table of every field, with a cell for each value or bin and one for missing values, by label."""
     label = question.label or ""
-    tables = list[Table]()
+    tables = list[FieldTable]()
     for name in question.inputs:
-        table = Table(
+        table = FieldTable(
             name, name, label, _axis(question.schema.fields[name]), question.labels if label else ("",), "plain"
         )
         if table.coordinates > _MOST_CELLS:
@@ -57,7 +57,7 @@ def _axis(field: Field) -> Axis:
     return dataclasses.replace(axis, edges=(axis.edges[0], axis.edges[0] + 1, *axis.edges[1:]))
 
 
-def size_of(table: Table) -> int:
+def size_of(table: FieldTable) -> int:
     """How many groups a field may have, from public facts alone; the last is for missing values."""
     return min(GROUPS, table.axis.size) + 1
 
@@ -69,7 +69,7 @@ class Pairs:
     `groups` maps the cells of each table to groups; how many numbers are released depends on the tables alone.
     """
 
-    tables: tuple[Table, ...]
+    tables: tuple[FieldTable, ...]
     groups: tuple[tuple[int, ...], ...]
     labels: int
     name: str = PAIRS

@@ -3,13 +3,15 @@
 import dataclasses
 import functools
 import io
+from collections.abc import Mapping
 
 import numpy as np
 
 from blindsight.accounting.assumptions import CLASSES_LISTED
 from blindsight.inspection import measuring
-from blindsight.inspection.answering import Round
-from blindsight.inspection.asking.tables import Table, observe
+from blindsight.inspection.answering import Dialogue, Round
+from blindsight.inspection.asking.tables import FieldTable, observe
+from blindsight.inspection.measuring import Measured, Part
 from blindsight.inspection.question import Public, ReleasePlan
 from blindsight.inspection.report import Report
 from blindsight.inspection.session import Inquiry
@@ -17,6 +19,7 @@ from blindsight.inspection.synthesizing import reading
 from blindsight.inspection.synthesizing.question import Synthesize
 from blindsight.inspection.synthesizing.tables import PAIRS, Pairs, columns_of, size_of
 from blindsight.mechanisms import GaussianMechanism
+from blindsight.progress import Progress, quiet
 from blindsight.runs import write_whole
 from blindsight.samples import clarity
 from blindsight.samples.export import save_set
@@ -24,7 +27,7 @@ from blindsight.samples.views import ArmView
 from blindsight.selection import Arms, everything
 from blindsight.wording import counted
 
-__all__ = ["conduct", "next_round", "plan"]
+__all__ = ["conduct", "plan", "rounds"]
 
 NOTES = (
     "Rows are synthetic: they are drawn from a model of released tables, which has no access to clients' rows. They "
@@ -34,23 +37,36 @@ NOTES = (
     "that a group of values joins, is not in the rows.",
     "Tests on synthetic rows ignore the noise of the release: use `blindsight ask` for numbers with intervals.",
 )
-_COLUMNS = "columns"
 _SHARE = 0.4  # of the precision for tables of single fields; the rest is for pairs
 _SHOWN = 500  # rows in the report; all are in the files
 FILE = "rows.csv"
 
 
-def next_round(question: Synthesize, public: Public) -> Round | None:
-    """The tables of single fields, then those of pairs of the groups that they decide; None after both."""
-    if PAIRS in public.released:
-        return None
-    tables = columns_of(question)
-    noise = _mechanisms(question, tables)
-    parts: tuple[Table, ...] | tuple[Pairs] = tables
-    if _COLUMNS in public.released:
-        parts = (_pairs(question, public),)
+def rounds(
+    question: Synthesize, public: Public, progress: Progress = quiet
+) -> Dialogue[tuple[Pairs, dict[str, Measured]]]:
+    """The tables of single fields, then those of pairs of the groups that they decide: the pairs, and all releases."""
+    del public
+    tables, fields = columns_of(question), question.schema.fields
+    ask = functools.partial(_round, question, tables, _mechanisms(question, tables))
+    progress("asking everyone", 0, 4)
+    columns = yield ask("columns", tables)
+    groups = tuple(reading.group_cells(table, columns[table.name], fields[table.field]) for table in tables)
+    pairs = Pairs(tables, groups, len(question.labels))
+    progress("asking everyone about pairs of fields", 1, 4)
+    of_pairs = yield ask(PAIRS, (pairs,))
+    return pairs, {**columns.parts, **of_pairs.parts}
+
+
+def _round(
+    question: Synthesize,
+    tables: tuple[FieldTable, ...],
+    noise: Mapping[str, GaussianMechanism],
+    name: str,
+    parts: tuple[Part, ...],
+) -> Round:
     return Round(
-        name=PAIRS if _COLUMNS in public.released else _COLUMNS,
+        name=name,
         schema=question.schema,
         observe=functools.partial(observe, tables, question.schema),
         arms=Arms({"everyone": everything()}),
@@ -60,21 +76,14 @@ def next_round(question: Synthesize, public: Public) -> Round | None:
     )
 
 
-def _pairs(question: Synthesize, public: Public) -> Pairs:
-    tables, released = columns_of(question), public.released[_COLUMNS].parts
-    fields = question.schema.fields
-    groups = tuple(reading.group_cells(table, released[table.name], fields[table.field]) for table in tables)
-    return Pairs(tables, groups, len(question.labels))
-
-
-def _mechanisms(question: Synthesize, tables: tuple[Table, ...]) -> dict[str, GaussianMechanism]:
+def _mechanisms(question: Synthesize, tables: tuple[FieldTable, ...]) -> dict[str, GaussianMechanism]:
     """The noise of every part, so that both rounds together cost (epsilon, delta)."""
     shares = {table.name: _SHARE / len(tables) for table in tables} | {PAIRS: 1 - _SHARE}
     parts = [*tables, _unknown(question, tables)]
     return measuring.noise_for(parts, epsilon=question.epsilon, delta=question.delta, shares=shares)
 
 
-def _unknown(question: Synthesize, tables: tuple[Table, ...]) -> Pairs:
+def _unknown(question: Synthesize, tables: tuple[FieldTable, ...]) -> Pairs:
     """The pairs before groups are known: they release as many numbers whatever the groups are."""
     one = tuple((*[0] * table.axis.size, size_of(table) - 1) for table in tables)
     return Pairs(tables, one, len(question.labels))
@@ -91,22 +100,16 @@ def plan(question: Synthesize, public: Public) -> ReleasePlan:
         f"A cell of a pair would have noise of standard deviation {std:.3g}, and if rows were spread evenly a weight "
         f"of {question.clients / cells:.3g} clients."
     )
-    return ReleasePlan([*tables, pairs], noise, notes=[note])
+    return ReleasePlan([*tables, pairs], noise, notes=[note], rounds=2)
 
 
 def conduct(question: Synthesize, inquiry: Inquiry) -> Report:
     """Ask both rounds, fit the model, draw rows and write them into the run's folder."""
-    for done in range(2):
-        one = next_round(question, inquiry.public)
-        if one is None:
-            raise AssertionError("both rounds are asked exactly once")
-        inquiry.progress("asking everyone about pairs of fields" if done else "asking everyone", done, 4)
-        inquiry.measure(one)
+    pairs, released = inquiry.ask(rounds(question, inquiry.public, inquiry.progress))
     assumed = (CLASSES_LISTED,) if question.schema.classes and not inquiry.clients.synthetic else ()
     guarantee = inquiry.promise(f"full: all {question.clients:,}, in both rounds", assumed)
     # everything below is post-processing of releases
-    released = {name: part for done in inquiry.public.released.values() for name, part in done.parts.items()}
-    pairs, dice = _pairs(question, inquiry.public), np.random.default_rng(list(inquiry.public.seed))
+    dice = np.random.default_rng(list(inquiry.public.seed))
     fitting = functools.partial(inquiry.progress, "fitting the model of rows")
     model = reading.model_of(question, pairs, released, dice, fitting)
     labels, columns = model.draw(question.rows, dice)

@@ -15,12 +15,12 @@ import numpy as np
 from scipy import stats
 
 from blindsight.data import faults
-from blindsight.inspection.contrast.findings import ALPHA, POWER, Diagnosis, Finding, holm
 from blindsight.inspection.contrast.released import NONE
+from blindsight.inspection.finding import ALPHA, POWER, Diagnosis, Finding, agreeing, holm
 from blindsight.inspection.measuring import Measured
 from blindsight.inspection.unknowns.section import Rate
 from blindsight.inspection.unknowns.words import RATES, SIDES, SIGNS, SUSPECTS
-from blindsight.wording import percent, span
+from blindsight.wording import percent, points, span
 
 __all__ = ["Reading", "compare", "read"]
 
@@ -119,6 +119,8 @@ def compare(reading: Reading) -> tuple[list[Finding], list[Diagnosis]]:
     for j, (part, place, name) in enumerate(tests):
         ends = (effects[j], effects[j] - _WIDE * deviations[j], effects[j] + _WIDE * deviations[j])
         effect, low, high = (float(np.clip(end, -1.0, 1.0)) for end in ends)
+        is_detected = bool(p_values[j] <= ALPHA)
+        low, high = agreeing(low, high, effect=effect, is_detected=is_detected)
         finding = Finding(
             kind="votes" if part == "votes" else "cue",
             name=name,
@@ -127,7 +129,7 @@ def compare(reading: Reading) -> tuple[list[Finding], list[Diagnosis]]:
             low=low if reading.is_measurable else -1.0,
             high=high if reading.is_measurable else 1.0,
             p_value=float(p_values[j]),
-            verdict="detected" if p_values[j] <= ALPHA else "not detected",
+            verdict="detected" if is_detected else "not detected",
             epsilon=reading.epsilon[part],
             smallest=float(smallest[j]) if reading.is_measurable and smallest[j] < 1 else None,
             arms=("after", "after") if part == "votes" else ("after", "before"),
@@ -171,12 +173,12 @@ _TOO_FEW = "Too few clients have sentences on both sides for a comparison at thi
 def _rate_words(reading: Reading, finding: Finding, place: int) -> str:
     before, after = (percent(max(rates[place], 0.0)) for rates in (reading.before, reading.after))
     of = "of words" if place == 0 else "of sentences"
-    points = f"95 %: {100 * finding.low:+.1f} to {100 * finding.high:+.1f} points"
+    interval = f"95 %: {points(finding.low)} to {points(finding.high)} points"
     name = finding.name[0].upper() + finding.name[1:]
     if finding.verdict == "detected":
         way = "rose" if finding.effect > 0 else "fell"
-        return f"{name} {way} from {before} to {after} {of} ({points})."
-    return f"No change detected in {finding.name}: {before} and {after} {of} ({points})."
+        return f"{name} {way} from {before} to {after} {of} ({interval})."
+    return f"No change detected in {finding.name}: {before} and {after} {of} ({interval})."
 
 
 def _sign_words(reading: Reading, finding: Finding, place: int) -> str:
@@ -197,17 +199,16 @@ def _vote_words(reading: Reading, finding: Finding, place: int) -> str:
 
 def _diagnoses(reading: Reading, candidates: Sequence[Finding]) -> list[Diagnosis]:
     """The fault that explains the unknown words after the change, beyond those before."""
-    tallies = [
-        {label: round(float(v), 6) for label, v in zip(reading.labels, row / reading.clients, strict=True)}
-        for row in reading.votes
-    ]
+    before, after = (row / reading.clients for row in reading.votes)
+    net = zip(reading.labels, after, after - before, strict=True)  # as findings have it, and those who vote for none
+    tally = {label: round(float(share if label == NONE else more), 6) for label, share, more in net}
     named = [one for one in candidates if one.verdict == "detected"]
     if not reading.is_measurable or not named:
         why = _TOO_FEW if not reading.is_measurable else "No candidate fault explains the change in unknown words."
-        share = min(max(tallies[1][NONE], 0.0), 1.0) if reading.is_measurable else 0.0
-        return [Diagnosis(NONE, share, 0.0, 1.0, SIDES[1], why, tallies[1])]
+        share = min(max(tally[NONE], 0.0), 1.0) if reading.is_measurable else 0.0
+        return [Diagnosis(NONE, share, 0.0, 1.0, SIDES[1], why, tally)]
     best = max(named, key=lambda one: one.effect)
     low, high = max(best.low, 0.0), min(best.high, 1.0)
     meaning = SUSPECTS.get(best.name) or faults.parse(best.name)[0].damage.description
     statement = f"{best.name}: {meaning}, on {percent(best.effect)} of clients (95 %: {span(low, high)})."
-    return [Diagnosis(best.name, best.effect, low, high, SIDES[1], statement, tallies[1])]
+    return [Diagnosis(best.name, best.effect, low, high, SIDES[1], statement, tally)]

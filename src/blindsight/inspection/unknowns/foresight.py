@@ -14,14 +14,14 @@ from blindsight.data import faults, text
 from blindsight.data.population import Population
 from blindsight.data.schema import Schema
 from blindsight.data.text import Vocabulary
-from blindsight.inspection.contrast.findings import POWER
 from blindsight.inspection.contrast.simulating import noise_of
 from blindsight.inspection.contrast.vectors import client_vectors
+from blindsight.inspection.finding import POWER
 from blindsight.inspection.measuring import Measured
 from blindsight.inspection.question import Public, complete
 from blindsight.inspection.unknowns import findings
 from blindsight.inspection.unknowns.question import Unknowns
-from blindsight.inspection.unknowns.task import next_round
+from blindsight.inspection.unknowns.task import rounds
 from blindsight.inspection.unknowns.words import joined
 
 __all__ = ["WordForesight"]
@@ -58,10 +58,8 @@ class WordForesight:
             vocabulary="",
             words=len(vocabulary.words),
         )
-        one = next_round(self._question, self._public)
-        if one is None:
-            raise AssertionError("nothing was released yet")
-        self._round, self.noise = one, noise_of(one)
+        self._round = next(rounds(self._question, self._public))
+        self.noise = noise_of(self._round)
 
     @functools.cached_property
     def healthy(self) -> dict[str, np.ndarray]:
@@ -90,7 +88,7 @@ class WordForesight:
     def power(self, fault: str, share: float, populations: int = 200) -> float:
         """The probability that a change is detected if a share of clients has the fault."""
         dice, clients = np.random.default_rng(0), self._question.clients
-        found = 0
+        detections = 0
         for hit in dice.binomial(clients, share, populations).tolist():
             drawn = [
                 dice.multinomial(count, np.full(len(sent["rates"]), 1 / len(sent["rates"])))
@@ -106,8 +104,8 @@ class WordForesight:
                 for size in [self.healthy[name].shape[1]]
             }
             reading = findings.read(parts["rates"], parts["signs"], parts["votes"], self.labels)
-            found += any(one.verdict == "detected" for one in findings.compare(reading)[0])
-        return found / populations
+            detections += any(one.verdict == "detected" for one in findings.compare(reading)[0])
+        return detections / populations
 
     def smallest(self, fault: str) -> float | None:
         """The smallest share of clients found with 90 % power, to two digits; None if there is none."""

@@ -38,7 +38,7 @@ class Unknowns(Question):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.case not in ("lower", "keep"):
-            raise InvalidInput(f"case is lower or keep, got {self.case!r}")
+            raise InvalidInput(f"case must be lower or keep, got {self.case!r}")
         if self.most < 1:
             raise InvalidInput(f"most must be at least one sentence, got {self.most}")
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from blindsight.errors import InvalidInput
 from blindsight.inspection.sections import Facts
-from blindsight.pages.bars import Bar, BarTable, Row, share_bar
+from blindsight.pages.bars import Bar, BarTable, Row, one_scale, share_bar
 from blindsight.pages.filters import arm
 
 __all__ = ["Churn", "Generated", "Rate", "Side", "UnknownsSection", "WordList"]
@@ -104,7 +104,7 @@ class UnknownsSection:
             return None
         then, now = self.before.generated.listed, self.after.generated.listed
         ratio = {word: p / q for word, p, q in zip(now.words, now.probabilities, now.elsewhere, strict=True) if q > 0}
-        stayed = sorted(set(then.words) & set(now.words), key=lambda word: -ratio.get(word, 1.0))
+        stayed = sorted((word for word in now.words if word in then.words), key=lambda word: -ratio.get(word, 1.0))
         return Churn(
             new=tuple(word for word in now.words if word not in then.words),
             gone=tuple(word for word in then.words if word not in now.words),
@@ -158,20 +158,25 @@ class UnknownsSection:
         """Rates by position and property, generated words and phrases, discovered words."""
         churn = self.churn
         generated = [side.generated for side in self.sides if side.generated is not None]
+        traits = self._table(self.traits, [side.traits for side in self.sides])
+        lengths = self._table(self.lengths, [side.lengths for side in self.sides])
+        sides = [self._shown(place, side) for place, side in enumerate(self.sides)]
+        for name in ("generated", "discovered"):  # both sides on one scale
+            for side, table in zip(sides, one_scale([side[name] for side in sides]), strict=True):
+                side[name] = table
         named = ("New", "Gone", "More frequent", "Less frequent")
         return {
             "positions": self._positions,
             "rates": {side.name: side.places for side in self.sides},
             "dots": {side.name: side.generated.places[:-1] for side in self.sides if side.generated is not None},
-            "traits": self._table(self.traits, [side.traits for side in self.sides]),
-            "lengths": self._table(self.lengths, [side.lengths for side in self.sides]),
-            "sides": [self._shown(place, side) for place, side in enumerate(self.sides)],
+            **dict(zip(("traits", "lengths"), one_scale([traits, lengths]), strict=True)),
+            "sides": sides,
             "churn": churn and list(zip(named, (churn.new, churn.gone, churn.risen, churn.fallen), strict=True)),
             "generated_traits": [(name, [one.traits[n] for one in generated]) for n, name in enumerate(self.traits)],
             "is_discovered": any(side.discovered is not None for side in self.sides),
         }
 
-    def _shown(self, place: int, side: Side) -> dict[str, object]:
+    def _shown(self, place: int, side: Side) -> dict[str, Any]:
         churn, generated, colour = self.churn, side.generated, arm(place)
         alone = set[str]() if churn is None else {*churn.new, *churn.gone}
         listed = () if generated is None else zip(generated.listed.words, generated.listed.probabilities, strict=True)
@@ -182,12 +187,14 @@ class UnknownsSection:
             "phrases": () if generated is None else generated.phrases,
             "generated": BarTable(
                 [
-                    Row(word, [Bar(p, colour if word in alone else "other", f"{1000 * p:.2f}")], word in alone)
+                    Row(word, [Bar(1000 * p, colour if word in alone else "other", f"{1000 * p:.2f}")], word in alone)
                     for word, p in listed
-                ]
+                ],
+                unit="thousandths",
             ),
             "discovered": BarTable(
-                [Row(word, [Bar(count, colour, f"{count:,.0f}")]) for word, count in side.discovered or ()]
+                [Row(word, [Bar(count, colour, f"{count:,.0f}")]) for word, count in side.discovered or ()],
+                unit="clients",
             ),
         }
 

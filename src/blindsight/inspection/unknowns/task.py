@@ -19,8 +19,8 @@ from blindsight.data.population import Population
 from blindsight.data.text import Vocabulary
 from blindsight.errors import InvalidInput
 from blindsight.inspection import measuring
-from blindsight.inspection.answering import Round
-from blindsight.inspection.measuring import Measured, Part, Priced, PricedRelease
+from blindsight.inspection.answering import Dialogue, Round
+from blindsight.inspection.measuring import Measured, Measurement, Part, Priced, PricedRelease
 from blindsight.inspection.question import Public, ReleasePlan
 from blindsight.inspection.report import Report
 from blindsight.inspection.session import Inquiry, Words
@@ -31,11 +31,12 @@ from blindsight.inspection.unknowns.question import Unknowns
 from blindsight.inspection.unknowns.section import Generated, Side, UnknownsSection
 from blindsight.inspection.unknowns.words import ARMS, LENGTHS, PLACES, SIDES, TRAITS, Rates, SideVotes, Signs, sides_of
 from blindsight.mechanisms import GaussianMechanism
+from blindsight.progress import Progress, quiet
 from blindsight.samples.views import ArmView
 from blindsight.selection import FORMINGS
 from blindsight.wording import percent
 
-__all__ = ["SHARES", "conduct", "next_round", "plan"]
+__all__ = ["SHARES", "conduct", "plan", "rounds"]
 
 SHARES = {"rates": 0.4, "signs": 0.3, "votes": 0.3}
 """How the precision of the round is divided."""
@@ -53,17 +54,15 @@ MODELLED = (
     "Generated text is shown, not tested: tests use the released sums. Probabilities are those of the models, which "
     "the report's guarantee covers."
 )
-_MEASURE = "measure"
 
 
-def next_round(question: Unknowns, public: Public) -> Round | None:
-    """The only round; None after it was asked."""
-    if _MEASURE in public.released:
-        return None
+def rounds(question: Unknowns, public: Public, progress: Progress = quiet) -> Dialogue[tuple[Measurement, Round]]:
+    """The only round, with its release."""
+    progress("looking for unknown words on every client", 0, 3)
     parts: tuple[Part, ...] = (Rates(), Signs(), SideVotes(_labels(question)))
     noise = _mechanisms(question, parts)
-    return Round(
-        name=_MEASURE,
+    one = Round(
+        name="measure",
         schema=question.schema,
         observe=functools.partial(_observe, question, _vocabulary(public)),
         arms=ARMS,
@@ -71,6 +70,8 @@ def next_round(question: Unknowns, public: Public) -> Round | None:
         mechanisms={part.name: noise[part.name] for part in parts},
         note="unknown words before and after a change",
     )
+    progress("measuring everyone in one round", 1, 3)
+    return (yield one), one
 
 
 def plan(question: Unknowns, public: Public) -> ReleasePlan:
@@ -91,7 +92,7 @@ def _limits(question: Unknowns, parts: tuple[Part, ...], noise: Mapping[str, Gau
     tested = findings.compare(findings.read(rates, signs, votes, _labels(question)))[0]
     limits = [one.smallest for one in tested if one.kind == "votes" and one.smallest is not None]
     if not limits:
-        return ["No change could be found, not even on all clients."]
+        return ["No change could be detected, even on all clients."]
     return [f"A fault would be named with 90 % power if at least {percent(max(limits), 2)} of clients vote for it."]
 
 
@@ -134,12 +135,7 @@ def conduct(question: Unknowns, inquiry: Inquiry) -> Report:
     paying = [inquiry.payers] * 2 if isinstance(inquiry.payers, str) else inquiry.payers
     payers: dict[str, str] = dict(zip(SIDES, paying, strict=True))
     vocabulary, training = _vocabulary(inquiry.public), question.training
-    inquiry.progress("looking for unknown words on every client", 0, 3)
-    one = next_round(question, inquiry.public)
-    if one is None:
-        raise AssertionError("nothing was released yet")
-    inquiry.progress("measuring everyone in one round", 1, 3)
-    measured = inquiry.measure(one)
+    measured, one = inquiry.ask(rounds(question, inquiry.public, inquiry.progress))
     reading = findings.read(measured["rates"], measured["signs"], measured["votes"], _labels(question))
     sentences = _sentences(question, inquiry.clients) if question.discover or training else {}
     listed = _discovered(question, inquiry, sentences, payers, one) if question.discover else {}

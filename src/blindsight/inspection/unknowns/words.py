@@ -69,8 +69,10 @@ _ENDS = (3, 6, 9, 14)
 def joined(before: Population, after: Population, *, field: str = "text") -> Population:
     """Both collections as one population: each client's texts, and in `side` whether they are from before or after.
 
-    Equal ids mean the same client.
+    Equal ids mean the same client. Sites of a fleet join their own.
     """
+    if before.is_elsewhere:
+        return before
     ids = list(dict.fromkeys(itertools.chain(before.ids.tolist(), after.ids.tolist())))
     starts, sizes = np.zeros((len(ids), 2), np.int64), np.zeros((len(ids), 2), np.int64)
     for side, one in enumerate((before, after)):
@@ -152,20 +154,20 @@ def suspects_of(names: Sequence[str] | None, case: Case) -> tuple[Fault, ...]:
 
 def observe(sentences: Population, vocabulary: Vocabulary, suspects: Sequence[Fault], case: Case) -> Population:
     """The sentences with numeric fields on their unknown words, each client from its own sentences."""
-    known = KnownWords(vocabulary, case)
+    known_words = KnownWords(vocabulary, case)
     texts = sentences.columns["text"].tolist()
     looked = np.zeros((len(texts), len(RATES) - 1), np.uint8)
     words, unknown = np.zeros(len(texts), np.int32), np.zeros(len(texts), np.int32)
     repaired = np.zeros((len(texts), len(suspects)), np.int32)
     for row, one in enumerate(texts):
         tokens = text.tokens(one, case="keep")
-        missing = [(place, word) for place, word in enumerate(tokens) if word not in known]
+        missing = [(place, word) for place, word in enumerate(tokens) if word not in known_words]
         words[row], unknown[row] = len(tokens), len(missing)
         if missing:
             looked[row] = _look(missing)
             for number, fault in enumerate(suspects):
-                whole = mend(one, fault.name, known, fault.settings)
-                repaired[row, number] = 0 if whole == one else max(0, len(missing) - known.unknown(whole))
+                whole = mend(one, fault.name, known_words, fault.settings)
+                repaired[row, number] = 0 if whole == one else max(0, len(missing) - known_words.unknown(whole))
     columns = {"side": sentences.columns["side"], _LOOKED: looked, _WORDS: words, _UNKNOWN: unknown}
     return sentences.replace({**columns, _REPAIRED: repaired})
 

@@ -1,0 +1,12 @@
+"""How far a long call is, for whoever waits: a callable that is told each step."""
+
+from collections.abc import Callable
+
+__all__ = ["Progress", "quiet"]
+
+Progress = Callable[[str, int, int], None]
+"""Called with the step under way, how many are done, and how many there are."""
+
+
+def quiet(doing: str, done: int, total: int) -> None:
+    """Report no progress."""
