@@ -28,13 +28,21 @@ setup: $(READY) ## make .venv from the pinned lock, once
 demo: $(READY) ## set up, then run the main job on embedded data
 	@$(BIN)/blindsight demo
 
+.PHONY: fleet-demo
+fleet-demo: $(READY) ## set up, then find a fault over three sites in processes of their own; needs nats-server
+	@$(BIN)/python examples/fleet_demo.py
+
 .PHONY: test
 test: $(READY) ## set up, then every test that is not slow
 	@$(PYTEST) -m "not slow"
 
 .PHONY: docs
-docs: $(READY) ## run every example on the pages of the documentation, the long ones too
+docs: site ## build the documentation as a site in site/html, and run every example on its pages, the long ones too
 	@$(BIN)/python -m pytest -q -n0 tests/test_docs.py
+
+.PHONY: site
+site: $(READY) ## build the site only, with its links checked; it loads nothing from elsewhere
+	@$(BIN)/python .ci/website.py
 
 .PHONY: check
 check: lint test docs ## what a change must pass: style, types, tests and the examples in the docs
@@ -66,7 +74,7 @@ lock: ## pin the dependencies anew (LOCK=--upgrade for the newest)
 
 .PHONY: clean
 clean: ## remove what these commands made; runs and ledgers stay
-	@rm -rf .venv .hypothesis .pytest_cache .ruff_cache .coverage dist mutants
+	@rm -rf .venv site .hypothesis .pytest_cache .ruff_cache .coverage dist mutants
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements.lock pyproject.toml

@@ -13,7 +13,8 @@ but where a ReLU sits so near zero that rounding decides, right answers in float
 
 Clients per second are those of the rounds after the third. Start-up runs from the start of the process to the end of
 its first round: imports, data (the same second or two for all), compilation. Memory is the most that all processes of
-a contestant held at once. On a busy machine only the ratios mean anything.
+a contestant held at once. On a busy machine only the ratios mean anything, and less noisy than those of the clock are
+those of `clients_per_processor_s` in the JSON, for contestants of one process (`--settings 1x1`).
 """
 
 import argparse

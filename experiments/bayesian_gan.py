@@ -47,11 +47,12 @@ from blindsight.data import Population, dataset, faults
 from blindsight.jobs.pairs import PairLog
 from blindsight.jobs.tasks import one_example_each
 from blindsight.models import CNN, MLP, cross_entropy
-from blindsight.models.primary import fit, primary
+from blindsight.models.equinox_models import fit
+from blindsight.models.primary import primary
 from blindsight.models.selu_gan import selu_gan
 from blindsight.privacy import Privacy
 from blindsight.students import Augmentation, train_student
-from blindsight.training import Checkpointing, Terms, train
+from blindsight.training import Checkpointing, RunTerms, train
 
 matplotlib.use("agg")
 
@@ -187,7 +188,6 @@ def grow(name: str, images: Population, noise: float, settings: dict[str, Any], 
         ),
         fakes=settings["fakes"],
         penalty=settings["penalty"],
-        sampler="float",
     )
     run = runs.begin(folder / runs.file_name(name), "bayesian-gan", {"settings": _plain(settings), "noise": noise})
     log, began = PairLog(run, bayesian_config(privacy)), time.monotonic()
@@ -249,7 +249,6 @@ def annotator(train_set: Population, rule: str, before: Privacy, small: bool) ->
         batch_size=1,
         client_optimizer=optax.sgd(1.0),
         server_optimizer=optax.sgd(20.0, momentum=0.9),
-        sampler="float",
     )
     with tempfile.TemporaryDirectory() as scratch:
         run = runs.begin(Path(scratch, "run"), "annotator", {})
@@ -263,7 +262,7 @@ def annotator(train_set: Population, rule: str, before: Privacy, small: bool) ->
             key=keys.reproducible(0).derive("annotator"),
             run=run,
             ledger=Ledger(Path(scratch, "ledger.db")),
-            terms=Terms(before=[before.event]),
+            terms=RunTerms(before=[before.event]),
         )
         alone = privacy.guarantee(delta=DELTA)
         bayesian = log.report(BAYESIAN_DELTA, alone)

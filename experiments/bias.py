@@ -51,7 +51,7 @@ from blindsight.inspection.bias.measures import HALF, LOOKED, LOOKS, Shares, Sty
 from blindsight.inspection.bias.question import Bias
 from blindsight.inspection.bias.text import SURPRISE
 from blindsight.inspection.contrast import cues
-from blindsight.inspection.contrast.findings import Finding
+from blindsight.inspection.finding import Finding
 from blindsight.inspection.measuring import Measured
 from blindsight.inspection.question import Public, complete, identity_of
 from blindsight.keys import Key

@@ -180,7 +180,7 @@ def served() -> Generator[Running]:
     with tempfile.TemporaryDirectory() as folder:
         tokens = Path(folder) / "tokens.toml"
         tokens.write_text(f'admin = ["{ADMIN}"]\n', encoding="utf-8")
-        with running(Settings(port=0, data=None, tokens=tokens, rate_per_s=0.0)) as service:
+        with running(Settings(port=0, data=None, tokens=tokens, rate_per_s=0.0, batch=1, shed_s=1e6)) as service:
             yield service
 
 

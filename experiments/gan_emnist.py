@@ -192,7 +192,7 @@ def algorithm(settings: dict[str, Any]) -> Algorithm:
     """Algorithm 1 with the settings of Table 9; the same for every arm, so that it is compiled once."""
     gan = paper_gan(Images(28, 28), latents=settings["latents"], key=jax.random.key(0))
     given: Any = {name: settings[name] for name in ("critic_rate", "batch_size", "critic_steps")}
-    given |= {"critic_optimizer": optax.sgd(1.0), "criterion": where("chosen", 1), "sampler": "float"}
+    given |= {"critic_optimizer": optax.sgd(1.0), "criterion": where("chosen", 1)}
     generator = GeneratorSteps(
         optimizer=optax.sgd(settings["generator_rate"]),
         batch_size=settings["generator_batch_size"],

@@ -88,7 +88,6 @@ def pair(privacy: Privacy, population: Population, settings: dict[str, Any], see
         privacy,
         critic_optimizer=optax.sgd(1.0),
         generator=generator,
-        sampler="float",
         **{name: settings[name] for name in ("critic_rate", "critic_steps", "batch_size")},
     )
 

@@ -30,7 +30,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "model": {"kind": "cnn"},
     "client": {"learning_rate": 0.1, "batch_size": 20, "epochs": 1},
     "server": {"optimizer": "nesterov", "learning_rate": 1.0, "momentum": 0.9},
-    "privacy": {"cohort": 1000, "rounds": 100, "clip": 0.5, "delta": 1e-6, "sampler": "float"},
+    "privacy": {"cohort": 1000, "rounds": 100, "clip": 0.5, "delta": 1e-6},
 }
 
 

@@ -11,7 +11,7 @@ epsilon is infinite: `loss_noise` shows that sigma changes no parameter, and an 
 Steps, rates and features were chosen on the usual split into training and test data. So all examples are split again
 for each seed, in the usual sizes: six in seven test images, and four in five rows of Adult, played no part in that
 choice. Rows with five parties are means over all seeds; those with more use the first. `processes` repeats a row with a
-process for each party.
+process for each party. What is recorded was trained with noise in float; private voters now draw exact noise.
 
 Rows are written as they finish, and finished rows are kept: it can be stopped and restarted.
 """
@@ -40,14 +40,14 @@ from sklearn.tree import DecisionTreeClassifier
 from blindsight import keys
 from blindsight.accounting.as_published import LOSS_NOISE_ROWS, loss_noise_epsilon
 from blindsight.algorithms import loss_noise, moments
-from blindsight.algorithms.parties import OneShot, OnRawData, Party, PrivateLinear
+from blindsight.algorithms.parties import OneShot, OnRawData, PrivateLinear, VotingParty
 from blindsight.algorithms.synthetic_votes import NoisyVotes, aggregate, share_noise
 from blindsight.audit import lower_bound
 from blindsight.codings import features
 from blindsight.codings.images_and_rows import Category, Number
 from blindsight.codings.oriented import oriented_gradients
 from blindsight.data import dataset
-from blindsight.models import primary
+from blindsight.models import equinox_models, primary
 from blindsight.models.classifiers import CNN, MLP
 
 DELTA = 1e-5
@@ -160,7 +160,7 @@ def local_models(name: str, seed: int) -> list[Callable[[np.ndarray, np.ndarray]
     def trainer(structure: dict[str, Any]) -> Callable[[np.ndarray, np.ndarray], Any]:
         def train(x: np.ndarray, y: np.ndarray) -> Any:
             model = CNN((28, 28), 10, **structure, key=jax.random.key(seed))
-            return primary.fit(model, x, y, epochs=5, learning_rate=2e-3, key=jax.random.key(seed + 1))
+            return equinox_models.fit(model, x, y, epochs=5, learning_rate=2e-3, key=jax.random.key(seed + 1))
 
         return train
 
@@ -193,7 +193,9 @@ def baseline(name: str, seed: int) -> dict[str, Any]:
 # Ours.
 
 
-def private_parties(name: str, parties: int, epsilon: float, folder: Path, *, raw: bool, seed: int) -> list[Party]:
+def private_parties(
+    name: str, parties: int, epsilon: float, folder: Path, *, raw: bool, seed: int
+) -> list[VotingParty]:
     """Parties that spend `epsilon` each; with `raw`, only the examples' half of it, and models on raw data."""
     generator_noise, voter_noise = share_noise(epsilon=epsilon, delta=DELTA, voter=0.5)
     size = len(tables(name, seed)[1]) // parties
@@ -207,7 +209,6 @@ def private_parties(name: str, parties: int, epsilon: float, folder: Path, *, ra
             columns_of=adult_columns,
             inputs_of=adult_back,
             steps=0,
-            sampler="float",
         )
         voter: Any = PrivateLinear(noise_multiplier=voter_noise, steps=60, learning_rate=6.0)
         classes, shape = ("<=50K", ">50K"), (88,)
@@ -217,13 +218,12 @@ def private_parties(name: str, parties: int, epsilon: float, folder: Path, *, ra
             features=features.images((28, 28), frequencies=frequencies),
             noise_multiplier=generator_noise,
             steps=0,
-            sampler="float",
         )
         voter = PrivateLinear(noise_multiplier=voter_noise, features=edges, steps=80, learning_rate=20.0)
         classes, shape = tuple(map(str, range(10))), (28, 28)
     models = local_models(name, seed)
     return [
-        Party(
+        VotingParty(
             name=f"{name} {number}",
             data=functools.partial(shard, name, number, parties, seed),
             generator=generator,
@@ -248,7 +248,7 @@ def global_model(name: str, seed: int) -> Callable[[np.ndarray, np.ndarray], Any
         hidden = (64, 32, 16) if name == "adult" else (256,)
         model = MLP(seen.shape[1:], int(y.max()) + 1, hidden=hidden, key=jax.random.key(seed))
         rate = 1e-3 if name == "adult" else 3e-3
-        fitted = primary.fit(
+        fitted = equinox_models.fit(
             model, (seen - middle) * scale, y, epochs=5, learning_rate=rate, key=jax.random.key(seed + 1)
         )
         scoring = primary.primary(fitted)
@@ -294,7 +294,7 @@ def several(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 def alternatives(name: str, epsilon: float, pool: int, seed: int) -> dict[str, Any]:
     """The other two ways to count votes of models that were trained on raw data, five parties."""
-    half = NoisyVotes(epsilon=epsilon / 2, delta=DELTA / 2, sampler="float")
+    half = NoisyVotes(epsilon=epsilon / 2, delta=DELTA / 2)
     return {
         "noisy votes of raw models": ours(name, 5, epsilon, pool=pool, seed=seed, votes=half),
         "unprotected votes of raw models": ours(name, 5, epsilon, pool=pool, seed=seed, votes="unprotected"),

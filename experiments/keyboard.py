@@ -91,7 +91,6 @@ def train(
         client_optimizer=optax.sgd(rate),
         server_optimizer=SERVERS[server][0],
         batch_size=batch,
-        sampler="float",
         compute_dtype=jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16,
     )
     state, root, seen = algorithm.init(), keys.reproducible(0), list[Any]()

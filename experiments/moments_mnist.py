@@ -119,8 +119,6 @@ def run(name: str, clients: Population, epsilon: float, seed: int) -> tuple[Any,
             delta=DELTA,
             key=keys.reproducible(seed),
             ledger=Ledger(Path(scratch, "ledger.db")),
-            # e^32 times the difference between discrete and ideal noise would be more than any delta
-            sampler="exact" if noise == 0 or epsilon < 20 else "float",
         )
     released = time.monotonic()
     generator = moments.fit(measured, key=keys.reproducible(seed))

@@ -5,7 +5,7 @@
 `gan_private.py` evaluates a GAN that is trained on clients; this script evaluates a generator that is fitted to one
 noisy sum. It reads gan_private.json and .png, and writes moments_private.json with both rows of numbers and
 moments_private.png with both grids, moments above. Frequencies are chosen by public numbers alone; weights come from
-public writers. Epsilon 32 draws its noise in float, because exact noise cannot be certified there.
+public writers. (What is recorded at epsilon 32 was drawn with noise in float; the script now draws exact noise.)
 """
 
 import argparse
@@ -50,7 +50,6 @@ def made(population: Population, public: Population, epsilon: float, seed: int) 
             delta=DELTA,
             key=key,
             ledger=Ledger(Path(scratch, "ledger.db")),
-            sampler="float" if epsilon > 8 else "exact",
         )
     generator = moments.fit(released, key=key)
     (columns,), labels = generators.draw(generator, 200, key=key)

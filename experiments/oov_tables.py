@@ -283,7 +283,6 @@ def make(kind: str, vocabulary: Vocabulary, training: WordTraining, clients: int
         client_optimizer=optax.sgd(training.client_rate),
         server_optimizer=server,
         batch_size=training.batch_size,
-        sampler="float",
     )
     return algorithm, privacy
 

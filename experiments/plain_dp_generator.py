@@ -82,7 +82,6 @@ def private_part(name: str, clients: Population, epsilon: float, seed: int, ledg
         ledger=ledger,
         size=SIZES[int(epsilon)],
         share=SHARE,
-        sampler="float",  # a simulation, and the guarantee says so
     )
 
 

@@ -31,12 +31,14 @@ from blindsight.data import Population, embedded, faults
 from blindsight.inspection.contrast import cues, power
 from blindsight.inspection.contrast import votes as diagnosis
 from blindsight.inspection.contrast.cues import Cues
-from blindsight.inspection.contrast.findings import Finding, compare_cues, diagnose
+from blindsight.inspection.contrast.findings import compare_cues, diagnose
 from blindsight.inspection.contrast.power import FAMILIES, HEALTHY, Yardstick
 from blindsight.inspection.contrast.vectors import client_vectors
+from blindsight.inspection.finding import Finding
 from blindsight.inspection.measuring import Measured, noise_for
 from blindsight.models import CNN
-from blindsight.models.primary import Primary, fit, primary
+from blindsight.models.equinox_models import fit
+from blindsight.models.primary import Primary, primary
 
 matplotlib.use("agg")
 

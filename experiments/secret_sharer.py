@@ -61,7 +61,7 @@ def people(folder: Path, size: int) -> Population:
 def settings(name: str, folder: Path, options: argparse.Namespace) -> config.Config:
     """The configuration of one of the two runs."""
     private = name == "private"
-    noise = {"epsilon": options.epsilon, "delta": DELTA, "clip": 0.8, "sampler": "float"} if private else {"none": True}
+    noise = {"epsilon": options.epsilon, "delta": DELTA, "clip": 0.8} if private else {"none": True}
     planted = {"one_run": options.planted, "directions": options.planted if private else 0}
     return config.parse(
         {

@@ -39,17 +39,18 @@ from blindsight.inspection.contrast import cues, reading, votes
 from blindsight.inspection.contrast.cues import Cues
 from blindsight.inspection.contrast.explained import FACELESS, verdict_on
 from blindsight.inspection.contrast.explaining import Evidence, explain
-from blindsight.inspection.contrast.findings import Diagnosis, Finding
 from blindsight.inspection.contrast.planting import candidates, faceless
 from blindsight.inspection.contrast.question import Comparing, Mistakes, Sanity, Slices
 from blindsight.inspection.contrast.reading import Usual
 from blindsight.inspection.contrast.rounds import AccuracyCells, observe, plan
 from blindsight.inspection.contrast.vectors import client_vectors
 from blindsight.inspection.contrast.votes import VotesPart
+from blindsight.inspection.finding import Diagnosis, Finding
 from blindsight.inspection.measuring import Measured
 from blindsight.inspection.question import Public, complete, identity_of
 from blindsight.models import CNN
-from blindsight.models.primary import Primary, fit, gather, primary
+from blindsight.models.equinox_models import fit
+from blindsight.models.primary import Primary, gather, primary
 from blindsight.selection import Arms, by_accuracy, by_correctness, everything
 
 matplotlib.use("agg")
@@ -165,7 +166,7 @@ def ask(
     own: np.ndarray,
     epsilon: float,
     dice: Any,
-) -> tuple[Arms, dict[str, Measured], Usual, list[Finding], list[Diagnosis]]:
+) -> tuple[Arms, dict[str, Measured], list[Finding], list[Diagnosis]]:
     """One inspection of the clients `rows`, where `hit` have the fault, against the public clients `own`."""
     healthy, faulty = made.healthy, made.others.get(fault, made.healthy)
     stds = made.noise[task, len(rows), epsilon]

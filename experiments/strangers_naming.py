@@ -1,11 +1,12 @@
 """Are faults of tables, texts and images named rightly? They are planted by other code than the library's.
 
     python experiments/strangers_naming.py [--runs 20] [--epsilon 1 4 8] [--beds adult,stackexchange,mnist]
-    python experiments/strangers_naming.py --beds tabular,forum,handwriting --out FOLDER   where settings were chosen
+    python experiments/strangers_naming.py --beds adult_first,tabular,forum,handwriting --out FOLDER   settings chosen
 
 `inspect sanity` without a model, against 100 public clients. What every client would send is computed once; a run draws
-private and public clients anew, and the noise of a round at (epsilon, 1e-6). Each fault that the library knows is also
-left out of it once (at 20 %): it must then be called unknown. `strangers.py naming` asks with a model, for images.
+private and public clients anew from all of them, without overlap, and the noise of a round at (epsilon, 1e-6). Each
+fault that the library knows is also left out of it once (at 20 %): it must then be called unknown. Where nothing is
+planted, everything that is detected is a false alarm. `strangers.py naming` asks with a model, for images.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import linalg
 from strangers import DELTA, PICTURES, RESULTS, Release
 
 from blindsight import data
@@ -33,6 +35,7 @@ from blindsight.inspection.contrast import cues, reading
 from blindsight.inspection.contrast.cues import Cues
 from blindsight.inspection.contrast.explained import Explanation, verdict_on
 from blindsight.inspection.contrast.explaining import Evidence, explain
+from blindsight.inspection.contrast.nameless import nameless
 from blindsight.inspection.contrast.planting import candidates, odd_scales, scaled_fields, without_odd_scales
 from blindsight.inspection.contrast.question import Sanity
 from blindsight.inspection.contrast.reading import Usual
@@ -75,6 +78,15 @@ def table_faults(age: str, hours: str, money: str, category: str) -> dict[str, t
             on(age, lambda x: 10 * np.rint(x / 10))(rows)), ""),
         f"{hours} of someone else's {money}": (on(hours, lambda x: np.sqrt(np.abs(x)) * 10), ""),
         f"{age} noisy": (on(age, lambda x: x + np.random.default_rng(4).normal(0, 25, len(x))), ""),
+        f"{hours} capped at 30": (on(hours, lambda x: np.minimum(x, 30)), ""),
+        f"{age} backwards": (on(age, lambda x: x // 10 + 10 * (x % 10)), ""),
+        f"{hours} is {age}": (lambda rows: rows | {hours: rows[age]}, ""),
+        f"{money} squared": (on(money, lambda x: (x / 1000) ** 2), ""),
+        f"{money} without thousands": (on(money, lambda x: x % 1000), ""),
+        f"{hours} negated": (on(hours, lambda x: -x), ""),
+        f"{age} is 18 in every other row": (on(age, lambda x: np.where(np.arange(len(x)) % 2 == 0, 18, x)), ""),
+        f"{hours} doubled in every third row": (
+            on(hours, lambda x: np.where(np.arange(len(x)) % 3 == 0, 2 * x, x)), ""),
         f"{category} shuffled": (lambda rows: rows | {category: mixed(rows[category]), age: mixed(rows[age]) + 20}, ""),
     }  # fmt: skip
 
@@ -130,6 +142,7 @@ ANSWERS = {"white blocks": "block_noise"}
 TOGETHER = {
     "tabular": ("age and hours swapped", "savings in thousands"),
     "adult": ("age and hours_per_week swapped", "fnlwgt in thousands"),
+    "adult_first": ("age and hours_per_week swapped", "fnlwgt in thousands"),
     "forum": ("upper case", "cut at 100"),
     "stackexchange": ("upper case", "cut at 100"),
     "handwriting": ("inverted", "on its side"),
@@ -143,7 +156,7 @@ TOGETHER = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bed:
-    """Public and private clients, and the faults of others."""
+    """Clients, and the faults of others; ranges and quartiles are those of the first `public` clients."""
 
     name: str
     population: Population
@@ -151,17 +164,18 @@ class Bed:
     others: Mapping[str, tuple[Change, str]]
     public: int = 300
 
-    def halves(self) -> tuple[Population, Population]:
-        """Public clients, and the others."""
-        order = np.random.default_rng(1).permutation(self.population.size)
-        return self.population.select(order[: self.public]), self.population.select(order[self.public :])
 
-
-def adult() -> Bed:
-    """Rows of the census dealt to clients of about twenty."""
+def adult(half: int = 1) -> Bed:
+    """Rows of the census dealt to clients of about twenty: one half of the clients."""
     inputs = ("age", "fnlwgt", "education_num", "hours_per_week", "workclass", "sex")
     people = data.dataset("adult", split="all", clients=2440)
-    return Bed("adult", people, inputs, table_faults("age", "hours_per_week", "fnlwgt", "workclass"))
+    faults_of_others = table_faults("age", "hours_per_week", "fnlwgt", "workclass")
+    return Bed("adult", people.select(np.arange(half, people.size, 2)), inputs, faults_of_others, 200)
+
+
+def adult_first() -> Bed:
+    """The other half, on which settings were chosen."""
+    return dataclasses.replace(adult(0), name="adult_first")
 
 
 def tabular() -> Bed:
@@ -195,32 +209,37 @@ def handwriting() -> Bed:
     return Bed("handwriting", people.replace(people.columns), ("image",), image_faults())
 
 
-BEDS = {one.__name__: one for one in (adult, stackexchange, mnist, tabular, forum, handwriting)}
+BEDS = {one.__name__: one for one in (adult, stackexchange, mnist, adult_first, tabular, forum, handwriting)}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Planted:
-    """What is sent on a bed: by private clients, healthy and with each fault of others; by public ones, with ours."""
+    """What every client of a bed would send: healthy, with each fault of others and of ours, and with each rival."""
 
     part: Cues
-    private: np.ndarray
+    healthy: np.ndarray
     others: dict[str, np.ndarray]
-    public: np.ndarray
     library: dict[str, np.ndarray]
+    rivals: dict[str, np.ndarray]  # changes without a name
     numbers: list[str]
     noise: dict[tuple[int, float], float]
 
 
-def vectors_of(seen: Population) -> np.ndarray:
+def vectors_of(seen: Population, part: Cues) -> np.ndarray:
     """What every client would send, as `Cues.client_part` computes it."""
-    values, sizes = seen.columns[cues.FIELD].astype(np.float64), np.maximum(seen.sizes, 1)[:, None]
-    mean = np.add.reduceat(values, seen.offsets[:-1]) / sizes - 0.5
+    values = seen.columns[cues.FIELD].astype(np.float64)
+    there, totals = (
+        np.add.reduceat(column, seen.offsets[:-1])
+        for column in (np.isfinite(values).astype(float), np.nan_to_num(values))
+    )
+    mean = np.where(there > 0, totals / np.maximum(there, 1), np.array(part.neutral or 0.5)) - 0.5
     return np.concatenate([mean, mean**2, np.ones((len(mean), 1))], axis=1).astype(np.float32)
 
 
 def plant(bed: Bed) -> Planted:
     """Compute what every client would send, once."""
-    public, private = bed.halves()
+    everyone = bed.population
+    public = everyone.select(np.random.default_rng(1).permutation(everyone.size)[: bed.public])
     numbers = [field for field in bed.inputs if faults.facts_of(public)[field].kind == "number"]
     ends = {f: (float(public.columns[f].min()), float(public.columns[f].max())) for f in numbers}
     given = {field: Field("whole", low=low, high=high) for field, (low, high) in ends.items()}
@@ -229,23 +248,24 @@ def plant(bed: Bed) -> Planted:
     def look(population: Population) -> Population:
         return cues.observe(population, bed.inputs, schema.ranges, public)
 
-    part = cues.cues_part(look(public), tuple(ALONE), disjoint_by_client=True)
-    send = lambda population: vectors_of(look(population))  # noqa: E731
+    part = cues.cues_part(look(public), tuple(ALONE), disjoint_by_client=True, public=look(public))
+    send = lambda population: vectors_of(look(population), part)  # noqa: E731
     listed = candidates(public, bed.inputs, "label", ranges=schema.ranges) + odd_scales(numbers)
     library = dict[str, np.ndarray]()
     for fault in listed:
         try:
-            library[fault] = send(faults.apply(public, fault))
+            library[fault] = send(faults.apply(everyone, fault))
         except InvalidInput:  # no room in the field
             continue
-    others = {name: send(private.replace(change(dict(private.columns)))) for name, (change, _) in bed.others.items()}
+    others = {name: send(everyone.replace(change(dict(everyone.columns)))) for name, (change, _) in bed.others.items()}
     noise = dict[tuple[int, float], float]()
     for n, epsilon in itertools.product((220, 1000), (1.0, 4.0, 8.0)):
         question = Sanity(schema=schema, clients=n, epsilon=epsilon, delta=DELTA)
         planned = plan(question, Public(reference=public))
         noise[n, epsilon] = planned.mechanisms["cues"].noise_multiplier * part.bound
-    print(f"{bed.name}: {private.size} private clients, {len(library)} candidates, {len(part.names)} cues", flush=True)
-    return Planted(part, send(private), others, send(public), library, numbers, noise)
+    print(f"{bed.name}: {everyone.size} clients, {len(library)} candidates, {len(part.names)} cues", flush=True)
+    rivals = {name: send(change(everyone)) for name, change in nameless(public, bed.inputs).items()}
+    return Planted(part, send(everyone), others, library, rivals, numbers, noise)
 
 
 # --- runs
@@ -256,15 +276,15 @@ def asked(
 ) -> tuple[bool, tuple[Explanation, ...]]:
     """Whether anything was detected, and the candidates that were tried."""
     dice = np.random.default_rng((11, run))
-    rows = dice.permutation(len(made.private))[:n]
-    own = dice.permutation(len(made.public))[:PUBLIC]
+    order = dice.permutation(len(made.healthy))
+    own, rows = order[:PUBLIC], order[PUBLIC : PUBLIC + n]
     which = dice.choice(len(planted) + 1, n, p=[*planted.values(), 1 - sum(planted.values())])
-    sums = made.private[rows[which == len(planted)]].sum(axis=0)
+    sums = made.healthy[rows[which == len(planted)]].sum(axis=0)
     for place, fault in enumerate(planted):
         sums = sums + made.others[fault][rows[which == place]].sum(axis=0)
     std = made.noise[n, epsilon]
     released = Measured(sums + std * dice.standard_normal(sums.shape), std, epsilon)
-    public = made.public[own]
+    public = made.healthy[own]
     usual = Usual({"cues": public}, {"everyone": len(public)}, {"cues": public})
     measured: Any = Release({"cues": released}, n)
     findings, _ = reading.read(measured, {"cues": made.part}, ALONE, usual)
@@ -279,21 +299,63 @@ def asked(
     known = {f: sent for f, sent in tried.items() if f not in odd or f.rpartition("=")[2] in ("1000", "100", "10")}
     scaled = set(odd_scales(scaled_fields(evidence, known, made.numbers)))
     chosen = {f: sent for f, sent in tried.items() if f in known or f in scaled}
-    return True, explain(evidence, without_odd_scales(evidence, chosen))
+    rivals = {name: (some, sent[own[:PLANTED]]) for name, sent in made.rivals.items()}
+    return True, explain(evidence, without_odd_scales(evidence, chosen) | rivals)
+
+
+SAME = 2.0  # standard deviations between two predictions that count as one
+SHORT = 3  # names in a list that still helps
+CLEAREST = (1000, 8.0)  # clients and epsilon
+
+
+def same_trace(made: Planted, fault: str, share: float, name: str, clients: int, epsilon: float) -> bool:
+    """Whether a fault of the library predicts the same release as the planted one, at its best share.
+
+    The distance is in standard deviations of the noise and of the sampling of clients: at two of them, somebody who
+    knew both predictions exactly, and that it is one of the two, would be wrong in one of six runs.
+    """
+    if name not in made.library:
+        return False
+    noise, size = made.noise[clients, epsilon] ** 2, made.healthy.shape[1]
+    error = noise * np.eye(size) + clients * np.cov(made.healthy.T.astype(np.float64))
+    moved, candidate = ((sent - made.healthy).mean(axis=0) for sent in (made.others[fault], made.library[name]))
+    both = clients * np.stack([share * moved, candidate], axis=1)
+    planted, other = linalg.solve_triangular(linalg.cholesky(error, lower=True), both, lower=True).T
+    best = float(np.clip(planted @ other / max(float(other @ other), 1e-9), 0.0, 1.0))
+    return float(np.linalg.norm(planted - best * other)) <= SAME
+
+
+def judged(
+    made: Planted, fault: str, share: float, answer: str, at: tuple[int, float], tried: tuple[Explanation, ...]
+) -> tuple[str, tuple[Explanation, ...]]:
+    """What was said: a name, `unknown`, or one of the words for lists and for faults that cannot be told apart.
+
+    A short list is right if the planted fault is in it and all others predict the same release (at these clients and
+    this epsilon). A single name of another fault is wrong unless it predicts the same even in the clearest release.
+    """
+    name, close = verdict_on(tried)
+    if name != "several":
+        right = bool(answer) and name.startswith(answer)
+        same = name != "unknown" and not right and same_trace(made, fault, share, name, *CLEAREST)
+        return ("same trace" if same else name), close
+    is_it = [bool(answer) and one.fault.startswith(answer) for one in close]
+    alike = [it or same_trace(made, fault, share, one.fault, *at) for it, one in zip(is_it, close, strict=True)]
+    if len(close) <= SHORT and all(alike):
+        return ("in a list" if any(is_it) else "same trace"), close
+    return ("among several" if any(is_it) else "several"), close
 
 
 def cell(made: Planted, bed: Bed, fault: str, share: float, n: int, epsilon: float, without: str, runs: int) -> Any:
     """How often a planted fault is detected, named rightly, called unknown, and named wrongly."""
     answer = "" if without else bed.others[fault][1]
-    said, covered, among = list[str](), 0, 0
+    said, covered = list[str](), 0
     for run in range(runs):
         seen, tried = asked(made, {fault: share}, n, epsilon, without, run)
-        name, close = verdict_on(tried) if seen else ("", ())
+        name, close = judged(made, fault, share, answer, (n, epsilon), tried) if seen else ("", ())
         said.append(name)
-        among += bool(answer) and len(close) > 1 and any(one.fault.startswith(answer) for one in close)
         covered += len(close) == 1 and close[0].low <= share <= close[0].high
     row = {"bed": bed.name, "fault": fault, "answer": answer, "without": without, "clients": n}
-    row |= {"share": share, "epsilon": epsilon, "among several": among / runs}
+    row |= {"share": share, "epsilon": epsilon}
     return counted(row, said, [answer] if answer else [], covered)
 
 
@@ -306,34 +368,49 @@ def both_cell(made: Planted, bed: Bed, n: int, epsilon: float, runs: int) -> Any
         seen, tried = asked(made, dict.fromkeys(two, 0.1), n, epsilon, "", run)
         said.append(verdict_on(tried)[0] if seen else "")
     row = {"bed": bed.name, "fault": " + ".join(two), "answer": " + ".join(answers), "without": "", "clients": n}
-    return counted(row | {"share": 0.1, "epsilon": epsilon, "among several": 0.0}, said, answers, 0)
+    return counted(row | {"share": 0.1, "epsilon": epsilon}, said, answers, 0)
+
+
+def nothing_cell(made: Planted, bed: Bed, n: int, epsilon: float, runs: int) -> Any:
+    """How often anything is detected where nothing is planted, and what is then said."""
+    said = list[str]()
+    for run in range(10 * runs):
+        seen, tried = asked(made, {}, n, epsilon, "", run)
+        said.append(verdict_on(tried)[0] if seen else "")
+    row = {"bed": bed.name, "fault": NOTHING, "answer": "", "without": "", "clients": n, "share": 0.0}
+    return counted(row | {"epsilon": epsilon}, said, [], 0)
 
 
 def counted(row: dict[str, Any], said: list[str], answers: list[str], covered: int) -> dict[str, Any]:
     """The outcomes of all runs; one of two faults named is right as far as it goes, and is counted apart."""
-    missed, unknown, several = (said.count(one) for one in ("", "unknown", "several"))
+    missed, *counts = (said.count(one) for one in ("", *APART))
 
     def is_right(name: str) -> bool:
         parts = name.split(" + ")
         return bool(answers) and all(any(part.startswith(one) for one in answers) for part in parts)
 
-    named = [name for name in said if name not in ("", "unknown", "several")]
+    named = [name for name in said if name and name not in APART]
     right = [name for name in named if is_right(name)]
     whole = [name for name in right if len(name.split(" + ")) == len(answers)]
     runs = len(said)
     row |= {"runs": runs, "detected": (runs - missed) / runs, "right": len(whole) / runs}
-    row |= {"one of two": (len(right) - len(whole)) / runs, "unknown": unknown / runs, "several": several / runs}
+    row |= {"one of two": (len(right) - len(whole)) / runs}
+    row |= {said: count / runs for said, count in zip(APART, counts, strict=True)}
     row |= {"wrong": (len(named) - len(right)) / runs, "covered": covered / max(len(whole), 1)}
     row["named"] = sorted({name for name in named if not is_right(name)})
     left_out = " (left out)" if row["without"] else ""
     print(
         f"{row['bed']:13} N {row['clients']:4} eps {row['epsilon']:g} {row['share']:4.0%} {row['fault'] + left_out:42} "
-        f"detected {row['detected']:4.0%} right {row['right']:4.0%} unknown {unknown / runs:4.0%} "
-        f"several {several / runs:4.0%} wrong {row['wrong']:4.0%} {row['named']}",
+        f"detected {row['detected']:4.0%} right {row['right']:4.0%} in a list {row['in a list']:4.0%} "
+        f"unknown {row['unknown']:4.0%} same trace {row['same trace']:4.0%} wrong {row['wrong']:4.0%} {row['named']}",
         flush=True,
     )
     return row
 
+
+NOTHING = "nothing"
+APART = ("in a list", "among several", "several", "same trace", "unknown")
+"""What is said instead of one name, and of a name that cannot be told from the right one."""
 
 MADE: dict[str, tuple[Planted, Bed]] = {}
 """What each bed's clients send; shared with the processes that are forked."""
@@ -345,16 +422,17 @@ def run_cell(words: tuple[Any, ...]) -> dict[str, Any]:
     return measure(*MADE[name], *rest)
 
 
-def cells(name: str, runs: int, epsilons: list[float], sizes: list[int]) -> list[tuple[Any, ...]]:
+def cells(name: str, runs: int, epsilons: list[float], sizes: list[int], shares: list[float]) -> list[tuple[Any, ...]]:
     """All cells of a bed, as far as its clients reach."""
     made, bed = MADE[name]
-    chosen = [n for n in sizes if n <= len(made.private)]
+    chosen = [n for n in sizes if n + PUBLIC <= len(made.healthy)]
     listed = list[tuple[Any, ...]]()
     for n, epsilon in itertools.product(chosen, epsilons):
-        for share, (fault, (_, answer)) in itertools.product((0.1, 0.2, 0.5), bed.others.items()):
+        for share, (fault, (_, answer)) in itertools.product(shares, bed.others.items()):
             for without in dict.fromkeys(("", answer.partition(":")[0] if share == 0.2 else "")):
                 listed.append((cell, name, fault, share, n, epsilon, without, runs))
         listed.append((both_cell, name, n, epsilon, runs))
+        listed.append((nothing_cell, name, n, epsilon, runs))
     return listed
 
 
@@ -364,6 +442,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 4.0, 8.0])
     parser.add_argument("--clients", type=int, nargs="+", default=[220, 1000])
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.1, 0.2, 0.5])
     parser.add_argument("--beds", default="adult,stackexchange,mnist")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -373,12 +452,15 @@ def main() -> None:
     for name in given.beds.split(","):
         bed = BEDS[name]()
         MADE[name] = plant(bed), bed
-        listed += cells(name, given.runs, given.epsilon, given.clients)
+        listed += cells(name, given.runs, given.epsilon, given.clients, given.shares)
     with multiprocessing.get_context("fork").Pool(given.processes) as pool:
         rows = pool.map(run_cell, listed, chunksize=1)
     about = {
-        "command": f"python experiments/strangers_naming.py --runs {given.runs} --beds {given.beds} --epsilon "
-        + " ".join(f"{epsilon:g}" for epsilon in given.epsilon),
+        "command": f"python experiments/strangers_naming.py --runs {given.runs} --beds {given.beds}"
+        + "".join(
+            f" --{option} {' '.join(f'{one:g}' for one in getattr(given, option))}"
+            for option in ("epsilon", "clients", "shares")
+        ),
         "machine": platform.machine(),
         "seconds": round(time.monotonic() - began),
         "summary": summary(rows),
@@ -390,18 +472,37 @@ def main() -> None:
     print(json.dumps(about["summary"], indent=1))
 
 
-SAID = ("right", "among several", "one of two", "several", "unknown", "wrong")
+SAID = ("right", "one of two", *APART, "wrong")
+
+
+FRESH = (
+    " capped at 30",
+    " backwards",
+    " squared",
+    " is age",
+    " without thousands",
+    " negated",
+    " every other row",
+    " every third row",
+)
+
+
+def is_fresh(fault: str) -> bool:
+    """Whether the fault was written after all settings had been chosen."""
+    return fault.endswith(FRESH)
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Shares of the runs in which something was detected, by bed and by what the library knows of the fault."""
+    is_known = lambda row: row["answer"] or row["without"] or row["fault"] == NOTHING  # noqa: E731
     groups = {
         "in the library, power above 0.9": lambda row: (
             row["answer"] and "+" not in row["answer"] and row["detected"] > 0.9
         ),
         "in the library": lambda row: row["answer"] and "+" not in row["answer"],
         "left out of it": lambda row: bool(row["without"]),
-        "never in it": lambda row: not row["answer"] and not row["without"],
+        "never in it": lambda row: not is_known(row) and not is_fresh(row["fault"]),
+        "never in it, written last": lambda row: not is_known(row) and is_fresh(row["fault"]),
         "two at once": lambda row: "+" in row["answer"],
     }  # fmt: skip
     table = dict[str, dict[str, float]]()
@@ -409,7 +510,16 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
         chosen = [row for row in rows if row["bed"] == bed and is_in(row)]
         seen = max(sum(row["detected"] for row in chosen), 1e-9)
         shares = {said: sum(row[said] for row in chosen) / seen for said in SAID}
-        table[f"{bed}: {group}"] = {"cells": len(chosen), **{said: round(share, 3) for said, share in shares.items()}}
+        table[f"{bed}: {group}"] = {
+            "cells": len(chosen),
+            "detected": round(seen / max(len(chosen), 1), 3),
+            **{said: round(share, 3) for said, share in shares.items()},
+        }
+        nothing = [row for row in rows if row["bed"] == bed and row["fault"] == NOTHING]
+        table[f"{bed}: nothing planted"] = {
+            "runs": sum(row["runs"] for row in nothing),
+            "detected": round(sum(row["detected"] for row in nothing) / max(len(nothing), 1), 3),
+        }
     return table
 
 

@@ -178,8 +178,7 @@ def sides(name: str, population: Population, size: int, m: int, epsilons: Sequen
         schema=Schema.of(pool), clients=pool.size, epsilon=1.0, delta=strangers.DELTA, vocabulary="", words=size
     )
     both = pool.replace({"text": pool.columns["text"], "side": dice.integers(0, 2, pool.n_examples).astype(np.int32)})
-    round_ = unknowns.next_round(asked, Public(vocabulary=vocabulary))
-    assert round_ is not None
+    round_ = next(unknowns.rounds(asked, Public(vocabulary=vocabulary)))
     seen = round_.observe(both)
     sent = by_client(seen.select(np.flatnonzero(seen.sizes > 0)), round_.arms, round_.parts)
     noise = {

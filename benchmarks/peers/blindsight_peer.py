@@ -93,29 +93,41 @@ def read(model: Cnn | LanguageModel) -> dict[str, np.ndarray]:
 
 def loss(model: Cnn | LanguageModel, batch: Batch, _: jax.Array) -> jax.Array:
     """The mean cross-entropy of a batch, per image or per word."""
-    losses = softmax_cross_entropy(model(batch["input"]), batch["target"])
+    if isinstance(model, LanguageModel):
+        losses = model.cross_entropy(batch["input"], batch["target"])
+    else:
+        losses = softmax_cross_entropy(model(batch["input"]), batch["target"])
     return batch.mean(losses.reshape(len(losses), -1).mean(axis=1))
 
 
-def algorithm(run: Run) -> Algorithm:
+def algorithm(task: tasks.Task, privacy: Privacy, *, variant: str = "", device: str = "cpu") -> Algorithm:
     """DP-FedAvg as the task sets it, or the same without privacy."""
-    task, options = run.task, run.options
-    settings = {"population": task.clients, "cohort": run.cohort, "rounds": options.rounds, "participation": "fixed"}
-    if options.private:
-        privacy = Privacy(**settings, clip=task.clip, noise_multiplier=task.noise_multiplier)
-    else:
-        privacy = Privacy.none(**settings)
     return dp_fedavg(
-        build(task, options.variant),
+        build(task, variant),
         loss,
         privacy,
         client_optimizer=optax.sgd(task.client_rate),
         server_optimizer=optax.sgd(task.server_rate),
         batch_size=task.batch,
-        sampler="float" if options.variant == "float" else "exact",
+        sampler="float" if variant == "float" else "exact",
         shuffle=False,
-        compute_dtype=jnp.bfloat16 if options.device == "gpu" else jnp.float32,
+        compute_dtype=jnp.bfloat16 if device == "gpu" else jnp.float32,
     )
+
+
+def privacy_of(task: tasks.Task, cohort: int, rounds: int, *, private: bool) -> Privacy:
+    """Cohorts of a fixed size, so that every round is the same work."""
+    settings = {"population": task.clients, "cohort": cohort, "rounds": rounds, "participation": "fixed"}
+    if private:
+        return Privacy(**settings, clip=task.clip, noise_multiplier=task.noise_multiplier)
+    return Privacy.none(**settings)
+
+
+def population_of(task: tasks.Task) -> Population:
+    """The task's clients."""
+    inputs, targets = (part.reshape(-1, *part.shape[2:]) for part in tasks.population(task))
+    columns = {"input": inputs if task.name == "cnn" else inputs.astype(np.int32), "target": targets.astype(np.int32)}
+    return Population(columns, sizes=np.full(task.clients, task.examples), name=task.name)
 
 
 def main() -> None:
@@ -124,12 +136,11 @@ def main() -> None:
     limit_jax_threads(run.options.threads)
     use_cores(run.options.threads)
     jax.config.update("jax_default_matmul_precision", "float32" if run.options.device == "cpu" else "default")
-    task = run.task
-    inputs, targets = (part.reshape(-1, *part.shape[2:]) for part in tasks.population(task))
-    columns = {"input": inputs if task.name == "cnn" else inputs.astype(np.int32), "target": targets.astype(np.int32)}
-    population = Population(columns, sizes=np.full(task.clients, task.examples), name=task.name)
-    backend = Simulation(population)
-    trainer, root = algorithm(run), keys.reproducible(tasks.SEED)
+    task, options = run.task, run.options
+    backend = Simulation(population_of(task))
+    privacy = privacy_of(task, run.cohort, options.rounds, private=options.private)
+    trainer = algorithm(task, privacy, variant=options.variant, device=options.device)
+    root = keys.reproducible(tasks.SEED)
     state = trainer.init()
     for number, clients in enumerate(run.cohorts()):
         key = root.derive("round", number)

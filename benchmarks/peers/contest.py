@@ -20,8 +20,9 @@ class Run:
         self.cohort = options.cohort or self.task.cohort
         self.losses: list[float] = []
         self.round_s: list[float] = []
+        self.processor_s: list[float] = []
         self.start_up_s = 0.0
-        self._began = 0.0
+        self._began = self._worked = 0.0
 
     def cohorts(self) -> Iterator[list[int]]:
         """The clients of each round."""
@@ -33,7 +34,8 @@ class Run:
 
         The device must have finished; computing the loss is not timed.
         """
-        now = time.time()
+        now, worked = time.time(), time.process_time()
+        self.processor_s.append(worked - self._worked)
         if self.round_s:
             self.round_s.append(now - self._began)
         else:
@@ -41,11 +43,12 @@ class Run:
             self.round_s.append(self.start_up_s)
         if parameters and len(self.losses) < tasks.PARITY_ROUNDS:
             self.losses.append(tasks.loss(self.task, parameters()))
-        self._began = time.time()
+        self._began, self._worked = time.time(), time.process_time()
 
     def report(self, version: str) -> None:
         """Print the result."""
         steady = self.round_s[tasks.PARITY_ROUNDS :]
+        worked = sum(self.processor_s[tasks.PARITY_ROUNDS :])  # of this process alone: compare single ones
         found = {
             "peer": self.peer,
             "version": version,
@@ -57,6 +60,7 @@ class Run:
             "cohort": self.cohort,
             "losses": self.losses,
             "clients_per_s": self.cohort * len(steady) / sum(steady) if steady else None,
+            "clients_per_processor_s": self.cohort * len(steady) / worked if worked else None,
             "start_up_s": self.start_up_s,
             "round_s": self.round_s,
         }
