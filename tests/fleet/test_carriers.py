@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,6 +106,36 @@ def test_a_killed_server_is_rejoined_by_all(server: Server):
     assert received == Delivery(COORDINATOR, b"again"), "and what was sent without a server is lost"
     a.close()
     coordinator.close()
+
+
+def test_a_party_that_is_turned_away_leaves_no_connection_open(server: Server):
+    """A revoked site knocks once a second, for as long as its agent runs."""
+    a, port = server.connect("a"), int(server.url.rpartition(":")[2])
+    server.kill()
+    visitors = list[socket.socket]()
+    with socket.create_server(("127.0.0.1", port)) as imposter:
+        for _ in range(2):
+            visitor, _ = imposter.accept()
+            visitor.shutdown(socket.SHUT_WR)  # as a server does that is about to end
+            visitors.append(visitor)
+        until(lambda: _is_left(visitors[0]))
+        a.close()
+        until(lambda: _is_left(visitors[1]))
+    for visitor in visitors:
+        visitor.close()
+
+
+def _is_left(connection: socket.socket) -> bool:
+    """Whether the other end has closed it."""
+    connection.setblocking(False)
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        pass
+    return True
 
 
 def test_a_site_that_floods_the_coordinator_fills_no_memory_and_loses_its_own_messages(

@@ -53,6 +53,23 @@ def tls_context(authority: Path, certificate: Path, key: Path) -> ssl.SSLContext
     return context
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop with one connection at a time: nats-py forgets one that the server refused, and leaves it open."""
+
+    _connection: Any = None
+
+    async def create_connection(self, *arguments: Any, **options: Any) -> Any:
+        """As the event loop's own, once the connection before is closed."""
+        self.hang_up()
+        self._connection, protocol = await super().create_connection(*arguments, **options)
+        return self._connection, protocol
+
+    def hang_up(self) -> None:
+        """Close what nobody else may have closed."""
+        if self._connection is not None:
+            self._connection.abort()
+
+
 class OverNats:
     """One party's end, connected to the server at `url`; `tls` holds its certificate, which must be that of `name`.
 
@@ -69,7 +86,7 @@ class OverNats:
         self._held, self._counting = 0, threading.Lock()
         self._assembler = Assembler()
         self._client = Client()
-        self._loop = asyncio.new_event_loop()
+        self._loop = _Loop()
         self._broken = asyncio.Event()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"nats {name}", daemon=True)
         self._thread.start()
@@ -212,6 +229,7 @@ class OverNats:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        self._loop.hang_up()
         for _ in range(_TURNS):
             await asyncio.sleep(0)
 
