@@ -161,8 +161,11 @@ def long_bodies(tree: ast.Module) -> list[str]:
 
 
 def anything_goes(tree: ast.Module) -> list[str]:
-    """Public functions that take keywords of any name and type."""
-    catching = [one for one in functions(tree) if is_public(one) and one.args.kwarg is not None]
+    """Public functions that take keywords of any name and type; a private class may override a library's method."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name.startswith("_")]
+    private = {id(method) for one in classes for method in one.body}
+    public = [one for one in functions(tree) if is_public(one) and id(one) not in private]
+    catching = [one for one in public if one.args.kwarg is not None]
     types = [(one.name, one.args.kwarg and one.args.kwarg.annotation) for one in catching]
     return [name for name, kind in types if kind is None or ast.unparse(kind) == "Any"]
 
@@ -204,6 +207,8 @@ BROKEN = {
     "not long": (long_bodies, "def f():\n    '''One.\n\n    Two.'''\n" + "    x = 1\n" * 60, []),
     "anything": (anything_goes, "def f(**options: Any): ...\ndef g(**options): ...", ["f", "g"]),
     "not anything": (anything_goes, "def _f(**options: Any): ...\ndef g(**counts: int): ...", []),
+    "anything, a class": (anything_goes, "class C:\n    def f(self, **options: Any): ...", ["f"]),
+    "not anything, a private class": (anything_goes, "class _C:\n    def f(self, **options: Any): ...", []),
     "undocumented": (undocumented, f"__all__ = ['f']\n{_SIX}a: A.\n        b: B.\n        c: C.'''", ["d", "e", "g"]),
     "documented": (
         undocumented,
