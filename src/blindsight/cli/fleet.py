@@ -131,7 +131,7 @@ def _print_changed(parcels: Sequence["Parcel"], folder: Path, *, as_json: bool) 
 
     fleet = FleetFolder.read(folder, to_ask=False)
     facts = {"fleet": fleet.settings.name, "server": fleet.settings.server, "roster": fleet.roster_fingerprint()}
-    last = "A server that runs as `blindsight fleet up` applies this within a second; send any other SIGHUP."
+    last = "A server started by `blindsight fleet up` applies this within a second; send SIGHUP to any other."
     _print_parcels(parcels, folder, facts, last, as_json=as_json)
 
 

@@ -92,7 +92,7 @@ class RoundOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Extras:
-    """Options that add to the answer."""
+    """Options that add something to the answer."""
 
     as_published: Annotated[bool, flag("--as-published", "Add the epsilon that the papers' arithmetic gives.")] = False
     group: Annotated[int, typer.Option(min=1, help="Also state the guarantee for groups of this many clients.")] = 1

@@ -57,7 +57,7 @@ class Round:
         return self.fields_of(self.observed(self.schema.population()))
 
     def observed(self, clients: Population) -> Population:
-        """What `observe` derives, in silence: a warning would tell something of one client's values."""
+        """What `observe` derives, without warnings: one would reveal something about a client's values."""
         with _silence():
             return self.observe(clients)
 

@@ -54,7 +54,7 @@ def read(
 
 
 def expected(question: Ask, noise_std: Mapping[str, float]) -> list[str]:
-    """How wide intervals would be if all clients had values, evenly spread: for planning, without a client."""
+    """The width of intervals if every client had values, spread evenly: computed for planning, without any client."""
     even = dict[str, Measured]()
     for table in tables_of(question):
         share = question.clients / len(table.slices) / max(table.cells - 1, 1)

@@ -25,7 +25,7 @@ __all__ = ["conduct", "plan", "rounds"]
 
 NOTES = (
     "Each client counts once: its examples share its weight equally, so a client with many examples weighs as much as "
-    "one with few. In a slice a client weighs as much as the share of its examples there.",
+    "one with few. In a slice, a client's weight is the share of its examples that belong to it.",
     "All intervals of this report hold at once with a probability of 95 %. They are about this population and count "
     "the noise of the release, which is all that stands between a number and its true value.",
     "Values beyond a number's public range count as the end of the range.",

@@ -29,9 +29,9 @@ from blindsight.mechanisms.gaussian_mechanism import joint
 
 __all__ = ["Foresight"]
 
-_LEAST = 20  # public clients without which nothing can be foreseen
+_LEAST = 20  # minimum number of public clients for detection limits
 _MOST = 40  # faults that are planted
-_FEW = 30  # public clients that each of many faults is planted in: enough for a limit, if not for a name
+_FEW = 30  # public clients in which each of many faults is planted: enough for a limit, too few for a name
 
 
 class Foresight:
@@ -80,7 +80,7 @@ class Foresight:
         if not self.is_possible:
             return ""
         first, *others = self.faults() or [""]
-        for some in ([first], others):  # the first fault that is visible decides
+        for some in ([first], others):  # one visible fault is enough
             self.planter.plant(some, None if some == [first] else _FEW)
             if not is_blind(list(self.limits(among=some))):
                 return ""

@@ -43,7 +43,7 @@ class Foretold(abc.ABC):
     @property
     @abc.abstractmethod
     def best(self) -> float:
-        """The power of what finds it best."""
+        """The power of the inspection that finds it best."""
 
     @property
     def is_visible(self) -> bool:

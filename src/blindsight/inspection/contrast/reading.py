@@ -211,7 +211,7 @@ def notes(arms: Arms, guarantee: Guarantee, public: Usual | None) -> tuple[str, 
 def warnings(
     measured: Measurement, part: Cues, arms: Arms, public: Usual | None, model: Primary | None
 ) -> tuple[str, ...]:
-    """What else than a fault could explain the findings."""
+    """Causes other than a fault that could explain the findings."""
     if public is None:
         return ()
     counts = {"clients": measured.clients, "public_clients": public.clients}

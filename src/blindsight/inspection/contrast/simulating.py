@@ -186,7 +186,7 @@ class SimulatedPopulations:
 
 
 def _weights(dice: np.random.Generator, populations: int, clients: int) -> np.ndarray:
-    """How frequent each public client's like may be among all clients: one row for each population."""
+    """The weight of each public client in each population, one row per population (Rubin's Bayesian bootstrap)."""
     return dice.dirichlet(np.ones(clients), populations) if clients else np.zeros((populations, 0))
 
 
