@@ -1,8 +1,8 @@
-"""`blindsight runs export --mlflow`: what a run may tell, written to an MLflow tracking server or folder.
+"""`blindsight runs export --mlflow`: what a run may reveal, written to an MLflow tracking server or folder.
 
-MLflow is read by many and forgets nothing, so a run tells it two kinds of things only: what its guarantee covers, and
-what is marked `simulation_only` by name. Seeds stay behind: they reveal the noise of a reproducible run. So do
-checkpoints, rounds, labels and whatever else lies in the folder.
+Many people read MLflow, and it keeps everything. So only two kinds of values are exported: those that the run's
+guarantee covers, and those marked `simulation_only` by name. Seeds stay behind: they reveal the noise of a reproducible
+run. So do checkpoints, rounds, labels and whatever else lies in the folder.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ _QUIET = {
 
 @dataclasses.dataclass(frozen=True)
 class Telling:
-    """What a run may tell: settings, numbers by name and round, tags, and files by their place in the run's folder."""
+    """What a run may reveal: settings, numbers by name and round, tags, and files by their path in the run's folder."""
 
     params: Mapping[str, str]
     metrics: tuple[tuple[str, float, int], ...]
@@ -64,7 +64,7 @@ class Logged:
 
 
 def telling(folder: str | Path) -> Telling:
-    """What the run in `folder` may tell.
+    """What the run in `folder` may reveal.
 
     **Guarantee**: numbers and files that no guarantee covers are left out, or are named `simulation_only`. All numbers
     of a run without privacy are, and its files are left out.

@@ -1,6 +1,6 @@
 """Dry runs for a form: `python -m blindsight.jobs.rehearsing` reads one question a line and answers it in JSON.
 
-A process of its own, so that whoever asks stays responsive, and the next dry run finds everything compiled. A line is
+It is a separate process, so that the form stays responsive and later dry runs reuse compiled code. A line is
 `{"task": "slices", "fields": {"data": "handwriting", "epsilon": 2.0}}`, with the fields of the task's request. Answers
 are `{"doing", "done", "total"}` while it works, then `{"report"}` or `{"error"}`. It ends with its standard input.
 """
@@ -69,5 +69,5 @@ def answer_lines(questions: TextIO, answers: TextIO) -> None:
 
 if __name__ == "__main__":
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nothing that is printed on the way is an answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what is printed along the way is not an answer
     answer_lines(sys.stdin, replies)

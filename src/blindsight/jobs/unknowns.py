@@ -101,7 +101,7 @@ def _read(request: UnknownsRequest, data: str) -> Population:
             raise InvalidInput(f"choose the text field of {request.data} with --input FIELD{listed}")
         inputs = ["text"]
     needed: dict[str, Field | None] = {field: Field("text") for field in (*inputs, request.side) if field}
-    if columns is not None:  # words are read off values of any kind, so categories are texts too
+    if columns is not None:  # words can be read off values of any type, so categories count as texts
         schema = schema.updated([f"{field}=text" for field in needed])
     clients = read_clients(
         data,
