@@ -73,7 +73,7 @@ class Wallet:
             rows = file.execute("SELECT token FROM tokens WHERE model = ?", (model,)).fetchall()
             if not rows:
                 raise InvalidInput(f"there are no admission tokens for {model}: ask the issuer for more")
-            (token,) = secrets.choice(rows)  # in no order, so that they do not tell which were issued together
+            (token,) = secrets.choice(rows)  # in no order, so that tokens do not reveal which were issued together
             file.execute("DELETE FROM tokens WHERE token = ?", (token,))
         return token
 
