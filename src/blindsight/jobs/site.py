@@ -170,7 +170,7 @@ def _asked(
     received_at: datetime.datetime,
 ) -> Asked:
     """A job as an officer reads it: recomputed here from the job, never taken from the coordinator's words."""
-    told = _training(job, inputs) if job.kind == "training" else _question(job, inputs, folder)
+    of_kind = _training(job, inputs) if job.kind == "training" else _question(job, inputs, folder)
     return Asked(
         job=job.digest,
         kind=job.kind,
@@ -184,7 +184,7 @@ def _asked(
         version=job.version,
         sent_at=sent_at,
         received_at=received_at,
-        **told,
+        **of_kind,
     )
 
 

@@ -57,8 +57,8 @@ def _on_fleet(request: UnknownsRequest, progress: Progress) -> tuple[Report, Pat
     clients = fleet_clients(request, None, schema, reading=reading)
     folder, payer = run_folder(request, "unknowns", clients), LedgerName(request.population or clients.name)
     session, words = session_of(request, payer, folder, progress), _vocabulary(request, field, ())
-    asked = _ask(request, clients, clients, field, words, session, observed="text")
-    return asked, folder
+    answer = _ask(request, clients, clients, field, words, session, observed="text")
+    return answer, folder
 
 
 def _ask(

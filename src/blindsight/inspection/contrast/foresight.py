@@ -55,15 +55,15 @@ class Foresight:
     def round(self) -> Round:
         """The round that measures; thresholds that clients will decide are those of public clients."""
         public, question, healthy = self.planter.public, self.question, self.planter.healthy
-        asked = rounds(question, public)
-        one = next(asked)
+        dialogue = rounds(question, public)
+        one = next(dialogue)
         while one.name != MEASURE and healthy is not None:
             sent, noise = client_vectors(healthy, one.arms, one.parts), noise_of(one)
             event = joint(*(one.mechanisms[part.name].planned_event for part in one.parts))
             scale = question.clients / healthy.size
             parts = {name: Measured(scale * sent[name].sum(axis=0), noise[name], 0.0) for name in sent}
             guarantee = certify(event, delta=question.delta)
-            one = asked.send(Measurement(parts, tuple(one.arms), question.clients, event, guarantee))
+            one = dialogue.send(Measurement(parts, tuple(one.arms), question.clients, event, guarantee))
         return one
 
     def faults(self) -> list[str]:

@@ -206,7 +206,7 @@ def _panel(report: Facts, one: Diagnosis) -> dict[str, Any]:
         (first if is_first else rest).append(Row(name, [bar], stands_out=wins))
     colour = share_bar(0.0, place).kind
     most = "Most votes: " if report.explanation is not None and one.fault != NONE else ""  # it has its own section
-    explained = report.explanation is None or one.fault in [NONE, *(known.fault for known in report.named)]
+    explained = report.explanation is None or one.fault in [NONE, *(diagnosis.fault for diagnosis in report.named)]
     but = "" if explained else " It does not predict everything that was released."
     tables = {"first": BarTable(first), "rest": BarTable(rest)}
     return {"arm": one.arm, "colour": colour, "statement": most + one.statement + but, **tables}
