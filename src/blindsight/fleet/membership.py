@@ -65,7 +65,7 @@ def rotate(folder: Path, name: str) -> list[Parcel]:
 
 
 def revoke(folder: Path, site: str) -> list[Parcel]:
-    """Take a site out of the fleet: the server no longer lets it in, and no roster names it."""
+    """Remove a site from the fleet: the server refuses it, and no roster names it."""
     with _alone(folder) as fleet:
         _check_member(fleet, site)
         if len(fleet.roster) == 1:

@@ -72,7 +72,7 @@ _Read = TypeVar("_Read")
 Dialogue = Generator[Round, Measurement, _Read]
 """The rounds of a question one after the other: it yields a round, is sent its release, and returns what was read.
 
-A coordinator sends it what it measured; a site, and whoever foresees the answer, send what was released or simulated.
+A coordinator sends it the measurement; a site sends what was released, and a rehearsal what it simulated.
 """
 
 

@@ -147,7 +147,7 @@ def _client(uri: str) -> Any:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     if scheme == "file":
-        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # named by whoever asks, so it is meant
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # the user named this address
     try:
         mlflow = importlib.import_module("mlflow")
     except ImportError as error:

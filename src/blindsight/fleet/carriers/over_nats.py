@@ -36,7 +36,7 @@ __all__ = ["OverNats", "tls_context"]
 _CONNECT_S = 10.0
 _SEND_S = 120.0  # for one whole message
 _WAITING = 4096  # messages that wait to be received; more are lost
-_HELD = LARGEST + (1 << 28)  # bytes of these: whoever floods this party fills its queue, and not its memory
+_HELD = LARGEST + (1 << 28)  # bytes of these messages: a flood fills the queue, not the memory
 _TURNS = 4  # of the event loop, in which a connection that is told to close does so
 _BUFFERED = 1 << 28  # bytes of pieces that arrive faster than they are joined
 
@@ -118,7 +118,7 @@ class OverNats:
         try:
             self._run(self._publish(subject, data), _SEND_S)
         except (NatsError, OSError, TimeoutError):
-            return  # lost, as anything may be: whoever needs an answer asks again
+            return  # lost, as any message may be: a party that needs an answer asks again
 
     def receive(self, timeout_s: float) -> Delivery | None:
         """As `Carrier.receive`."""

@@ -122,7 +122,7 @@ class FieldTable:
 
     @property
     def bound(self) -> float:
-        """The length of M's longest column; a little more of a plain table, whose vectors can be that long."""
+        """The length of M's longest column; a little more for a plain table, in which vectors can be that long."""
         longest = float(np.sqrt(np.square(self.matrix).sum(axis=0).max()))
         return longest * SLACK if self.strategy == "plain" else longest
 
