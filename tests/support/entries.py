@@ -269,6 +269,11 @@ ENTRIES: dict[str, Entry] = {
     "all kinds of fields in parquet": _stored(
         "parquet", "sanity", f"--input age --input region --input text {_PUBLIC}", slow=True
     ),
+    "clients in a Hugging Face data set": _stored("Hugging Face", "bias", _COMPARED, slow=True),
+    "sanity of a Hugging Face data set": _stored(
+        "Hugging Face", "sanity", "--input age --input region --range age=0:100 --json", slow=True
+    ),
+    "train on a Hugging Face data set": _train_stored("Hugging Face", model=_ROWS, data={"options": {"client": "who"}}),
     "slices with gaps": _inspect("slices", f"--input age --input region {_PUBLIC} {_REGION}", slow=True),
     "sanity as JSON": _inspect("sanity", f"{_NUMBERS} --type age=whole --json", slow=True),
     "sanity by its ranges": _inspect("sanity", _NUMBERS, slow=True),
