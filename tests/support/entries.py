@@ -202,7 +202,7 @@ def _trained_on_hosts() -> Any:
     Path("RUN.toml").write_text(_toml(data=_DATA, privacy=_PRIVACY, model=_ROWS), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jobs_hosts, "connect", lambda place: _OneHost())
-        return command("train", "RUN.toml", "--hosts", "0/1@127.0.0.1:1", "--out", "run", "--ledger", "ledger.db")
+        return command("train", "RUN.toml", "--hosts", "0/2@127.0.0.1:1", "--out", "run", "--ledger", "ledger.db")
 
 
 class _OneHost:
