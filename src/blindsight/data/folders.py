@@ -49,7 +49,8 @@ def image_folder(path: str | Path, *, name: str | None = None) -> Population:
     if labelled:
         columns["label"], classes["label"] = as_classes(np.array(labels), f"{folder}, field 'label'")
     ids = [client.name for client in clients]
-    return Population(columns, sizes=sizes, ids=ids, name=name or folder.resolve().name, classes=classes)
+    whole = Population(columns, sizes=sizes, ids=ids, name=name or folder.resolve().name, classes=classes)
+    return whole.with_types_of(True)
 
 
 @known_as_whole
