@@ -1,5 +1,6 @@
 """Training on a fleet: the sums of a simulation, the cost that sites approved, and no more rounds than were paid."""
 
+import dataclasses
 import json
 import types
 from pathlib import Path
@@ -24,7 +25,7 @@ from blindsight.fleet.noise_shares import NoiseShares, SiteNoise
 from blindsight.fleet.site.settings import SiteSettings
 from blindsight.fleet.summing import SiteSum
 from blindsight.jobs.algorithm import make_algorithm
-from blindsight.jobs.fleet_settings import on_terms, task_of
+from blindsight.jobs.fleet_settings import on_terms, ready, task_of
 from blindsight.jobs.fleet_training import train_on_fleet
 from blindsight.jobs.language import public_vocabulary
 from blindsight.jobs.site_training import OpenTraining
@@ -220,3 +221,56 @@ def test_a_site_answers_no_more_sums_than_it_paid_for(tmp_path: Path):
         training._paid()
     assert refused.value.code is Code.budget
     assert paid == ["2 2 rounds of training"]
+
+
+# --- labels that are numbers
+
+
+NUMBERED: dict[str, Any] = CLASSIFIER | {
+    "data": {"population": "public.csv", "held_out": 0},
+    "privacy": CLASSIFIER["privacy"] | {"rounds": 1},
+}
+
+
+def table(path: Path, seed: int, clients: int) -> str:
+    """Clients with an age and a label from 0 to 2."""
+    dice = np.random.default_rng(seed)
+    rows = [f"c{n // 3},{dice.integers(20, 60)},{n % 3}" for n in range(3 * clients)]
+    path.write_text("\n".join(["client,age,label", *rows, ""]), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("odd", [2, 7, -1])
+def test_no_label_of_a_sites_client_decides_the_shape_of_its_part(odd: int):
+    """A part of another shape is refused, and everybody would see which site has the label."""
+    labels = np.array([0, 1, 1, odd], np.int32)
+    clients = Population({"age": np.arange(4.0, dtype=np.float32), "label": labels}, sizes=[2, 2], name="a")
+    job = Job(
+        kind="training",
+        run="r",
+        content={"run": NUMBERED},
+        clients={"a": 2, "b": 2, "c": 30},
+        noise="sites",
+        fewest=3,
+        colluding=1,
+        epsilon=5.0,
+        delta=1e-5,
+    )
+    with pytest.raises(InvalidInput, match="has to say how many there are"):
+        ready(job, clients, None)
+    listed = NUMBERED | {"model": NUMBERED["model"] | {"classes": 3}}
+    assert ready(dataclasses.replace(job, content={"run": listed}), clients, None)[1].classes == 3
+
+
+def test_numbers_of_classes_are_those_of_public_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    table(Path("public.csv"), 0, 20)
+    data = {
+        site: (clients, f'population = "{table(tmp_path / f"{site}.csv", clients, clients)}"')
+        for site, clients in SITES.items()
+    }
+    with fleet_in_process(tmp_path / "sites", data) as fleet:
+        trained = train_on_fleet(config(None, NUMBERED), fleet, out=tmp_path / "run", ledger=Ledger(tmp_path / "l.db"))
+    assert trained.rounds == 1
+    assert trained.model.output.bias.shape == (3,)
+    check_same(load_trained(tmp_path / "run").model, trained.model)

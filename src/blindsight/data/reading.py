@@ -321,7 +321,8 @@ class ClientByClient:
         columns = {
             field: np.concatenate(parts) if parts else np.zeros(0, np.float32) for field, parts in self._parts.items()
         }
-        return Population(columns, sizes=self._sizes, ids=np.array(self._ids, dtype=TEXT), name=name)
+        whole = Population(columns, sizes=self._sizes, ids=np.array(self._ids, dtype=TEXT), name=name)
+        return whole.with_types_of(True)
 
 
 def _kind(column: np.ndarray) -> str:

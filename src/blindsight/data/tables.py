@@ -97,7 +97,8 @@ def npz(
     if owners.dtype.kind in "UT" and len(empty := np.flatnonzero(owners == "")):
         no_client(rows, int(empty[0]), client)
     codes, ids = first_appearance(owners)
-    return placed(columns, codes, as_text(ids), file, classes=classes, name=name or file.stem)
+    whole = placed(columns, codes, as_text(ids), file, classes=classes, name=name or file.stem)
+    return whole.with_types_of(True)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 import numpy as np
 
 from blindsight import checkpoints, keys, runs
+from blindsight.accounting.assumptions import TYPES_READ_OFF
 from blindsight.accounting.composition import Split
 from blindsight.accounting.events import Composed, Event, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, certify
@@ -334,6 +335,7 @@ class Inquiry:
 
     def promise(self, participation: str, assumptions: tuple[str, ...] = ()) -> Guarantee:
         """The guarantee for everything released, including the cost of a model trained on the same clients."""
+        assumptions += (TYPES_READ_OFF,) if self.clients.types_read_off else ()
         whole = self.spent[0] if len(self.spent) == 1 else Composed(tuple(self.spent))
         guarantee = certify(whole, delta=self.question.delta, participation=participation, assumptions=assumptions)
         return with_model(guarantee, self.public.model, names_of(self.payers)[-1])

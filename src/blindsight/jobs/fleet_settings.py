@@ -13,11 +13,13 @@ from blindsight.errors import InvalidInput
 from blindsight.fleet.job import Job
 from blindsight.fleet.noise_shares import SiteNoise
 from blindsight.jobs.algorithm import make_algorithm, make_privacy
+from blindsight.jobs.classes import number_of_classes, reads_label
 from blindsight.jobs.tasks import TrainingTask, classification_task, language_task
 from blindsight.participation import Full, TruncatedPoissonRounds
 from blindsight.privacy import Privacy
 
 __all__ = ["TossedAtSites", "check_config", "cost_of_sums", "fields_read", "on_terms", "ready", "task_of"]
+__all__ += ["with_known_classes"]
 
 _SPARE = 0.2  # of the rounds: repeated after a crash, and paid for beforehand
 
@@ -73,12 +75,32 @@ def fields_read(config: Config, schema: Schema) -> Schema:
     return Schema({name: schema.fields[name] for name in names if name in schema.fields})
 
 
+def with_known_classes(config: Config, public: Population) -> Config:
+    """The run with as many classes as public data number, if it lists none and they have no names."""
+    if not _counts_classes(config, public):
+        return config
+    known = number_of_classes(config.model, public)
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, classes=known))
+
+
+def _counts_classes(config: Config, clients: Population) -> bool:
+    """Whether the number of classes would be read off these clients' labels."""
+    model = config.model
+    if model.is_language or model.classes is not None or not reads_label(config):
+        return False
+    if model.label in clients.classes or model.label not in clients.fields:
+        return False
+    return clients.fields[model.label][0].kind in "iu"
+
+
 def task_of(config: Config, clients: Population, public: Population | None, words: Vocabulary | None) -> TrainingTask:
-    """The task of the run for these clients, evaluated on public data."""
+    """The task of the run for these clients, evaluated on public data; its shape depends on no client."""
     if config.model.is_language:
         if words is None:
             raise InvalidInput("a language model needs its vocabulary")
         return language_task(config, clients, public, words)
+    if _counts_classes(config, clients):
+        raise InvalidInput("[model] classes has to say how many there are: a site never counts those of its clients")
     return classification_task(config, clients, clients, public)
 
 
