@@ -12,7 +12,7 @@ from blindsight import jobs, runs
 from blindsight.accounting.events import NonPrivate
 from blindsight.accounting.guarantee import Guarantee, certify
 from blindsight.errors import BlindsightError, InvalidInput
-from blindsight.jobs.mlflow_export import COVERED, telling
+from blindsight.jobs.mlflow_export import COVERED, exportable
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -89,18 +89,18 @@ def test_nothing_secret_leaves(trained, tmp_path):
 
 def test_every_number_is_covered_or_marked(trained):
     """The released clip and the guarantee itself are covered; everything else must say that it is not."""
-    plain = {name for name, _, _ in telling(trained.path).metrics if not name.startswith("simulation_only.")}
+    plain = {name for name, _, _ in exportable(trained.path).metrics if not name.startswith("simulation_only.")}
     assert plain == {"epsilon", "delta", "clip", "findings.tests", "findings.detected"}
 
 
 def test_without_privacy_every_number_is_marked_and_no_file_goes(trained):
     trained.write("guarantee.json", certify(NonPrivate(), delta=1e-6).to_dict())
-    told = telling(trained.path)
-    assert told.artifacts == ()
-    assert told.metrics
-    assert all(name.startswith("simulation_only.") and math.isfinite(value) for name, value, _ in told.metrics)
-    assert told.tags["guarantee.epsilon"] == "inf"
-    assert "verdict" not in told.tags
+    exported = exportable(trained.path)
+    assert exported.artifacts == ()
+    assert exported.metrics
+    assert all(name.startswith("simulation_only.") and math.isfinite(value) for name, value, _ in exported.metrics)
+    assert exported.tags["guarantee.epsilon"] == "inf"
+    assert "verdict" not in exported.tags
 
 
 def test_files_are_named_one_by_one():
@@ -144,7 +144,7 @@ def test_bad_addresses_are_one_sentence(trained, uri, words):
 def test_a_run_that_has_released_nothing_is_refused(tmp_path):
     runs.begin(tmp_path / "new", "new", {})
     with pytest.raises(InvalidInput, match="has released nothing yet"):
-        telling(tmp_path / "new")
+        exportable(tmp_path / "new")
 
 
 def test_the_command_exports_and_lists(trained, tmp_path):

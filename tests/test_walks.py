@@ -1,4 +1,4 @@
-"""The walks of docs/architecture.md: what a newcomer adds by opening one file, or by writing a question and a task."""
+"""The walks of docs/architecture.md: what a newcomer adds by opening one or two files, or by a question and a task."""
 
 import dataclasses
 import shutil
@@ -40,6 +40,11 @@ TEXT_FAULT = (
     ),
 """,
 )
+MODEL = (
+    '    "logistic": _logistic,\n',
+    '    "linear": lambda sizes, shape, classes, key: Logistic(shape, classes, key=key),\n',
+)
+KIND = ('    kind: Literal["logistic", ', '"linear", ')
 ASKED = """
 import numpy as np
 from blindsight import data, inspect
@@ -51,8 +56,7 @@ from blindsight.inspection.contrast import cues
 """
 WALKS = {
     "a cue": (
-        "inspection/contrast/cues.py",
-        *CUE,
+        {"inspection/contrast/cues.py": CUE},
         """
 texts = np.array(["yes!", "no"] * 60, dtype=TEXT)
 people = Population({"text": texts}, sizes=[2] * 60, name="people")
@@ -64,8 +68,7 @@ assert [row["coordinates"] for row in report.releases] == [2 * len(measured) + 1
 """,
     ),
     "a fault of images": (
-        "data/damage.py",
-        *IMAGE_FAULT,
+        {"data/damage.py": IMAGE_FAULT},
         """
 from blindsight.inspection.contrast.votes import candidates
 people = data.embedded("handwriting", clients=4)
@@ -75,8 +78,7 @@ assert int(faults.undo(hit, "dim").columns["image"].max()) >= 254 > int(hit.colu
 """,
     ),
     "a fault of texts": (
-        "data/text_faults.py",
-        *TEXT_FAULT,
+        {"data/text_faults.py": TEXT_FAULT},
         """
 lines = np.array(["we have a cat now ."] * 240, dtype=TEXT)
 before = Population({"text": lines}, sizes=[4] * 60, name="before")
@@ -87,18 +89,35 @@ assert report.named[0].fault == "stutter", report
 assert "a q too many" in report.verdict
 """,
     ),
+    "a model": (
+        {"models/classifiers.py": MODEL, "config/tables.py": KIND},
+        """
+from blindsight import Ledger, config, jobs
+settings = config.parse(
+    {
+        "name": "linear",
+        "data": {"population": "handwriting", "options": {"clients": 20, "examples": [3, 5]}, "held_out": 0},
+        "model": {"kind": "linear"},
+        "privacy": {"noise_multiplier": 1.0, "delta": 1e-3, "cohort": 10, "rounds": 1},
+    }
+)
+trained = jobs.run_training(settings, out="run", ledger=Ledger("ledger.db"))
+assert (trained.rounds, trained.stopped) == (1, "finished"), trained
+""",
+    ),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("walk", WALKS)
-def test_one_file_is_opened(tmp_path, walk):
-    file, place, added, script = WALKS[walk]
+def test_these_files_are_opened_and_no_others(tmp_path, walk):
+    opened, script = WALKS[walk]
     copy = tmp_path / "src" / "blindsight"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    text = (copy / file).read_text(encoding="utf-8")
-    assert text.count(place) == 1
-    (copy / file).write_text(text.replace(place, place + added), encoding="utf-8")
+    for file, (place, added) in opened.items():
+        text = (copy / file).read_text(encoding="utf-8")
+        assert text.count(place) == 1
+        (copy / file).write_text(text.replace(place, place + added), encoding="utf-8")
     environment = {"PYTHONPATH": str(tmp_path / "src"), "PATH": "", "HOME": str(tmp_path)}
     command = [sys.executable, "-c", ASKED + script]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

@@ -1,6 +1,6 @@
-/** Trains a shared model from a browser or from Node, and lets nothing leave that is not noised first. */
+/** Trains a shared model from a browser or from Node; nothing leaves without noise. */
 
-/** A record of the client's own, field by field. */
+/** One of the client's own records, by field. */
 export type Example = Record<string, string | number | boolean | null>;
 
 export type Field =
@@ -19,7 +19,7 @@ export type Noise =
   | { kind: "laplace" | "gaussian"; scale: number; grid: number; bound: number }
   | { kind: "none"; scale: number; grid: null; bound: null };
 
-/** What a service asks of its clients. */
+/** The task that a service gives its clients. */
 export interface Task {
   model: string;
   version: string;
@@ -36,11 +36,11 @@ export interface Task {
   epsilon: number | "inf";
   delta: number;
   instances: number;
-  /** How many updates one client may send. */
+  /** Maximum number of updates from one client. */
   participations: number;
 }
 
-/** What an update was made of. Only `weights` leaves the client. */
+/** The parts of an update. Only `weights` leaves the client. */
 export interface Contribution {
   /** The weights that are sent. */
   weights: Float32Array;
@@ -69,11 +69,11 @@ export interface BudgetOptions {
   epsilon: number;
   delta?: number;
   unit?: "feature" | "model";
-  /** `localStorage` in a browser; elsewhere it has to be said. A Map lasts as long as the program. */
+  /** Default: `localStorage` in a browser; required elsewhere. A Map lasts as long as the program. */
   store?: Store | Map<string, string>;
 }
 
-/** How much a client will ever give away, kept by itself. */
+/** A client's own limit on everything that it ever reveals. */
 export class Budget {
   constructor(options: BudgetOptions);
   readonly epsilon: number;
@@ -104,7 +104,7 @@ export interface ClientOptions {
   outbox?: Store | Map<string, string>;
   /** Required, unless `unprotected`. */
   budget?: Budget;
-  /** By name only: no budget is needed, and a task without noise is answered. */
+  /** Disables both checks: no budget is needed, and a task without noise is answered. */
   unprotected?: boolean;
   attempts?: number;
   timeout_s?: number;
@@ -119,7 +119,7 @@ export class Client {
   draw(): Promise<Drawn>;
   send(drawn: Pick<Drawn, "ticket" | "version">, weights: Float32Array): Promise<void>;
   contribute(examples: Example[]): Promise<Contribution>;
-  /** Sends the update that waits in the outbox; whether there was one. */
+  /** Sends the update that waits in the outbox; returns whether there was one. */
   deliver(): Promise<boolean>;
 }
 
@@ -138,20 +138,20 @@ export class Wallet {
   count(model: string): number;
 }
 
-/** Something to put right: one sentence that says what. */
+/** An error whose message says in one sentence what to do. */
 export class BlindsightError extends Error {
   readonly status?: number;
-  /** The service's word for why. */
+  /** The service's word for the cause. */
   readonly reason?: string;
 }
 
-/** An update was paid for and will not be taken, or nobody can tell. */
+/** An update was paid for and will not be accepted, or its fate is unknown. */
 export class UpdateLost extends BlindsightError {}
 
 /** An update was paid for and is in the outbox. */
 export class UpdateWaiting extends BlindsightError {}
 
-/** Sending would break the promise of privacy, so nothing was sent. */
+/** Sending would break the privacy guarantee, so nothing was sent. */
 export class PrivacyError extends BlindsightError {}
 
 export function checkTask(task: unknown, model?: string): Task;

@@ -4,7 +4,7 @@
 
     BlindsightError                  exit code 2: the request cannot be carried out
     ├── InvalidInput                 an invalid value, file or option (also a ValueError)
-    ├── Unanswered                   nothing was decided against it: the same request, asked again, goes on
+    ├── Unanswered                   too few have answered so far: the same request, asked again, continues
     ├── HostLost                     another host of the run died or hangs (exit code 4: start it again)
     ├── LedgerError                  the ledger cannot be read or written
     │   ├── LedgerFromTheFuture      written by a newer Blindsight
@@ -47,7 +47,7 @@ class InvalidInput(BlindsightError, ValueError):
 
 
 class Unanswered(BlindsightError):
-    """Too few have answered so far, and enough still can: the same request goes on, with what was approved for it."""
+    """Too few have answered so far, and enough still can: the same request, repeated, continues."""
 
 
 class HostLost(BlindsightError):

@@ -1,4 +1,4 @@
-"""How far a long call is, for whoever waits: a callable that is told each step."""
+"""Progress of a long call: a callable that receives each step."""
 
 from collections.abc import Callable
 

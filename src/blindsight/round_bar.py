@@ -34,7 +34,7 @@ class _Rounds(Protocol):
 
 @contextlib.contextmanager
 def round_bar(rounds: int, begun: int, whole: float, *, shown: bool) -> Generator[Callable[[_Rounds], None]]:
-    """A function that shows how far a run is; `whole` is the epsilon of all rounds, of which `begun` are done."""
+    """A function that shows a run's progress; `whole` is the epsilon of all rounds, of which `begun` are done."""
     if not shown:
         yield lambda loop: None
         return

@@ -96,8 +96,8 @@ def test_the_simulated_tests_are_those_that_read_a_release(name, request):
             measured = Measurement(parts, tuple(one.arms), clients, event, certify(event, delta=1e-6))
             verdicts.append(any(map(is_difference, reading.read(measured, tested, one.arms, public)[0])))
     publics = np.tile(public.vectors["cues"].sum(axis=0), (len(verdicts), 1))
-    found = tests.found({part: np.stack(rows) for part, rows in sums.items()}, publics)
-    assert found.tolist() == verdicts
+    detected = tests.detected({part: np.stack(rows) for part, rows in sums.items()}, publics)
+    assert detected.tolist() == verdicts
     assert 0 < sum(verdicts) < len(verdicts)
 
 
@@ -203,7 +203,7 @@ def test_strangers_are_found_as_often_as_predicted(share, epsilon):
             )
             sums[part].append(clean + dice.normal(0, noise[part], clean.shape))
     publics = np.tile(public.vectors["cues"].sum(axis=0), (300, 1))
-    realised = tests.found({part: np.stack(rows) for part, rows in sums.items()}, publics).mean()
+    realised = tests.detected({part: np.stack(rows) for part, rows in sums.items()}, publics).mean()
     assert predicted == pytest.approx(realised, abs=0.15)
 
 

@@ -91,7 +91,7 @@ def test_filter_compare_and_read_by_keyboard_alone(browser, origin):
     browser.view(1400, 900)
     shown(browser, f"{origin}/runs")
     browser.press("Tab")
-    assert browser.ask("document.activeElement.textContent") == "Skip to the page"
+    assert browser.ask("document.activeElement.textContent") == "Skip to content"
     tab_to(browser, "one.name === 'words'")
     browser.call("Input.insertText", text="slices")
     browser.until("document.querySelectorAll('.runs tbody tr').length === 2")

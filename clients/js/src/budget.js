@@ -1,9 +1,9 @@
 /**
- * A client's own budget: how much it will ever give away, kept by the client, and spent before anything is sent.
+ * A client's own budget: a limit on everything it reveals, kept by the client and spent before anything is sent.
  *
  * A crash in between costs budget, never privacy. Prices add up over all models, epsilon and delta alike (basic
- * composition). A budget lives where its store does: clearing a browser's data clears it too, and a person's other
- * browsers do not know of it.
+ * composition). A budget exists only in its store: clearing a browser's data clears it, and a person's other browsers
+ * do not share it.
  */
 
 import { BlindsightError, PrivacyError } from "./errors.js";
@@ -24,7 +24,8 @@ export class Budget {
    */
   constructor({ epsilon, delta = 0, unit = "model", store }) {
     if (!(epsilon > 0 && delta >= 0 && delta < 1) || !["feature", "model"].includes(unit)) {
-      throw new BlindsightError(`a budget has epsilon > 0, delta in [0, 1), a unit; got ${epsilon}, ${delta}, ${unit}`);
+      const given = `${epsilon}, ${delta}, ${unit}`;
+      throw new BlindsightError(`a budget needs epsilon > 0, delta in [0, 1) and a unit, got ${given}`);
     }
     this.epsilon = epsilon;
     this.delta = delta;
@@ -32,7 +33,7 @@ export class Budget {
     this.#store = asStore(store);
     const kept = this.#read().unit;
     if (kept !== unit)
-      throw new BlindsightError(`the budget in this store is kept by ${kept}: open it with unit "${kept}"`);
+      throw new BlindsightError(`the budget in this store is counted by ${kept}: open it with unit "${kept}"`);
   }
 
   /** Epsilon and delta of everything sent so far. */
@@ -54,7 +55,7 @@ export class Budget {
     const isWorth = typeof epsilon === "number" && epsilon > 0 && typeof delta === "number" && delta >= 0;
     const price = { epsilon: Number(epsilon) * times, delta: delta * times };
     if (!isWorth || !(times >= 1) || !Number.isFinite(price.epsilon) || !Number.isFinite(price.delta))
-      throw new PrivacyError(`an update for ${model} has no price that a budget could bear: nothing is sent`);
+      throw new PrivacyError(`an update for ${model} has an invalid price: nothing is sent`);
     return price;
   }
 
@@ -109,9 +110,9 @@ export class Budget {
       const amounts = [...book.models.values()].flatMap(({ count, epsilon, delta }) => [count, epsilon, delta]);
       if (typeof unit === "string" && amounts.every((value) => typeof value === "number" && value >= 0)) return book;
     } catch {
-      // below: a record that cannot be read is not a record of nothing
+      // handled below: an unreadable record does not mean that nothing was spent
     }
-    throw new PrivacyError("the record of what was spent cannot be read: nothing is sent, so as not to spend it twice");
+    throw new PrivacyError("the record of what was spent cannot be read: nothing is sent, so nothing is spent twice");
   }
 
   /** @param {string} record */
@@ -119,10 +120,10 @@ export class Budget {
     try {
       this.#store.setItem(KEY, record);
     } catch (cause) {
-      throw new PrivacyError("what is spent cannot be written down here: nothing is sent", { cause });
+      throw new PrivacyError("the spending cannot be stored here: nothing is sent", { cause });
     }
     if (this.#store.getItem(KEY) !== record) {
-      throw new PrivacyError("what is spent was not kept where it was written: nothing is sent");
+      throw new PrivacyError("the store did not keep the spending: nothing is sent");
     }
   }
 }

@@ -34,7 +34,7 @@ export class Client {
   constructor({ url, model, token, budget, unprotected = false, wallet, outbox, fetch, wait = pause, ...patience }) {
     const { attempts = ATTEMPTS, timeout_s = TIMEOUT_S } = patience;
     if (!budget && unprotected !== true)
-      throw new BlindsightError("a client needs a budget of its own: give one, or say unprotected: true");
+      throw new BlindsightError("a client needs its own budget: pass one, or unprotected: true to go without");
     this.budget = budget;
     this.#unprotected = unprotected === true;
     this.#wallet = wallet;
@@ -77,7 +77,7 @@ export class Client {
     await this.#deliver({ ticket, version, body }, false);
   }
 
-  /** Sends the update that waits in the outbox; whether there was one. */
+  /** Sends the update that waits in the outbox; returns whether there was one. */
   async deliver() {
     const kept = this.#outbox?.getItem(this.#box);
     if (!kept) return false;
@@ -136,15 +136,15 @@ export class Client {
   async contribute(examples) {
     const task = await this.task();
     if (task.noise.kind === "none" && !this.#unprotected)
-      throw new PrivacyError(`the task of ${task.model} has no noise: nothing is sent, unless unprotected: true`);
+      throw new PrivacyError(`the task of ${task.model} has no noise: nothing is sent without unprotected: true`);
     const refusal = this.budget?.refusal(task);
-    if (refusal) throw new PrivacyError(refusal); // before the service is asked for anything
-    await this.deliver(); // what an earlier contribution left
+    if (refusal) throw new PrivacyError(refusal); // before any request to the service
+    await this.deliver(); // an update that an earlier contribution left
     const encoded = readable(task, examples); // now: a page may change them while the service is asked
     const drawn = await this.draw();
     if (drawn.version !== task.version) {
       this.#task = undefined;
-      throw new BlindsightError("the model's task has changed: try again, and this client reads the new one");
+      throw new BlindsightError("the model's task has changed: try again with the new task");
     }
     const direction = slope(task, drawn.weights, encoded);
     await this.budget?.spend(task);
@@ -185,7 +185,7 @@ export class Client {
       body,
       headers: this.#wallet ? headers : { ...headers, Authorization: `Bearer ${this.#token}` },
       signal: AbortSignal.timeout(this.#timeout),
-      credentials: "omit", // no cookie, no referrer, no cache: nothing but what is written here goes along
+      credentials: "omit", // no cookie, no referrer, no cache: only what is written here is sent
       referrerPolicy: "no-referrer",
       cache: "no-store",
     };
@@ -218,7 +218,7 @@ export class Client {
   /** @param {unknown} cause */
   #silence(cause) {
     const address = new URL(this.#root, globalThis.location?.href).origin;
-    return new BlindsightError(`${address} does not answer: check the address and the connection`, { cause });
+    return new BlindsightError(`${address} did not answer: check the address and the connection`, { cause });
   }
 }
 
@@ -226,7 +226,7 @@ export class Client {
 function waitFor(/** @type {number} */ attempt, /** @type {Response | undefined} */ answer) {
   const asked = Number(answer?.headers.get("Retry-After") ?? 0) || 0;
   const doubled = Math.min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (attempt - 1));
-  return Math.min(asked, MOST_OBEYED_S) + Math.random() * doubled; // jitter only: no secret hangs on it
+  return Math.min(asked, MOST_OBEYED_S) + Math.random() * doubled; // jitter only: it need not be secret
 }
 
 const pause = (/** @type {number} */ seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000));

@@ -1,4 +1,4 @@
-/** Something to put right: one sentence that says what. `status` is the server's answer, where there was one. */
+/** An error whose message says in one sentence what to do. `status` is the server's answer, where there was one. */
 export class BlindsightError extends Error {
   name = "BlindsightError";
 
@@ -14,7 +14,7 @@ export class BlindsightError extends Error {
   }
 }
 
-/** An update was paid for and will not be taken, or nobody can tell. */
+/** An update was paid for and will not be accepted, or its fate is unknown. */
 export class UpdateLost extends BlindsightError {
   name = "UpdateLost";
 }
@@ -24,7 +24,7 @@ export class UpdateWaiting extends BlindsightError {
   name = "UpdateWaiting";
 }
 
-/** Sending this would break the promise of privacy, so nothing was sent. */
+/** Sending this would break the privacy guarantee, so nothing was sent. */
 export class PrivacyError extends BlindsightError {
   name = "PrivacyError";
 }

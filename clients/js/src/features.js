@@ -17,7 +17,7 @@ export function fnv1a(bytes) {
 
 /**
  * All records that can be encoded, with their responses. One that cannot counts as absent, whatever is wrong with it: a
- * client that fell silent over a value would tell it, and a server could ask for a response with one category left out.
+ * client that stays silent over a value would reveal it, and a server could leave one category out of the response.
  * @param {import("../index.d.ts").Task} task
  * @param {import("../index.d.ts").Example[]} examples
  * @returns {{ xs: Float64Array[], ys: number[] }}
@@ -35,7 +35,7 @@ export function readable(task, examples) {
 }
 
 /**
- * The numbers of one record; what cannot be encoded is refused, which is for those who prepare records.
+ * The numbers of one record; a record that cannot be encoded is refused, which helps to prepare records.
  * @param {import("../index.d.ts").Features} features
  * @param {import("../index.d.ts").Example} example
  * @returns {Float64Array}
@@ -57,7 +57,7 @@ export function width(features) {
 
 /** @param {import("../index.d.ts").Field} field @param {unknown} value @returns {number[]} */
 function encodeField(field, value) {
-  if (value === undefined) throw new BlindsightError(`the record has no ${field.name}: the model needs it`);
+  if (value === undefined) throw new BlindsightError(`the record has no ${field.name}, which the model needs`);
   switch (field.kind) {
     case "number":
       return [scaled(field, value)];
@@ -68,12 +68,12 @@ function encodeField(field, value) {
     case "ngrams":
       return presence(field, value);
     default:
-      throw new BlindsightError(`this client does not know every kind of field of this model: use a newer one`);
+      throw new BlindsightError(`this model has a kind of field that this client does not know: use a newer client`);
   }
 }
 
 /**
- * What the model is to predict of one record: 0 or 1, the place of a category, or a number.
+ * The response of one record: 0 or 1, the index of a category, or a number.
  * @param {import("../index.d.ts").Task} task
  * @param {import("../index.d.ts").Example} example
  */
@@ -118,7 +118,7 @@ function truth(field, value) {
 function place(field, value) {
   if (value === null) return -1;
   if (typeof value !== "string" && !Number.isInteger(value)) throw refused(field, "text or a whole number", value);
-  if (typeof value === "number" && !Number.isSafeInteger(value)) return -1; // it may have been another number once
+  if (typeof value === "number" && !Number.isSafeInteger(value)) return -1; // it may have been rounded
   return field.categories.indexOf(String(value));
 }
 
@@ -130,7 +130,7 @@ function oneHot(field, found) {
 }
 
 /**
- * 1 for every bucket into which some run of bytes falls.
+ * 1 in every bucket to which some n-gram of bytes hashes.
  * @param {*} field
  * @param {unknown} value
  * @returns {number[]}
@@ -171,7 +171,7 @@ function both([first, second], known) {
 const cross = (first, second) => first.flatMap((one) => second.map((other) => one * other));
 
 /**
- * Says what was wanted and never what was given: errors may be logged.
+ * The error states what was expected, never the value: errors may be logged.
  * @param {*} field
  * @param {string} wanted
  * @param {unknown} value

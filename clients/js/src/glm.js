@@ -94,7 +94,7 @@ const sigmoid = (score) => (score >= 0 ? 1 / (1 + Math.exp(-score)) : Math.exp(s
 
 /** @param {number[]} scores */
 function softmax(scores) {
-  const top = scores.reduce((most, score) => Math.max(most, score), -Infinity); // too many to be arguments
+  const top = scores.reduce((most, score) => Math.max(most, score), -Infinity); // too many for arguments
   const raised = scores.map((score) => Math.exp(score - top));
   const total = raised.reduce((sum, one) => sum + one, 0);
   return raised.map((one) => one / total);
@@ -121,6 +121,6 @@ function dot(weights, x, start = 0) {
 /** @param {string} family */
 function check(family) {
   if (!["linear", "logistic", "multinomial", "poisson", "ordinal"].includes(family)) {
-    throw new BlindsightError(`this client cannot train models of the family ${family}: use a newer one`);
+    throw new BlindsightError(`this client cannot train models of the family ${family}: use a newer client`);
   }
 }

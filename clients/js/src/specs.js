@@ -1,6 +1,6 @@
 /**
- * Whether what a server asks of records makes sense, by the rules of the Python client. A field of minus two buckets
- * would otherwise be a model with fewer weights than none, and a budget that is paid back.
+ * Whether a server's task is valid, by the rules of the Python client. Otherwise a field with minus two buckets would
+ * give a model a negative number of weights, and refund the budget.
  */
 
 import { BlindsightError } from "./errors.js";
@@ -44,7 +44,7 @@ export function checkResponse(response) {
 function checkField(field) {
   const [keys, holds] = KINDS.get(field?.kind) ?? [];
   if (!keys || !holds)
-    throw new BlindsightError("this client does not know every kind of field of this model: use a newer one");
+    throw new BlindsightError("this model has a kind of field that this client does not know: use a newer client");
   const { name } = onlyWith(field, ["name", "kind", ...keys]);
   if (typeof name !== "string" || !name || name.includes("\0") || !holds(field)) throw senseless("a field");
 }
@@ -79,4 +79,4 @@ function onlyWith(values, keys) {
 }
 
 /** @param {string} what */
-const senseless = (what) => new BlindsightError(`${what} of the task makes no sense: tell the service's owner`);
+const senseless = (what) => new BlindsightError(`${what} of the task is invalid: tell the service's owner`);

@@ -45,7 +45,7 @@ export function checkTask(task, model = task?.model) {
   const needed = weightsNeeded(task.family, width(task.features), classes(task.response));
   const isOpen = task.family === "ordinal" && task.features.intercept; // its thresholds are intercepts already
   if (RESPONSES.get(task.family) !== task.response.kind || isOpen || needed !== task.weights || !isSound(task)) {
-    throw new BlindsightError(`the task of ${task.model} does not fit its model: tell the service's owner`);
+    throw new BlindsightError(`the task of ${task.model} does not match its model: tell the service's owner`);
   }
   checkPrivacy(task);
   return task;
@@ -69,7 +69,7 @@ function checkPrivacy({ model, noise, unit, norm, epsilon, delta }) {
   }
   const whole = NORMS.get(noise.kind);
   if (whole === undefined || norm !== (unit === "feature" ? null : whole)) {
-    throw new PrivacyError(`the noise of ${model} does not go with how its updates are clipped: nothing is sent`);
+    throw new PrivacyError(`the noise of ${model} does not match the clipping of its updates: nothing is sent`);
   }
   if (
     !(typeof noise.grid === "number" && noise.grid > 0) ||

@@ -90,7 +90,7 @@ test("amounts that are no numbers are not read as numbers", () => {
   }
 });
 
-test("a file keeps it over programs, and a record that cannot be read is not a record of nothing", async () => {
+test("a file keeps it between programs, and an unreadable record does not count as empty", async () => {
   const folder = mkdtempSync(join(tmpdir(), "blindsight-"));
   const path = join(folder, "budget.json");
   try {
@@ -98,7 +98,7 @@ test("a file keeps it over programs, and a record that cannot be read is not a r
     const again = new Budget({ epsilon: 1, unit: "feature", store: fileStore(path) });
     assert.equal(again.spent.epsilon, 1);
     await assert.rejects(again.spend(task()), { name: "PrivacyError" });
-    assert.throws(() => new Budget({ epsilon: 1, store: fileStore(path) }), /kept by feature/);
+    assert.throws(() => new Budget({ epsilon: 1, store: fileStore(path) }), /counted by feature/);
     writeFileSync(path, readFileSync(path, "utf8").replace("epsilon", "epsilom"));
     assert.throws(() => again.spent, /cannot be read/);
   } finally {
@@ -106,21 +106,21 @@ test("a file keeps it over programs, and a record that cannot be read is not a r
   }
 });
 
-test("where nothing can be written down nothing is spent", async () => {
+test("where nothing can be stored nothing is spent", async () => {
   const full = {
     getItem: () => null,
     setItem: () => {
       throw new Error("full");
     },
   };
-  await assert.rejects(new Budget({ epsilon: 9, store: full }).spend(task()), /cannot be written down/);
+  await assert.rejects(new Budget({ epsilon: 9, store: full }).spend(task()), /cannot be stored here/);
   const forgetful = { getItem: () => null, setItem: () => {} };
-  await assert.rejects(new Budget({ epsilon: 9, store: forgetful }).spend(task()), /not kept/);
+  await assert.rejects(new Budget({ epsilon: 9, store: forgetful }).spend(task()), /did not keep the spending/);
 });
 
 test("a budget says where it is kept and how large it is", () => {
   assert.throws(() => new Budget({ epsilon: 1 }), /fileStore/); // no browser here
   for (const bad of [{}, { epsilon: 0 }, { epsilon: NaN }, { epsilon: 1, delta: 1 }, { epsilon: 1, unit: "row" }]) {
-    assert.throws(() => new Budget({ ...bad, store: new Map() }), /a budget has/);
+    assert.throws(() => new Budget({ ...bad, store: new Map() }), /a budget needs/);
   }
 });

@@ -274,7 +274,7 @@ test("refusals are one sentence that says what to do, and hold no secret", async
   }
   const stub = service({ failures: { task: Array.from({ length: 5 }, () => new TypeError("lost")) } });
   const { client, waits } = clientOf(stub);
-  await assert.rejects(client.task(), /http:\/\/service.test does not answer/);
+  await assert.rejects(client.task(), /http:\/\/service.test did not answer/);
   assert.equal(waits.length, 4);
 });
 

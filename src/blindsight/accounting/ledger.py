@@ -152,9 +152,10 @@ class Ledger:
                 return [_append(db, {**fields, "population": name}) for name in payers][-1]
 
     def foresee(self, event: Event, population: str, delta: float | None = None) -> tuple[Guarantee, str]:
-        """The guarantee of all releases on the population if `event` were recorded, and why it would be refused.
+        """The guarantee of all releases on the population if `event` were recorded, and the reason for a refusal, if
+        any.
 
-        The reason is empty if it would not; nothing is written.
+        The reason is empty if the event would be accepted; nothing is written.
         """
         name = _one(population)
         share = composition.share_of(event, unit=Unit.CLIENT, relation=Relation.ADD_OR_REMOVE, split=None, arm="")

@@ -57,7 +57,7 @@ def _fine_epsilon(event: Event, delta: float, relation: Relation) -> float:
 
 
 def _five_digits(place: int) -> float:
-    """The numbers of five digits in their order: 1.0000 is number 0, 1.0001 number 1, 0.99999 number -1."""
+    """The five-digit numbers in ascending order: 1.0000 is number 0, 1.0001 number 1, 0.99999 number -1."""
     exponent, digits = divmod(place, 90_000)
     return float(f"{10_000 + digits}e{exponent - 4}")
 
@@ -101,7 +101,7 @@ def rounds_for(
 ) -> int:
     """The largest number of rounds for which `make_event(rounds)` is (epsilon, delta)-DP; 0 if not even one is.
 
-    Rounded down to five digits, and at most 10^9: more of them are as good as endless.
+    Rounded down to five digits, and at most 10^9, which is practically unlimited.
     """
     _check_epsilon(epsilon)
 

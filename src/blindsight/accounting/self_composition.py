@@ -22,7 +22,7 @@ _MOST_POINTS = 1 << 25  # a second and a gigabyte
 
 
 class TooWide(PrivacyError):
-    """The losses of so many releases do not fit onto the grid: use a coarser one, or another bound."""
+    """The losses of this many releases do not fit onto the grid: use a coarser one, or another bound."""
 
 
 def self_composed(masses: Any, count: int) -> Any:

@@ -72,7 +72,7 @@ def spent_so_far(ledger: Ledger, population: Payers, delta: float) -> tuple[Spen
 
 
 def spent_afterwards(ledger: Ledger, population: Payers, event: Event, delta: float) -> tuple[SpentSoFar, ...]:
-    """The same, with what each population would have spent after `event`, which is not recorded."""
+    """The same, with the spending of each population after `event`, which is not recorded."""
     now = spent_so_far(ledger, population, delta)
     then = [_foreseen(ledger, event, one) for one in now]
     return tuple(

@@ -3,13 +3,13 @@
 import math
 import sqlite3
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Literal, Protocol
 
 from blindsight.errors import BudgetExceeded, InvalidInput
 
-__all__ = ["Budget"]
+__all__ = ["Budget", "transaction"]
 
 
 class _Task(Protocol):
@@ -81,26 +81,34 @@ class Budget:
             f"({epsilon:.4g}, {delta:.3g}) of ({self.epsilon:g}, {self.delta:g}) are spent: nothing is sent"
         )
 
-    @contextmanager
-    def _open(self) -> Generator[sqlite3.Connection]:
-        """One exclusive transaction, on disk before it returns; rolled back on any exception."""
+    def _open(self) -> AbstractContextManager[sqlite3.Connection]:
+        return transaction(self.path, "budget")
+
+
+@contextmanager
+def transaction(path: Path, what: str, tables: str = "") -> Generator[sqlite3.Connection]:
+    """One exclusive transaction on a client's own SQLite file, such as its budget or its wallet.
+
+    It is on disk before this returns, and rolled back on any exception. `tables` creates the missing tables.
+    """
+    try:
+        connection = sqlite3.connect(path, timeout=30, isolation_level=None)
+    except sqlite3.Error as error:
+        raise InvalidInput(f"the {what} {path} cannot be opened: {error}") from error
+    try:
+        connection.executescript(tables)
+        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.execute("BEGIN IMMEDIATE")
         try:
-            connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
-        except sqlite3.Error as error:
-            raise InvalidInput(f"the budget {self.path} cannot be opened: {error}") from error
-        try:
-            connection.execute("PRAGMA synchronous = EXTRA")
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise InvalidInput(f"the budget {self.path} cannot be written: {error}") from error
-        finally:
-            connection.close()
+            yield connection
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise InvalidInput(f"the {what} {path} cannot be written: {error}") from error
+    finally:
+        connection.close()
 
 
 def _total(file: sqlite3.Connection) -> tuple[float, float]:

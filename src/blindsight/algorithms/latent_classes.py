@@ -1,4 +1,5 @@
-"""A latent class model fitted to noisy tables of pairs: rows that nobody has, with the dependence that clients have.
+"""A latent class model fitted to noisy tables of pairs: synthetic rows whose fields depend on each other as clients'
+do.
 
 After Lazarsfeld and Henry 1968, *Latent Structure Analysis*. Given a hidden class, the fields of a row are independent,
 so every table of two fields and the label is a sum over classes of products, and tables of all pairs are one matrix
@@ -6,9 +7,8 @@ product. The fit is least squares against released tables, each cell weighted by
 variance (as in Liu, Vietri and Wu 2021, *Iterative Methods for Private Synthetic Data*, arXiv:2106.07153, for another
 generator).
 
-A model of few classes cannot follow the noise of ten thousand cells, and what one fit gets wrong by its random start
-another does not: all fits together are one model, whose classes are those of every fit. Everything here is
-post-processing.
+A model of few classes cannot follow the noise of ten thousand cells, and what one fit gets wrong because of its random
+start, others do not: all fits are pooled into one model with the classes of each. Everything here is post-processing.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ class Tables:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LatentClasses:
-    """Probabilities of classes, of labels in each (classes, labels), and of each field's cells (classes, cells)."""
+    """Probabilities of the classes, of the labels in each class (classes, labels), and of each field's cells."""
 
     weights: np.ndarray
     labels: np.ndarray

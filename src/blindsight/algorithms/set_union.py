@@ -5,7 +5,7 @@ at most `most`, the weight 1 / sqrt(n): its vector has length 1. The weights of 
 every sum gets Gaussian noise, and words above a threshold are released with their noisy weights.
 
 **Why it is private.** On words that other clients have too, this is the Gaussian mechanism and a post-processing of it.
-A word that only one client has would give it away by being there at all. The threshold is so high that the noise
+A word that only one client has would reveal that client merely by being listed. The threshold is so high that the noise
 lifts any of a client's own words, 1 to `most` of them, above it with a probability of at most `chance` / 3; the event
 `Thresholded(chance, Gaussian)` accounts for that, and has the proof.
 
@@ -56,7 +56,7 @@ class WeighedWords:
 
 @dataclasses.dataclass(frozen=True)
 class SetUnion:
-    """The mechanism: Gaussian noise, of which only what is above the threshold may be looked at."""
+    """The mechanism: Gaussian noise; only values above the threshold may be read."""
 
     noise: GaussianMechanism
     chance: float

@@ -58,7 +58,7 @@ class Configuration:
     extracted: int
 
     @property
-    def told(self) -> str:
+    def in_words(self) -> str:
         """The ranks in words."""
         return ", ".join(f"{rank:,}" for rank in self.ranks)
 
@@ -155,7 +155,7 @@ class AuditReport:
 
     def to_html(self) -> str:
         """The page that `save` writes."""
-        ranks = "; ".join(f"{row.clients} clients, {row.copies} copies: {row.told}" for row in self.configurations)
+        ranks = "; ".join(f"{row.clients} clients, {row.copies} copies: {row.in_words}" for row in self.configurations)
         return pages.render(
             "audit.html",
             bar=privacy_bar(self.guarantee),
@@ -240,5 +240,5 @@ def _canaries_table(report: AuditReport) -> Table:
         table.add_column(heading, justify="right")
     for row in report.configurations:
         seen = f"{row.times_seen:,.0f}"
-        table.add_row(str(row.clients), str(row.copies), seen, row.told, f"{row.extracted} / {len(row.ranks)}")
+        table.add_row(str(row.clients), str(row.copies), seen, row.in_words, f"{row.extracted} / {len(row.ranks)}")
     return table

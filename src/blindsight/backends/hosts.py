@@ -1,4 +1,4 @@
-"""Several hosts as one: the processes of a run on several machines, which add up numbers and follow host 0.
+"""The processes of a run on several machines, which add up numbers and follow host 0.
 
 The hosts wait for each other (`meeting`). JAX's coordinator then connects them and is shut down: otherwise it would
 kill every process with a stack trace when one of them dies. Afterwards there is one operation, a sum over hosts, and a

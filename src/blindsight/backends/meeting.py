@@ -113,7 +113,7 @@ def _receive(place: Place, bind: str, until: float) -> None:
 
 
 def _heard(line: socket.socket) -> dict[str, Any]:
-    """What a host says of itself; empty if it is none, or gone again."""
+    """A host's greeting; empty if the other side is not a host, or has disconnected."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         line.settimeout(_PATIENCE_S)
         said = json.loads(_line(line))
@@ -122,7 +122,7 @@ def _heard(line: socket.socket) -> dict[str, Any]:
 
 
 def _welcomed(said: dict[str, Any], line: socket.socket, place: Place, here: dict[int, socket.socket]) -> int:
-    """The index of who has come; refused, on all sides, unless it belongs to this run."""
+    """The index of the host that connected; a host that does not belong to this run is refused on all sides."""
     index, own = said["index"], _introduction(place)
     reason = ""
     if said["count"] != place.count:
@@ -168,7 +168,7 @@ def _introduction(place: Place) -> dict[str, Any]:
 
 
 def _line(line: socket.socket) -> str:
-    """What the other side says, up to the end of the line; empty if it closes before."""
+    """The other side's line; empty if it closes the connection before the end."""
     said = b""
     while not said.endswith(b"\n") and len(said) < _LONGEST:
         more = line.recv(_LONGEST)
@@ -185,7 +185,7 @@ def _tell_all(lines: dict[int, socket.socket], message: str) -> None:
 
 
 def _is_closed(line: socket.socket) -> bool:
-    """Whether the other side is gone: nobody says more than one line before the answer."""
+    """Whether the other side has disconnected: nobody sends more than one line before the answer."""
     return bool(select.select([line], [], [], 0)[0])
 
 

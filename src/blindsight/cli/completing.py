@@ -16,14 +16,14 @@ def complete_data(incomplete: str) -> list[str]:
 
 
 def complete_fault(incomplete: str) -> list[str]:
-    """Names of faults; a fault that is named by a share of clients already has one: `invert:0.5`."""
+    """Names of faults; none once a share of clients follows the name, as in `invert:0.5`."""
     from blindsight.data.faults import FAULTS
 
     return [name for name in FAULTS if name.startswith(incomplete)]
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """Folders of runs: those in `runs`, newest first, and those at a path that is begun."""
+    """Folders of runs: those in `runs`, newest first, or those that match the path typed so far."""
     from blindsight.runs import find
 
     beside = Path(incomplete.rpartition("/")[0] or "/") if "/" in incomplete else Path("runs")

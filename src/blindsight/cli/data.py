@@ -107,7 +107,7 @@ def data_describe(
 def _given(
     client: str | None, fields: str | None, separator: str | None, encoding: str | None, decimal: str | None
 ) -> dict[str, Any]:
-    """The options of a loader that are given."""
+    """The loader options that were given."""
     options = {"client": client, "fields": fields.split(",") if fields else None}
     options |= {"separator": separator, "encoding": encoding, "decimal": decimal}
     return {name: value for name, value in options.items() if value is not None}
@@ -155,9 +155,9 @@ def data_check(
 
 
 def checked(file: str, options: Mapping[str, Any], schema: "Schema") -> tuple[dict[str, Any], bool]:
-    """What is wrong with a file that is read with these options, for the data's owner, and whether it is in order.
+    """A report on the problems of a file, read with these options, for the data's owner; and whether there are none.
 
-    If the types of fields are given, a file may hold others than would be guessed.
+    With a schema, each field is checked against its given type, otherwise against the type that a loader infers.
     """
     from blindsight.data.dialect import Dialect
     from blindsight.data.private import is_table, misfits

@@ -1,4 +1,4 @@
-"""Options that describe a table: `--type`, what its fields hold, and how a CSV file is written."""
+"""Options that describe a table: `--type` for its fields, and how a CSV file is written."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,11 +8,11 @@ from blindsight.errors import InvalidInput
 
 __all__ = ["DECIMAL", "ENCODING", "SEPARATOR", "TYPES", "described"]
 
-SEPARATOR = "Separator of a CSV file, such as ; or tab. Default: the one that its header has."
-ENCODING = "Encoding of a CSV file, such as cp1252. Default: that of its header."
+SEPARATOR = "Separator of a CSV file, such as ; or tab. Default: read off the header."
+ENCODING = "Encoding of a CSV file, such as cp1252. Default: read off the header."
 DECIMAL = "Decimal mark of a CSV file. Default: a point; either, if the separator is not a comma."
 
-TYPES = "What a field holds: age=whole:0:120, a public range alone, age=0:100, or a JSON file of many; repeatable."
+TYPES = "Type of a field, age=whole:0:120; its public range only, age=0:100; or a JSON file of types. Repeatable."
 
 
 def described(types: Sequence[str], schema: Path | None = None, ranges: Sequence[str] = ()) -> dict[str, Any]:

@@ -10,7 +10,7 @@ __all__ = ["expanded", "parameters_of"]
 
 
 def expanded(function: Callable[..., None]) -> Callable[..., None]:
-    """The function as Typer takes it: a parameter that is a dataclass becomes one option for each of its fields."""
+    """The function in the form that Typer reads: a dataclass parameter becomes one option for each of its fields."""
     parameters = inspect.signature(function).parameters.values()
     groups: dict[str, Any] = {
         one.name: one.annotation for one in parameters if dataclasses.is_dataclass(one.annotation)

@@ -131,7 +131,7 @@ def _print_changed(parcels: Sequence["Parcel"], folder: Path, *, as_json: bool) 
 
     fleet = FleetFolder.read(folder, to_ask=False)
     facts = {"fleet": fleet.settings.name, "server": fleet.settings.server, "roster": fleet.roster_fingerprint()}
-    last = "A server that runs as `blindsight fleet up` applies this within a second; send any other SIGHUP."
+    last = "A server started by `blindsight fleet up` applies this within a second; send SIGHUP to any other."
     _print_parcels(parcels, folder, facts, last, as_json=as_json)
 
 
@@ -157,13 +157,13 @@ def _print_parcels(
     console.print(last, soft_wrap=True, markup=False)
 
 
-def _print_presences(found: Sequence["Presence"]) -> None:
+def _print_presences(presences: Sequence["Presence"]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for heading in ("site", "here", "last seen", "version", "clients", "job", "rounds", "refused", "certificate until"):
         table.add_column(heading)
-    for one in found:
+    for one in presences:
         numbers = ["" if value is None else f"{value:,}" for value in (one.clients, one.rounds)]
         seen = "never" if one.seen is None else one.seen.replace("T", " ").removesuffix("+00:00")
         table.add_row(
@@ -179,5 +179,5 @@ def _print_presences(found: Sequence["Presence"]) -> None:
         )
     console = Console(highlight=False)
     console.print(table)
-    for code in sorted({one.refused for one in found if one.refused is not None}):
+    for code in sorted({one.refused for one in presences if one.refused is not None}):
         console.print(f"{code}: {code.meaning}", soft_wrap=True)

@@ -36,7 +36,7 @@ class TaskGroup(TyperGroup):
 
 
 class TaskCommand(TyperCommand):
-    """A task that names the right task when it is given another task's option."""
+    """A task that, given an option of another task, says which task has it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Name the task that has the option."""

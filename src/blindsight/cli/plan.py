@@ -92,7 +92,7 @@ class RoundOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Extras:
-    """Options that add to the answer."""
+    """Options that add something to the answer."""
 
     as_published: Annotated[bool, flag("--as-published", "Add the epsilon that the papers' arithmetic gives.")] = False
     group: Annotated[int, typer.Option(min=1, help="Also state the guarantee for groups of this many clients.")] = 1
@@ -164,8 +164,8 @@ def _print_prediction(
         if given := [f"--{name}" for name in ("model", "client", "inputs", "types") if getattr(detection, name)]:
             raise InvalidInput(f"{given[0].removesuffix('s')} describes public data: name them with --reference DATA")
         stick, clients = embedded_yardstick(), rounds.population
-        told = predict(stick, fault, fraction, clients=clients, epsilon=rounds.epsilon, delta=delta)
-        print_value(told, as_json=as_json)
+        prediction = predict(stick, fault, fraction, clients=clients, epsilon=rounds.epsilon, delta=delta)
+        print_value(prediction, as_json=as_json)
         return
     from blindsight.jobs.detecting import DetectRequest, run_detect
 

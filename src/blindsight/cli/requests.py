@@ -72,10 +72,10 @@ def command_of(job: str, kind: type[Request], help_text: str, own: Mapping[str, 
     """
 
     def _command(*, as_json: bool, **options: Any) -> None:
-        if options["fleet"] is not None and options["data"] and "fields" in options:  # the first word is a field then
+        if options["fleet"] is not None and options["data"] and "fields" in options:  # the first word is a field
             options |= {"data": None, "fields": [options["data"], *(options["fields"] or ())]}
         fields = described(options["types"] or (), options["schema"], options.get("ranges") or ())
-        if "ranges" not in options:  # of unknown words: a range is not a type of theirs, and is refused as one
+        if "ranges" not in options:  # unknowns has no ranges: passed on as types, they are refused
             fields["types"] += fields.pop("ranges")
         request = kind(**{name: value for name, value in (options | fields).items() if value is not None})
         _say_dialect(request, quiet=as_json)

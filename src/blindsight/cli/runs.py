@@ -28,18 +28,18 @@ def list_runs(
     """The runs in a folder, oldest first, with what each promised."""
     from blindsight.jobs import list_runs as listed
 
-    found = listed(folder)
+    rows = listed(folder)
     if as_json:
-        print_json([one.to_dict() for one in found])
+        print_json([one.to_dict() for one in rows])
         return
     screen = Console(highlight=False)
-    if not found:
+    if not rows:
         screen.print(f"no runs in {escape(str(folder))}")
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("run", "name", "began", "epsilon", "delta"):
         table.add_column(heading, overflow="fold", justify="right" if heading in ("epsilon", "delta") else "left")
-    for one in found:
+    for one in rows:
         table.add_row(*map(escape, (str(one.path), one.name, one.began[:16], one.epsilon or "–", one.delta or "–")))
     screen.print(table)
 

@@ -189,7 +189,7 @@ def _parse(data: bytes, separator: str, wrong: list[Any], *, private: bool) -> A
 def _named(table: Any) -> Any:
     """The columns that have a name, without spaces around it; where the header has them after separators, cells too.
 
-    A column without a name is nobody's to ask for: pandas' index, or what follows a separator at the end of lines.
+    Columns without a name are dropped: pandas' index, or the empty column after a separator at the end of lines.
     """
     import pyarrow as pa
 

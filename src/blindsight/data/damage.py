@@ -228,7 +228,7 @@ DAMAGES: dict[str, Damage] = {
     ),
     "shift": Damage(
         "image",
-        "moved by pixels to the right and down; wrap=yes brings in on one side what leaves on the other",
+        "moved to the right and down by that many pixels; with wrap=yes they reappear on the opposite side",
         _shift,
         _shift_back,
         parameters={"right": 5, "down": 0, "wrap": False},
@@ -236,7 +236,7 @@ DAMAGES: dict[str, Damage] = {
     ),
     "crop": Damage(
         "image",
-        "cut off by a margin all round, a share of the side, and enlarged to the old size",
+        "a margin all round, a share of the side, is cut off, and the rest is enlarged to the old size",
         _crop,
         lost="the margin that was cut off is gone",
         parameters={"margin": 0.2},

@@ -117,7 +117,7 @@ def _is_gap(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """An image as an array; and a number that numpy made complex, for the sake of another one, as it was."""
+    """An image as an array; a number that numpy made complex because of another value, as it was before."""
     if isinstance(value, complex) and not value.imag:
         return value.real
     return np.asarray(value) if hasattr(value, "__array_interface__") and np.ndim(value) else value

@@ -70,7 +70,7 @@ def table(
 def _content(frame: Any, client: str, name: str) -> str:
     """The digest of the whole table, whichever fields are read and by whatever types; as text if that cannot be done.
 
-    A ledger knows the table by it: other types must not make another name's budget of the same people.
+    A ledger identifies the table by it: reading it with other types must not give the same people a second budget.
     """
     try:
         return table(frame, client=client, name=name).content

@@ -46,6 +46,6 @@ def unpack(data: bytes, folder: Path) -> Population:
 
 
 def _is_plain(entry: zipfile.ZipInfo) -> bool:
-    """Whether it is a population's file, as it is: a compressed one may say that it is short, and be endless."""
+    """Whether it is an uncompressed file of a population: a compressed one may expand without end."""
     is_compressed = entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1  # or encrypted
     return not is_compressed and _FILE.fullmatch(entry.filename) is not None

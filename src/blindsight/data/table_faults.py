@@ -143,7 +143,7 @@ def _categories(field: FieldFacts) -> Sequence[str]:
 TABLE_FAULTS: dict[str, Damage] = {
     "label_swap": Damage(
         "label",
-        "two classes, a and b, change places; the first two unless named",
+        "two classes, a and b, change places; by default the first two",
         _label_swap,
         _label_swap,
         parameters={"a": None, "b": None},
@@ -151,7 +151,7 @@ TABLE_FAULTS: dict[str, Damage] = {
     ),
     "lost_category": Damage(
         "label",
-        "one class, which, is recorded as another, instead; the first as the second unless named",
+        "class which=A is recorded as instead=B; by default the first as the second",
         _lost_category,
         lost="which examples had the class is gone",
         parameters={"which": None, "instead": None},
@@ -200,7 +200,7 @@ TABLE_FAULTS: dict[str, Damage] = {
     ),
     "column_swap": Damage(
         "row",
-        "two numbers of the same type, a and b, change places; the first two unless named",
+        "two numbers of the same type, a and b, change places; by default the first two",
         _column_swap,
         _column_swap,
         parameters={"a": None, "b": None},

@@ -211,7 +211,7 @@ def _joined(parts: Sequence[Any], field: str, files: Sequence[Path]) -> Any:
 
 
 def _kind(column: Any) -> str:
-    """numbers or text, of whatever type; empty for all else, of which files have one type."""
+    """`numbers` or `text`, whatever the exact type; empty for types that must be the same in all files."""
     import pyarrow as pa
 
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type

@@ -191,7 +191,7 @@ TEXT_FAULTS: dict[str, Damage] = {
     "token_join": Damage(
         "text",
         "words run together: the first two of each sentence (where=first), two further on (where=middle) or all; "
-        "glue=space keeps a space in it",
+        "glue=space keeps a space in the joined word",
         _token_join,
         lost="where words ended is gone",
         parameters={"where": ("first", "middle", "all"), "glue": ""},

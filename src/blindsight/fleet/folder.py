@@ -9,7 +9,7 @@
       authority/        certificate.pem, key.pem      whoever has this key can be any site
       server/           certificate.pem, key.pem
       coordinator/      certificate.pem, key.pem
-      sites/NAME/       what is sent to this site and to nobody else
+      sites/NAME/       sent to this site and to nobody else
 
 The coordinator needs neither `authority/key.pem` nor `sites/`: somebody else may issue the certificates.
 """

@@ -27,7 +27,7 @@ class Parcel:
 
 
 def everything(fleet: FleetFolder) -> list[Parcel]:
-    """What the sites of a new fleet are sent."""
+    """Everything that the sites of a new fleet are sent."""
     return [_all_files(fleet.path, site) for site in fleet.roster]
 
 
@@ -65,7 +65,7 @@ def rotate(folder: Path, name: str) -> list[Parcel]:
 
 
 def revoke(folder: Path, site: str) -> list[Parcel]:
-    """Take a site out of the fleet: the server no longer lets it in, and no roster names it."""
+    """Remove a site from the fleet: the server refuses it, and no roster names it."""
     with _alone(folder) as fleet:
         _check_member(fleet, site)
         if len(fleet.roster) == 1:
@@ -76,7 +76,7 @@ def revoke(folder: Path, site: str) -> list[Parcel]:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Generator[FleetFolder]:
-    """The fleet, which no other process changes meanwhile; what an interrupted change left follows the roster again."""
+    """The fleet, locked against other processes; files left by an interrupted change are made to match the roster."""
     FleetFolder.read(folder, to_ask=False)
     with locked(folder / ".lock", BlindsightError(f"another process is changing {folder}: wait for it")):
         fleet = FleetFolder.read(folder, to_ask=False)

@@ -28,7 +28,7 @@ def open_job(
     """Ask every site to take the job, until enough have approved; returns the code of each that has not.
 
     Sites that refuse, or stay silent, are out; those where a person decides are waited for up to `wait_s` seconds.
-    Raises `Unanswered` if too few have approved until then, and enough may yet.
+    Raises `Unanswered` if too few have approved by then, but enough still may.
     """
     for name, data in inputs.items():
         if len(data) > LARGEST_INPUT:
@@ -83,7 +83,7 @@ def _hear(sites: Sites, job: Job, inputs: Mapping[str, bytes], answer: Answer, s
         state[answer.site] = code_said(answer.head)
     elif said == "pending" or (
         said == "deciding" and state[answer.site] in _UNDECIDED
-    ):  # asked twice, it says it twice
+    ):  # a site that is asked twice answers twice
         state[answer.site] = said
     elif said == "lacking":
         needs = answer.head.get("needs")

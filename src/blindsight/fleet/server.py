@@ -105,14 +105,14 @@ def _watch(
 
 
 def _listens(ports: Path) -> bool:
-    """Whether the server has written where it listens, which it does once it does."""
+    """Whether the server has written its address, which it does once it listens."""
     with contextlib.suppress(OSError, ValueError):
         return any(json.loads(path.read_text(encoding="utf-8")).get("nats") for path in ports.iterdir())
     return False
 
 
 def _stamps(folder: Path) -> list[tuple[int, int]]:
-    """What changes whenever one of the server's files does."""
+    """Values that change whenever one of the server's files does."""
     found: list[tuple[int, int]] = []
     for name in _WATCHED:
         with contextlib.suppress(OSError):  # it is being replaced

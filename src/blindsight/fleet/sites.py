@@ -86,7 +86,7 @@ class Sites:
         try:
             head, blobs = wire.decode(delivery.data)
         except BlindsightError:
-            return None  # a site that sends nonsense is silent to us
+            return None  # a site that sends unreadable messages counts as silent
         return Answer(delivery.sender, head, blobs)
 
     def ask(
@@ -98,7 +98,7 @@ class Sites:
         at_once: int | None = None,
         while_waiting: Callable[[set[str]], None] = lambda waiting: None,
     ) -> set[str]:
-        """Send each site its message, and hear them all out; returns the sites that fell silent.
+        """Send each site its message and take all answers; returns the sites that fell silent.
 
         `take` is given every answer whose head has the items of `belongs`, and says whether the site has answered for
         good; any other sign of life counts against silence. At most `at_once` sites are asked at a time, because all
@@ -132,7 +132,7 @@ class Sites:
         self._quiet |= set(silent)
 
     def why_silent(self, site: str) -> str:
-        """The code of a site that says nothing: `revoked` if it cannot, because nobody lets it in any more."""
+        """The code of a silent site: `revoked` if its certificate is no longer accepted."""
         return str(Code.revoked) if self._is_revoked(site) else "silent"
 
     def _limit_s(self, site: str) -> float:

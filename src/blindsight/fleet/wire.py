@@ -101,7 +101,7 @@ def _blobs(data: bytes, place: int, count: int) -> list[bytes]:
         blobs.append(data[place : place + length])
         place += length
     if place != len(data):
-        raise _malformed("it goes on after its end")
+        raise _malformed("it continues after its end")
     return blobs
 
 

@@ -57,7 +57,7 @@ class Round:
         return self.fields_of(self.observed(self.schema.population()))
 
     def observed(self, clients: Population) -> Population:
-        """What `observe` derives, in silence: a warning would tell something of one client's values."""
+        """What `observe` derives, without warnings: one would reveal something about a client's values."""
         with _silence():
             return self.observe(clients)
 
@@ -72,7 +72,7 @@ _Read = TypeVar("_Read")
 Dialogue = Generator[Round, Measurement, _Read]
 """The rounds of a question one after the other: it yields a round, is sent its release, and returns what was read.
 
-A coordinator sends it what it measured; a site, and whoever foresees the answer, send what was released or simulated.
+A coordinator sends it the measurement; a site sends what was released, and a rehearsal what it simulated.
 """
 
 

@@ -51,7 +51,7 @@ class Lesson:
         return self.privacy.sampling.event(one, self.privacy.rounds)
 
     def signal_to_noise(self, noise_multiplier: float) -> float:
-        """The most that its training can be above its noise."""
+        """An upper bound on the signal-to-noise ratio of its training."""
         return training_signal(
             noise_multiplier, weights=self.weights, cohort=self.privacy.cohort, rounds=self.privacy.rounds
         )

@@ -38,7 +38,7 @@ def check_can_be_asked(question: Question) -> None:
         if getattr(question, name, None) or getattr(language, name, None):
             raise InvalidInput(f"a fleet measures in single rounds and cannot do {option} yet: leave it out")
     if getattr(question, "forming", "zero_fill") != "zero_fill":
-        raise InvalidInput("on a fleet nobody knows who is in an arm: leave out --forming eligible")
+        raise InvalidInput("a fleet cannot know which clients are in an arm: leave out --forming eligible")
 
 
 def nobody_here(population: Population) -> Backend:
@@ -89,7 +89,7 @@ class OnFleet:
             wait_s=clients.fleet.wait_s,
             progress=lambda words: progress(words, 0, 1),
         )
-        before = run.read(_MISSED)["missed"] if (run.path / _MISSED).exists() else {}  # of a run that goes on
+        before = run.read(_MISSED)["missed"] if (run.path / _MISSED).exists() else {}  # of a run that continues
         run.write(_MISSED, {"job": job.digest, "absent": absent, "missed": before})
         return cls(clients=clients, job=job, run=run, progress=progress)
 

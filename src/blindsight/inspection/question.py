@@ -114,14 +114,14 @@ class Question:
         readers: dict[str, Callable[[Any], Any]] = {"schema": Schema.from_dict, **cls.readers}
         given = {name: item for name, item in value.items() if name != "task"}
         try:
-            made = cls(**{name: readers.get(name, _tuples)(item) for name, item in given.items()})
+            question = cls(**{name: readers.get(name, _tuples)(item) for name, item in given.items()})
         except InvalidInput:
             raise
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise InvalidInput(f"not the JSON of a question, or damaged: {error}") from error
-        if odd := misfit(made, cls):
+        if odd := misfit(question, cls):
             raise InvalidInput(f"not the JSON of a question, or damaged: {odd} is of another type")
-        return made
+        return question
 
     @property
     def digest(self) -> str:
@@ -247,15 +247,15 @@ def vocabulary_digest(vocabulary: Vocabulary | None) -> str:
     return hashlib.blake2b(json.dumps(vocabulary.words).encode(), digest_size=8).hexdigest()
 
 
-def check_reference(clients: Population, reference: Population | None, known: Iterable[str] = ()) -> None:
+def check_reference(clients: Population, reference: Population | None, fingerprints: Iterable[str] = ()) -> None:
     """Refuse the clients as their own reference, because a reference is read without noise.
 
-    `known` has the fingerprints by which a ledger knows the clients: those of the tables that they are read from.
+    `fingerprints` identify the clients in a ledger: those of the tables that they are read from.
     """
     if reference is None:
         return
     is_same = reference is clients or reference.fingerprint == clients.fingerprint
-    if is_same or (reference.content and reference.content in (clients.content, *known)):
+    if is_same or (reference.content and reference.content in (clients.content, *fingerprints)):
         raise PrivacyError(
             f"the reference is the protected population itself and would be read without noise: name public data to "
             f"compare {clients.name} with"

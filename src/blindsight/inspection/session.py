@@ -167,7 +167,7 @@ def _sight(server: ServerHalf, question: Question, public: Public) -> Sight | No
 
 
 def _on_fleet() -> Any:
-    """Imported only for a fleet, since it needs the packages of the extra `fleet`."""
+    """The module for fleets, imported only when needed, since it requires the extra `fleet`."""
     from blindsight.inspection import on_fleet
 
     return on_fleet
@@ -228,7 +228,7 @@ class Inquiry:
         return (self.key or keys.root()).bound_to(lambda: [self.question.to_dict(), *facts])
 
     def ask(self, rounds: Dialogue[_Read]) -> _Read:
-        """Measure one round after the other: what the task reads in them."""
+        """Measure one round after the other; returns what the task reads in them."""
         try:
             one = next(rounds)
             while True:

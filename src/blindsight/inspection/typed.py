@@ -21,22 +21,22 @@ def misfit(value: Any, hint: Any, name: str = "") -> str:
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
-        found = [misfit(value, one, name) for one in arguments]
-        return "" if "" in found else max(found, key=len)
+        odd = [misfit(value, one, name) for one in arguments]
+        return "" if "" in odd else max(odd, key=len)
     if origin is tuple and isinstance(value, tuple):
         parts = typing.cast(tuple[Any, ...], value)
         expected = arguments[:1] * len(parts) if arguments[1:] == (...,) else arguments
-        found = [misfit(part, one, name) for part, one in zip(parts, expected, strict=False)]
-        return next(filter(None, found), "") if len(parts) == len(expected) else name
+        odd = [misfit(part, one, name) for part, one in zip(parts, expected, strict=False)]
+        return next(filter(None, odd), "") if len(parts) == len(expected) else name
     if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(value, Mapping):
         pairs = typing.cast(Mapping[Any, Any], value).items()
-        found = [misfit(key, arguments[0], name) or misfit(part, arguments[1], f"{name} {key}") for key, part in pairs]
-        return next(filter(None, found), "")
+        odd = [misfit(key, arguments[0], name) or misfit(part, arguments[1], f"{name} {key}") for key, part in pairs]
+        return next(filter(None, odd), "")
     if isinstance(hint, type) and dataclasses.is_dataclass(value) and isinstance(value, hint):
         hints = typing.get_type_hints(type(value))
         fields = [field.name for field in dataclasses.fields(value)]
-        found = [misfit(getattr(value, field), hints[field], f"{name} {field}".strip()) for field in fields]
-        return next(filter(None, found), "")
+        odd = [misfit(getattr(value, field), hints[field], f"{name} {field}".strip()) for field in fields]
+        return next(filter(None, odd), "")
     return "" if _is_plain(value, hint, origin, arguments) else name
 
 

@@ -25,7 +25,7 @@ __all__ = ["given_privacy", "make_algorithm", "make_loss", "make_privacy"]
 def make_privacy(
     config: Config, population: int, *, before: Sequence[Event] = (), sampler: Sampler | None = None
 ) -> Privacy:
-    """The run's privacy settings, with noise solved for its epsilon less what was released `before`.
+    """The run's privacy settings, with noise solved for its epsilon minus the cost of releases made `before`.
 
     `sampler` draws the noise in place of the configured one.
     """
@@ -40,7 +40,7 @@ def make_privacy(
 
 
 def given_privacy(config: Config, population: int) -> Privacy:
-    """The run's privacy settings as given: the noise for an epsilon is not solved for yet."""
+    """The run's privacy settings as given: if they state an epsilon, the noise is not solved for yet."""
     settings = config.privacy
     limit, unit, clip, noise = (
         settings.max_participations,

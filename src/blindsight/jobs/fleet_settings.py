@@ -26,7 +26,7 @@ _SPARE = 0.2  # of the rounds: repeated after a crash, and paid for beforehand
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TossedAtSites(Privacy):
-    """Privacy settings of a run in which every site tosses its own clients' coins: nobody could cut a cohort short."""
+    """Privacy settings of a run in which every site tosses its own clients' coins, so nobody can limit a cohort."""
 
     @property
     def sampling(self) -> TruncatedPoissonRounds | Full:
@@ -37,16 +37,16 @@ class TossedAtSites(Privacy):
 
 
 def check_config(config: Config) -> None:
-    """Refuse what a fleet cannot train, or what would protect less than a client."""
+    """Refuse settings that a fleet cannot train with, or that would protect less than a client."""
     privacy = config.privacy
     refused = {
-        "[audit] and [bayesian] watch simulated clients": config.audit is not None or config.bayesian is not None,
-        '[privacy] participation is "poisson" or "full" on a fleet': privacy.participation not in ("poisson", "full"),
-        '[privacy] unit = "client" is what sites protect': privacy.unit != "client",
-        "[privacy] none: sites answer only with noise": privacy.none,
-        '[privacy] sampler = "exact" is the only one on a fleet': privacy.sampler != "exact",
+        "[audit] and [bayesian] need simulated clients": config.audit is not None or config.bayesian is not None,
+        '[privacy] participation must be "poisson" or "full"': privacy.participation not in ("poisson", "full"),
+        '[privacy] unit must be "client" on a fleet': privacy.unit != "client",
+        "[privacy] none = true is not for fleets, because sites answer only with noise": privacy.none,
+        '[privacy] sampler must be "exact" on a fleet': privacy.sampler != "exact",
         "[privacy] adaptive_clip needs a second sum, which a fleet cannot take yet": privacy.adaptive_clip is not None,
-        '[text] vocabulary = "private" needs lists of words, which a fleet cannot make yet': (
+        '[text] vocabulary = "private" is not for fleets, which cannot list words yet': (
             config.model.is_language and config.text.vocabulary == "private"
         ),
     }
@@ -105,7 +105,7 @@ def task_of(config: Config, clients: Population, public: Population | None, word
 
 
 def ready(job: Job, clients: Population, words: Vocabulary | None) -> tuple[Config, TrainingTask, Privacy, Any]:
-    """The run as a site derives it from the job; what a fleet cannot train is refused here, too, whoever asks."""
+    """The run as a site derives it from the job; the site, too, refuses settings that a fleet cannot train with."""
     config = parse(without_nulls(dict(job.content["run"])))
     check_config(config)
     task = task_of(config, clients, None, words)

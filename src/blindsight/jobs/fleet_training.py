@@ -136,7 +136,7 @@ def _job(
     delta: float,
     reproducible: bool,
 ) -> Job:
-    """The run's job: the one that sites know, if it began before."""
+    """The run's job; if the run began before, the job that sites already know."""
     if (run.path / FLEET_JOB).exists():
         return Job.from_dict(run.read(FLEET_JOB))
     job = fleet.job(

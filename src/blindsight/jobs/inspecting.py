@@ -99,7 +99,7 @@ def read_request(
 
 
 def _columns(request: Request, schema: Schema, reference: Population | None) -> list[str] | None:
-    """The public names of a table's fields, of a fleet those of its public table and its schema, else None."""
+    """The public field names of a table, or of a fleet's public table and schema; None for any other data."""
     if request.fleet is None:
         return header(request.data, request.client, schema, reference, dialect=request.dialect)
     if reference is None or not is_private_table(request.reference or ""):
@@ -175,7 +175,7 @@ def read_payer(
 
 
 def _check_types(request: Request, clients: Population, reference: Population | None) -> None:
-    """Refuse a type for a field that clients and public data lack, such as labels, which only one of them may have.
+    """Refuse a type for a field that neither clients nor public data have; labels may be in only one of them.
 
     Files without a header have the fields that types describe.
     """

@@ -1,8 +1,8 @@
-"""`blindsight runs export --mlflow`: what a run may tell, written to an MLflow tracking server or folder.
+"""`blindsight runs export --mlflow`: what a run may reveal, written to an MLflow tracking server or folder.
 
-MLflow is read by many and forgets nothing, so a run tells it two kinds of things only: what its guarantee covers, and
-what is marked `simulation_only` by name. Seeds stay behind: they reveal the noise of a reproducible run. So do
-checkpoints, rounds, labels and whatever else lies in the folder.
+Many people read MLflow, and it keeps everything. So only two kinds of values are exported: those that the run's
+guarantee covers, and those marked `simulation_only` by name. Seeds stay behind: they reveal the noise of a reproducible
+run. So do checkpoints, rounds, labels and whatever else lies in the folder.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from blindsight import runs
 from blindsight.accounting.guarantee import Guarantee, round_up
 from blindsight.errors import BlindsightError, InvalidInput
 
-__all__ = ["Logged", "Telling", "run_mlflow_export", "telling"]
+__all__ = ["Exportable", "Logged", "exportable", "run_mlflow_export"]
 
 COVERED = (
     *("guarantee.json", "report.html", "report.json", "audit.html", "audit.json"),
@@ -38,8 +38,8 @@ _QUIET = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Telling:
-    """What a run may tell: settings, numbers by name and round, tags, and files by their place in the run's folder."""
+class Exportable:
+    """What a run may reveal: settings, numbers by name and round, tags, and files by their path in the run's folder."""
 
     params: Mapping[str, str]
     metrics: tuple[tuple[str, float, int], ...]
@@ -63,8 +63,8 @@ class Logged:
         return dataclasses.asdict(self)
 
 
-def telling(folder: str | Path) -> Telling:
-    """What the run in `folder` may tell.
+def exportable(folder: str | Path) -> Exportable:
+    """What the run in `folder` may reveal.
 
     **Guarantee**: numbers and files that no guarantee covers are left out, or are named `simulation_only`. All numbers
     of a run without privacy are, and its files are left out.
@@ -74,7 +74,7 @@ def telling(folder: str | Path) -> Telling:
         raise InvalidInput(f"the run {run.path} has released nothing yet: run its command again to finish it")
     guarantee, header = Guarantee.from_dict(run.read("guarantee.json")), run.read("run.json")
     files = tuple(file for file in COVERED if (run.path / file).is_file()) if guarantee.is_private else ()
-    return Telling(
+    return Exportable(
         params=dict(_params(header.get("settings") or {})),
         metrics=tuple(_metrics(run, guarantee)),
         tags={name: value[:_LONGEST] for name, value in _tags(run, header, guarantee).items()},
@@ -90,44 +90,44 @@ def run_mlflow_export(folder: str | Path, uri: str, *, experiment: str = "blinds
         uri: Tracking URI, such as http://127.0.0.1:5000 or file:///srv/mlruns.
         experiment: Name of the experiment there, which is made if it does not exist.
     """
-    told, run = telling(folder), runs.open_run(folder)
-    identity, name = told.tags[_RUN_TAG], str(run.read("run.json")["name"])
+    exported, run = exportable(folder), runs.open_run(folder)
+    identity, name = exported.tags[_RUN_TAG], str(run.read("run.json")["name"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of MLflow about itself
         client = _client(uri)
         try:
-            mlflow_run = _write(client, told, run, experiment, name=name, identity=identity)
+            mlflow_run = _write(client, exported, run, experiment, name=name, identity=identity)
         except InvalidInput:
             raise
         except Exception as error:  # MLflow's own, and those of whatever carries it
             raise BlindsightError(
                 f"MLflow at {uri} refused ({_in_short(error)}): check the address, or choose another"
             ) from error
-    return Logged(uri, experiment, mlflow_run, len(told.params), len(told.metrics), told.artifacts)
+    return Logged(uri, experiment, mlflow_run, len(exported.params), len(exported.metrics), exported.artifacts)
 
 
-def _write(client: Any, told: Telling, run: runs.Run, experiment: str, *, name: str, identity: str) -> str:
+def _write(client: Any, exported: Exportable, run: runs.Run, experiment: str, *, name: str, identity: str) -> str:
     """Everything in one MLflow run, which counts as finished only when all of it is there."""
-    found = client.get_experiment_by_name(experiment)
-    place = client.create_experiment(experiment) if found is None else found.experiment_id
+    existing = client.get_experiment_by_name(experiment)
+    place = client.create_experiment(experiment) if existing is None else existing.experiment_id
     if earlier := client.search_runs([place], filter_string=f"tags.`{_RUN_TAG}` = '{identity}'", max_results=1):
         raise InvalidInput(
             f"the experiment {experiment!r} has this run already, as {earlier[0].info.run_id}: delete it there, or "
             "choose another --experiment"
         )
     began = datetime.datetime.fromisoformat(run.read("run.json")["began"])
-    made = client.create_run(place, start_time=int(1000 * began.timestamp()), tags=dict(told.tags), run_name=name)
-    number = made.info.run_id
+    new = client.create_run(place, start_time=int(1000 * began.timestamp()), tags=dict(exported.tags), run_name=name)
+    number = new.info.run_id
     try:
         entities = importlib.import_module("mlflow.entities")
-        params = [entities.Param(key, value) for key, value in told.params.items()]
+        params = [entities.Param(key, value) for key, value in exported.params.items()]
         stamp = int(1000 * began.timestamp())
-        metrics = [entities.Metric(key, value, stamp, step) for key, value, step in told.metrics]
+        metrics = [entities.Metric(key, value, stamp, step) for key, value, step in exported.metrics]
         for begin in range(0, len(params), 100):  # what a server takes at once
             client.log_batch(number, params=params[begin : begin + 100])
         for begin in range(0, len(metrics), 1000):
             client.log_batch(number, metrics=metrics[begin : begin + 1000])
-        for file in told.artifacts:
+        for file in exported.artifacts:
             inside = str(Path(file).parent)
             client.log_artifact(number, str(run.path / file), None if inside == "." else inside)
     except BaseException:
@@ -147,7 +147,7 @@ def _client(uri: str) -> Any:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     if scheme == "file":
-        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # named by whoever asks, so it is meant
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # the user named this address
     try:
         mlflow = importlib.import_module("mlflow")
     except ImportError as error:

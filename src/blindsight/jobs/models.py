@@ -27,7 +27,7 @@ def read_model(
 ) -> Primary:
     """The model in a run's folder or in an ONNX file, to inspect `data`.
 
-    `value_range` ("0:1") and `layout` ("NCHW") say how an ONNX file reads images; a run knows.
+    `value_range` ("0:1") and `layout` ("NCHW") say how an ONNX file reads images; a run stores both.
     """
     if not Path(path).is_dir():
         return primary(Path(path), value_range=_ends(value_range), layout=layout)

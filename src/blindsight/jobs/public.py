@@ -40,7 +40,7 @@ def other_clients(name: str, clients: int = 150) -> dict[str, Any]:
 def public_options(name: str, clients: int, client: str | None) -> dict[str, Any]:
     """The options to read public data with: those of `other_clients`, or of a table the column of the client id.
 
-    That is the column that the private table has it in, if the public one has that column too.
+    This is the private table's id column, if the public table has a column of that name.
     """
     options = other_clients(name, clients)
     if client is None or options or name in POPULATIONS or name in DATASETS or not exists(name):

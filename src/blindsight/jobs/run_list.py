@@ -35,9 +35,9 @@ def list_runs(folder: str | Path = "runs") -> list[ListedRun]:
 
 def _listed(run: runs.Run) -> ListedRun:
     header = run.read("run.json")
-    known = ListedRun(run.path, str(header.get("name", "")), str(header.get("began", "")))
+    listed = ListedRun(run.path, str(header.get("name", "")), str(header.get("began", "")))
     if not (run.path / "guarantee.json").is_file():
-        return known
+        return listed
     promise = Guarantee.from_dict(run.read("guarantee.json"))
     epsilon = round_up(promise.epsilon) if promise.is_private else "inf"
-    return dataclasses.replace(known, epsilon=epsilon, delta=f"{promise.delta:.3g}")
+    return dataclasses.replace(listed, epsilon=epsilon, delta=f"{promise.delta:.3g}")

@@ -105,7 +105,7 @@ class Desk:
         return _in_short(self.book.standing(job.digest))
 
     def _asked(self, job: Job, inputs: Mapping[str, bytes], folder: Path, sent_at: str) -> Asked:
-        """The job as an officer reads it, sent and received now."""
+        """The job as an officer reads it, as if it had just been sent and received."""
         times = {"sent_at": _time_of(sent_at), "received_at": datetime.datetime.now(datetime.UTC)}
         if self._read is None or self._read[0] != job.digest:
             self._read = job.digest, _asked(job, inputs, folder, **times)
@@ -170,7 +170,7 @@ def _asked(
     received_at: datetime.datetime,
 ) -> Asked:
     """A job as an officer reads it: recomputed here from the job, never taken from the coordinator's words."""
-    told = _training(job, inputs) if job.kind == "training" else _question(job, inputs, folder)
+    of_kind = _training(job, inputs) if job.kind == "training" else _question(job, inputs, folder)
     return Asked(
         job=job.digest,
         kind=job.kind,
@@ -184,7 +184,7 @@ def _asked(
         version=job.version,
         sent_at=sent_at,
         received_at=received_at,
-        **told,
+        **of_kind,
     )
 
 
@@ -225,7 +225,7 @@ def _training(job: Job, inputs: Mapping[str, bytes]) -> dict[str, Any]:
 
 def _noise_in_words(job: Job) -> str:
     if job.reproducible:
-        return "it follows from a seed that the asker has: it hides nothing from whoever knows that"
+        return "the noise follows from a seed that the asker knows, so it hides nothing from the asker"
     if job.noise == "coordinator":
         seen = "the exact sum over all sites" if job.is_secure else "this site's exact sums"
         return f"the coordinator adds the noise and sees {seen}: it must be trusted with them"

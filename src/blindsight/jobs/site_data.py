@@ -73,7 +73,7 @@ def _renamed(table: Population, names: Mapping[str, str]) -> Population:
 
 
 def _as_described(population: Population, fields: Mapping[str, Field]) -> Population:
-    """Of a population that has types of its own, the described fields; refused if one is of another type."""
+    """The described fields of a population with its own types; a field of another type is refused."""
     described = Schema.of(population).fields
     for name, field in fields.items():
         own = described.get(name)

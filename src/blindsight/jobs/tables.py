@@ -94,8 +94,8 @@ def read_clients(
     if not any(name in names for name in needed):
         has = f", which has {', '.join(names)}: name another" if names else ": name a field, --input FIELD"
         raise InvalidInput(f"there is no {next(iter(needed), 'field')!r} in {data}{has}")
-    said = Schema({**({} if public is None else Schema.of(public).fields), **schema.fields})
-    fields = kinds_of(data, names, needed, said, say="--type {}=number, or whole, text, image:28x28")
+    described = Schema({**({} if public is None else Schema.of(public).fields), **schema.fields})
+    fields = kinds_of(data, names, needed, described, say="--type {}=number, or whole, text, image:28x28")
     return private_table(data, client=client or "client", dialect=dialect, fields=fields, gaps=gaps)
 
 

@@ -18,7 +18,7 @@ from blindsight.evaluation import evaluator
 from blindsight.jobs.classes import need_field, number_of_classes, numbered, reads_label
 from blindsight.jobs.gan import gan_metrics, make_gan
 from blindsight.jobs.language import language_metrics, language_model, tokens_of
-from blindsight.models.classifiers import CNN, MLP, Logistic, accuracy, cross_entropy
+from blindsight.models.classifiers import CLASSIFIERS, IMAGES_ONLY, accuracy, cross_entropy
 
 __all__ = ["TrainingTask", "classification_task", "language_task", "make_model", "one_example_each", "split_clients"]
 
@@ -106,24 +106,11 @@ def make_model(settings: ModelSettings, population: Population) -> Any:
     """The classifier that `settings` describe, for the fields of `population`."""
     _check_fields(settings, population)
     shape = population.fields[settings.inputs[0]][1] if len(settings.inputs) == 1 else (len(settings.inputs),)
-    classes, key = number_of_classes(settings, population), jax.random.key(settings.seed)
-    activation = {"relu": jax.nn.relu, "tanh": jax.numpy.tanh}[settings.activation]
-    if settings.kind == "logistic":
-        return Logistic(shape, classes, key=key)
-    if settings.kind == "mlp":
-        return MLP(shape, classes, hidden=settings.hidden, activation=activation, key=key)
-    if len(shape) not in (2, 3):
-        inputs = ", ".join(settings.inputs)
-        raise InvalidInput(f'[model] a cnn reads images, and {inputs} has shape {list(shape)}: use kind = "mlp"')
-    return CNN(
-        shape,
-        classes,
-        channels=settings.channels,
-        kernel=settings.kernel,
-        hidden=settings.hidden[0],
-        activation=activation,
-        key=key,
-    )
+    if settings.kind in IMAGES_ONLY and len(shape) not in (2, 3):
+        kind, inputs = settings.kind, ", ".join(settings.inputs)
+        raise InvalidInput(f'[model] a {kind} reads images, and {inputs} has shape {list(shape)}: use kind = "mlp"')
+    key = jax.random.key(settings.seed)
+    return CLASSIFIERS[settings.kind](settings, shape, number_of_classes(settings, population), key)
 
 
 def _check_fields(settings: ModelSettings, population: Population) -> None:

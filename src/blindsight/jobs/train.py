@@ -134,7 +134,7 @@ def root_of(seed: int | None, settings: dict[str, Any], population: Population) 
 def _backend(
     config: Config, task: TrainingTask, privacy: Privacy, *, run: runs.Run, key: keys.Key, log: PairLog | None
 ) -> Backend:
-    """The run's clients, joined by those that [audit] plants, or watched in the pairs that [bayesian] draws."""
+    """The run's clients: with those that [audit] plants, or measured in the pairs that [bayesian] draws."""
     if config.bayesian is not None and log is not None:
         return Paired(Simulation(task.clients), pairs=config.bayesian.pairs, record=log.record)
     if config.audit is None:

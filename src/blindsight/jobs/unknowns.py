@@ -57,8 +57,8 @@ def _on_fleet(request: UnknownsRequest, progress: Progress) -> tuple[Report, Pat
     clients = fleet_clients(request, None, schema, reading=reading)
     folder, payer = run_folder(request, "unknowns", clients), LedgerName(request.population or clients.name)
     session, words = session_of(request, payer, folder, progress), _vocabulary(request, field, ())
-    asked = _ask(request, clients, clients, field, words, session, observed="text")
-    return asked, folder
+    answer = _ask(request, clients, clients, field, words, session, observed="text")
+    return answer, folder
 
 
 def _ask(
@@ -101,7 +101,7 @@ def _read(request: UnknownsRequest, data: str) -> Population:
             raise InvalidInput(f"choose the text field of {request.data} with --input FIELD{listed}")
         inputs = ["text"]
     needed: dict[str, Field | None] = {field: Field("text") for field in (*inputs, request.side) if field}
-    if columns is not None:  # words are read off values of any kind, so categories are texts too
+    if columns is not None:  # words can be read off values of any type, so categories count as texts
         schema = schema.updated([f"{field}=text" for field in needed])
     clients = read_clients(
         data,

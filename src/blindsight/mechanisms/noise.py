@@ -13,10 +13,10 @@ __all__ = ["AdditiveNoise", "DrawnElsewhere", "Sampler"]
 
 @runtime_checkable
 class DrawnElsewhere(Protocol):
-    """Noise that others draw, such as the sites of a fleet: what they add is a mechanism of its own."""
+    """Noise drawn by others, such as the sites of a fleet, through a mechanism of their own."""
 
     def mechanism(self, noise_multiplier: float) -> Any:
-        """The mechanism whose noise they draw."""
+        """The mechanism that describes their noise."""
         ...
 
 

@@ -126,7 +126,7 @@ class BegunNoise:
         self._noise, self._unsure, self._is_used = noise, unsure, False
 
     def numbers(self) -> np.ndarray:
-        """The noise alone, for who adds it to a sum elsewhere."""
+        """The noise alone, for callers that add it to a sum elsewhere."""
         self._use()
         return np.asarray(self._noise if self._unsure is None else self._decided(*self._unsure))
 

@@ -6,7 +6,7 @@ A model is a function of a batch: (batch, ...) to logits (batch, classes). Image
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import equinox as eqx
 import jax
@@ -14,7 +14,17 @@ import jax.numpy as jnp
 
 from blindsight.models.layers import Conv, Dense, softmax_cross_entropy
 
-__all__ = ["CNN", "MLP", "Logistic", "Loss", "accuracy", "cross_entropy"]
+__all__ = [
+    "CLASSIFIERS",
+    "CNN",
+    "IMAGES_ONLY",
+    "MLP",
+    "ClassifierSizes",
+    "Logistic",
+    "Loss",
+    "accuracy",
+    "cross_entropy",
+]
 
 Loss = Callable[[Any, Any, jax.Array], jax.Array]
 """(model, batch, key) to the mean loss over the batch's real examples."""
@@ -99,6 +109,63 @@ class CNN(eqx.Module):
         for convolution in self.convolutions:
             x = self.activation(convolution(x))
         return self.output(self.activation(self.dense(_flat(x))))
+
+
+class ClassifierSizes(Protocol):
+    """What a run's settings say of a classifier (`config.ModelSettings`); each kind reads what it needs."""
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Sizes of the dense layers."""
+        ...
+
+    @property
+    def channels(self) -> tuple[int, ...]:
+        """Channels of the convolutions."""
+        ...
+
+    @property
+    def kernel(self) -> int:
+        """Height and width of the convolutions' kernels."""
+        ...
+
+    @property
+    def activation(self) -> Literal["relu", "tanh"]:
+        """The function between layers."""
+        ...
+
+
+def _logistic(sizes: ClassifierSizes, shape: Sequence[int], classes: int, key: jax.Array) -> Logistic:
+    del sizes
+    return Logistic(shape, classes, key=key)
+
+
+def _mlp(sizes: ClassifierSizes, shape: Sequence[int], classes: int, key: jax.Array) -> MLP:
+    return MLP(shape, classes, hidden=sizes.hidden, activation=_ACTIVATIONS[sizes.activation], key=key)
+
+
+def _cnn(sizes: ClassifierSizes, shape: Sequence[int], classes: int, key: jax.Array) -> CNN:
+    return CNN(
+        shape,
+        classes,
+        channels=sizes.channels,
+        kernel=sizes.kernel,
+        hidden=sizes.hidden[0],
+        activation=_ACTIVATIONS[sizes.activation],
+        key=key,
+    )
+
+
+_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
+CLASSIFIERS: dict[str, Callable[[ClassifierSizes, Sequence[int], int, jax.Array], Any]] = {
+    "logistic": _logistic,
+    "mlp": _mlp,
+    "cnn": _cnn,
+}
+"""Every classifier by the `kind` that RUN.toml calls it: (sizes, shape of an example, classes, key) to the model."""
+
+IMAGES_ONLY = frozenset({"cnn"})
+"""Kinds that read one image, not rows of numbers."""
 
 
 def cross_entropy(inputs: str | Sequence[str] = "image", label: str = "label") -> Loss:

@@ -142,7 +142,7 @@ def _network(kind: str, sizes: Mapping[str, Any], hidden: Sequence[Any], shape: 
     if kind == "MLP":
         return MLP((numbers[0],), numbers[1], hidden=hidden, activation=activation, key=jax.random.key(0))
     if kind != "CNN" or shape is None:
-        raise InvalidInput(f"{kind!r} is no kind of model that can be sent")
+        raise InvalidInput(f"a model of kind {kind!r} cannot be sent")
     options: dict[str, Any] = {"kernel": int(sizes["kernel"]), "hidden": hidden[0], "activation": activation}
     return CNN(shape, int(sizes["classes"]), channels=channels, **options, key=jax.random.key(0))
 

@@ -50,12 +50,12 @@ def card(
     """A small table for notebooks, each row under its first cell; notes are folded under their summary.
 
     Args:
-        title: What it is about.
+        title: Title of the table.
         rows: Cells of each row.
         about: A few words beside the title.
         headings: Headings of the columns.
-        notes: Sentences to fold.
-        summary: What to unfold them by.
+        notes: Sentences that are folded at first.
+        summary: Label that unfolds the notes.
     """
     values = {"title": title, "rows": [*rows], "about": about, "headings": headings, "notes": notes, "summary": summary}
     return render("card.html", **values)
@@ -67,7 +67,7 @@ def contents(body: Markup) -> list[tuple[str, Markup]]:
 
 
 def asset(name: str) -> Markup:
-    """A stylesheet or script from `assets/`, to put into a page whole."""
+    """A stylesheet or script from `assets/`, to inline into a page."""
     return Markup(files("blindsight.pages").joinpath("assets", name).read_text(encoding="utf-8"))
 
 

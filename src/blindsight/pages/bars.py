@@ -54,7 +54,7 @@ class BarTable:
 
     @property
     def ticks(self) -> list[str]:
-        """What the axis says at its beginning, in its middle and at its end."""
+        """The labels at the beginning, middle and end of the axis."""
         places = [self.start + share * self.largest for share in (0.0, 0.5, 1.0)]
         return [number(place, 3) if self.unit else percent(place, 3) for place in places]
 

@@ -33,5 +33,5 @@ def unbroken(text: str) -> Markup:
 
 
 def prose(text: str) -> Markup:
-    """A sentence with what stands between backticks as code."""
+    """A sentence in which text between backticks is code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))

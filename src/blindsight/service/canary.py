@@ -53,7 +53,7 @@ class Canary:
         self._good: np.ndarray | None = None
 
     def begin(self, average: np.ndarray) -> Shield:
-        """A shield for the first average of a life. If it is too bad, an operator restarted: what was best is over."""
+        """A shield for the first average of a life. One far below the best resets the best."""
         latest = score(self.task, average, self._x, self._y, self._start)
         if self.best is not None and latest.below(self.best) > self.fall:
             self.best = self._good = None

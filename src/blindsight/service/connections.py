@@ -9,7 +9,7 @@ between two requests: thousands of silent sockets cost nobody else a request. Bo
 All deadlines share one timer (`Listener.sweep`): a timer per request would cost as much as a draw.
 """
 
-# uvicorn declares what a connection gets only later, such as its first request, as if it were always there
+# uvicorn declares fields that a connection gets only later, such as its first request, as always present
 # pyright: reportUnnecessaryComparison=false
 
 import asyncio

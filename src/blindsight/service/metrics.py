@@ -25,7 +25,7 @@ _EDGES = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """How the store is: whether it can keep updates, its last snapshot, and models that are out of service."""
+    """The state of the store: whether it can keep updates, its last snapshot, and models that are out of service."""
 
     is_ready: bool = False
     saved_at: float = 0.0
@@ -64,7 +64,7 @@ class Totals:
         self.update_s = Latencies()
         self.refused = Counter(
             dict.fromkeys([*CAUSES.values(), *MORE_CAUSES], 0)
-        )  # one that appears late hides its first rise
+        )  # a counter that appears late hides its first increase
         self.late_s = 0.0
 
     def refuse(self, cause: str) -> None:
@@ -119,7 +119,7 @@ def _models(pools: list[Pool]) -> Iterator[str]:
 
 
 def _guards(pools: list[Pool]) -> Iterator[str]:
-    """What the guards against spam have seen."""
+    """The counts of the guards against spam."""
     yield from _head("blindsight_updates_shortened_total", "counter", "updates longer than one step and its noise")
     for pool in pools:
         yield f'blindsight_updates_shortened_total{{model="{pool.model}"}} {pool.guard.shortened}'

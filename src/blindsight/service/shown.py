@@ -1,4 +1,4 @@
-"""What a draw shows: a mixture of instances, the same one for everybody, renewed after a batch of updates.
+"""The weights that a draw shows: a mixture of instances, the same for everybody, renewed after a batch of updates.
 
 In the paper a draw is an instance, which is some client's update: whoever keeps drawing reads almost every update, sees
 which instance it was made from, and whether its own was taken. Here a draw is

@@ -7,10 +7,11 @@ import secrets
 import sqlite3
 import struct
 import time
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+from blindsight.algorithms.client_budget import transaction
 from blindsight.errors import InvalidInput
 from blindsight.service import blind_rsa
 from blindsight.service.admission import TOKEN_TYPE, TokenKey, read_keys, signed_part
@@ -73,7 +74,7 @@ class Wallet:
             rows = file.execute("SELECT token FROM tokens WHERE model = ?", (model,)).fetchall()
             if not rows:
                 raise InvalidInput(f"there are no admission tokens for {model}: ask the issuer for more")
-            (token,) = secrets.choice(rows)  # in no order, so that they do not tell which were issued together
+            (token,) = secrets.choice(rows)  # in no order, so that tokens do not reveal which were issued together
             file.execute("DELETE FROM tokens WHERE token = ?", (token,))
         return token
 
@@ -82,23 +83,5 @@ class Wallet:
         with self._open() as file:
             return file.execute("SELECT COUNT(*) FROM tokens WHERE model = ?", (model,)).fetchone()[0]
 
-    @contextmanager
-    def _open(self) -> Generator[sqlite3.Connection]:
-        try:
-            connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
-        except sqlite3.Error as error:
-            raise InvalidInput(f"the wallet {self.path} cannot be opened: {error}") from error
-        try:
-            connection.executescript(_TABLES)
-            connection.execute("PRAGMA synchronous = EXTRA")
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise InvalidInput(f"the wallet {self.path} cannot be written: {error}") from error
-        finally:
-            connection.close()
+    def _open(self) -> AbstractContextManager[sqlite3.Connection]:
+        return transaction(self.path, "wallet", _TABLES)

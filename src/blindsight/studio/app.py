@@ -95,7 +95,7 @@ async def perform(request: Request, act: Act, queue: Queue) -> Response:
         act(queue, message)
     except InvalidInput as error:
         return _refused(409, str(error), queue)
-    except BlindsightError as error:  # for example a full disk: nothing was saved, and the page must not continue
+    except BlindsightError as error:  # a full disk, for example: nothing was saved, and the page must not continue
         return JSONResponse({"error": str(error)}, 500, headers=_UNKEPT)
     return JSONResponse(queue.state(), headers=_UNKEPT)
 

@@ -42,7 +42,7 @@ class AskedQuestion:
 
     @property
     def lines(self) -> list[str]:
-        """What it printed, the last lines of it."""
+        """The last lines that it printed."""
         try:
             with open(self.log, "rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - _KEPT_BYTES))

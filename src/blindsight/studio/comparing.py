@@ -16,7 +16,7 @@ _TILES = 40  # samples of an arm that are shown
 
 @dataclasses.dataclass(frozen=True)
 class Told:
-    """What a report says, read from its JSON without the library that made it."""
+    """The content of a report, read from its JSON without the library that wrote it."""
 
     verdict: str
     outcome: str
@@ -41,7 +41,7 @@ class Told:
 
 
 def told_by(run: Run) -> Told | None:
-    """What the run's report says; None if it has none that can be read."""
+    """The content of the run's report; None if it has none that can be read."""
     try:
         report = run.read("report.json")
     except (BlindsightError, OSError, RecursionError, UnicodeDecodeError):

@@ -37,7 +37,7 @@ _LISTS = {"inputs": ",", "types": ";"}
 _SPELLED = {"inputs": "--input", "types": "--type", "vocabulary_size": "--vocabulary-size"}
 _MOST_KEPT = 64
 COMMAND = (sys.executable, "-m", "blindsight.jobs.rehearsing")
-"""What answers dry runs: the work is above this package, and takes JAX."""
+"""The module that answers dry runs; it is above this package and needs JAX."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +123,7 @@ class DryRuns:
         self._thread: threading.Thread | None = None
 
     def look(self, question: ComposedQuestion) -> dict[str, Any]:
-        """The answer, `{"report"}` or `{"error"}`, or how far it is; asks for it if nobody has."""
+        """The answer, `{"report"}` or `{"error"}`, or its progress; starts the dry run if nobody has."""
         asked = self._line(question)
         with self._lock:
             if asked in self._kept:
@@ -154,7 +154,7 @@ class DryRuns:
                 self._asking = None
 
     def _answer(self, asked: str) -> dict[str, Any]:
-        """What the other process says in the end; one that died is started again by the next question."""
+        """The other process's final answer; if the process died, the next question starts it again."""
         try:
             lines, answers = self._pipes()
             lines.write(asked + "\n")

@@ -32,7 +32,7 @@ class Curves:
 
 
 def measured(run: Run) -> Curves:
-    """What `metrics.jsonl` has: every number of every round. Damaged lines are left out."""
+    """Every number of every round in `metrics.jsonl`. Damaged lines are left out."""
     found: dict[str, list[tuple[float, float]]] = {}
     unprotected: set[str] = set()
     last = 0
@@ -67,7 +67,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def header_of(run: Run) -> dict[str, Any]:
-    """What `run.json` says; one that cannot be read is refused."""
+    """The content of `run.json`; a file that cannot be read is refused."""
     try:
         header = run.read("run.json")
     except (OSError, RecursionError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Pages about fleets: who is in one and who is there; and of a site: what waits, what was decided, what happened."""
+"""Pages about fleets: their sites and which are online; and of a site: pending questions, decisions and its log."""
 
 import getpass
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ def _show(request: Request) -> Response:
 
 
 def _call(request: Request) -> Response:
-    """Ask every site of a fleet whether it is there."""
+    """Ask every site of a fleet whether it is online."""
     from blindsight.fleet.folder import FleetFolder
     from blindsight.fleet.roll_call import roll_call
 
@@ -64,7 +64,7 @@ def _book(request: Request) -> "Book":
 
 
 def _site(request: Request) -> Response:
-    """A site's questions by where they stand, what askers spent, and the latest of its log."""
+    """A site's questions by state, the spending of askers, and the latest lines of its log."""
     book = _book(request)
     lines, verified = book.diary.lines(), book.diary.verify()
     records, spent, policy = book.jobs(), book.spent(), book.settings.policy

@@ -102,7 +102,7 @@ def _state(request: Request) -> Response:
 
 
 async def _act(request: Request) -> Response:
-    """What the queue's page posts, while nobody else labels as this rater."""
+    """Perform what the queue's page posts, while nobody else labels as this rater."""
     from blindsight.studio.app import ACTIONS, perform
 
     queue = await run_in_threadpool(_queue, request, blind=request.path_params["mode"] == "blind")
@@ -171,7 +171,7 @@ def _relabel(request: Request, fields: Mapping[str, str]) -> Response:
 
 
 def _tile(dataset: "SyntheticSet", sample: "Sample") -> dict[str, Any]:
-    """What a small picture of a sample needs."""
+    """The values for a small picture of a sample."""
     picture = None if sample.picture is None else base64.b64encode(sample.picture).decode("ascii")
     row = None if sample.row is None else dataset.in_words(sample.row)
     return {"id": sample.sample_id, "picture": picture, "row": row, "proposed": sample.proposed}

@@ -1,4 +1,4 @@
-"""Pages about ledgers: what every population has spent and on what, what one more question would cost, and exports."""
+"""Pages about ledgers: the spending of every population, the cost of one more question, and exports."""
 
 import csv
 import io

@@ -130,7 +130,7 @@ def _entries(folder: Path) -> list["os.DirEntry[str]"]:
 
 
 def _stamp(entry: "os.DirEntry[str]") -> tuple[int, ...] | None:
-    """What changes when a file of the run is replaced or metrics are appended; None if it is not a run."""
+    """Values that change when a file of the run is replaced or metrics are appended; None if it is not a run."""
     try:
         os.stat(f"{entry.path}/run.json")
         changed = entry.stat(follow_symlinks=False).st_mtime_ns

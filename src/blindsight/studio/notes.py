@@ -1,4 +1,4 @@
-"""RunNotes and tags that people keep with a run: `studio.json` in its folder, which nothing else reads."""
+"""Notes and tags that people keep with a run: `studio.json` in its folder, which nothing else reads."""
 
 import dataclasses
 import re

@@ -84,7 +84,7 @@ def _show(request: Request) -> Response:
 
 
 def _progress(row: RunRow, found: Curves) -> str:
-    """How far a training run is, and its curves."""
+    """The progress of a training run, and its curves."""
     drawn = [
         (name, name in found.unprotected, curves([found.named(name, name, place)], across="round", upwards=name))
         for place, name in enumerate(found.curves)

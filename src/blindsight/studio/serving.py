@@ -1,4 +1,4 @@
-"""Serve the studio to this machine. What takes long to import is imported once it serves."""
+"""Serve the studio to this machine. Slow imports run in the background once it serves."""
 
 import contextlib
 import importlib
@@ -44,6 +44,6 @@ def _server(place: Workspace, listening: socket.socket) -> tuple[uvicorn.Server,
 
 
 def _warm(place: Workspace) -> None:
-    """What the first pages need and takes long to import or to read."""
+    """Import and read in advance what the first pages need."""
     importlib.import_module("blindsight.accounting.statement")
     place.listing.rows()

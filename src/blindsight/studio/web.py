@@ -1,4 +1,4 @@
-"""What all pages of the studio share: where they look, how they answer, and what they refuse."""
+"""Common to all pages of the studio: where they look, how they answer, and what they refuse."""
 
 import dataclasses
 import functools

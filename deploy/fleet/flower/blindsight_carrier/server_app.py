@@ -55,7 +55,7 @@ class FlowerCourier:
             self._failed.append(site)
 
     def back(self) -> dict[str, bytes]:
-        """What came back since the last call."""
+        """The parcels returned since the last call."""
         found = dict.fromkeys(self._failed, b"")
         self._failed = []
         if self._under_way:

@@ -22,7 +22,7 @@ from blindsight.errors import InvalidInput
 __all__ = ["COORDINATOR", "LARGEST", "Assembler", "Carrier", "Delivery", "check_line", "check_site_name", "pieces"]
 
 COORDINATOR = "coordinator"
-"""The name of the one party that is no site."""
+"""The name of the one party that is not a site."""
 
 LARGEST = 1 << 30
 """Bytes that a message may have."""
@@ -57,7 +57,7 @@ class Carrier(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave: what is sent here from now on is lost."""
+        """Leave: messages sent here from now on are lost."""
         ...
 
 

@@ -4,8 +4,8 @@ Flower's own processes call this, in an environment of their own (deploy/fleet/f
 a ClientApp calls `hand_over` once for each message of Flower's. Nothing but the standard library is imported here, and
 a parcel is never opened on its way: what is in it is signed and masked by those who sent it.
 
-A coordinator that connects to the relay's socket is heard, and hears what every site says, as on a NATS server. While
-none is connected no site is visited, and what sites have to say is lost.
+A coordinator connected to the relay's socket exchanges messages with every site, as on a NATS server. While no
+coordinator is connected, no site is visited and messages from sites are lost.
 """
 
 import collections
@@ -35,7 +35,7 @@ class Courier(Protocol):
         ...
 
     def back(self) -> Mapping[str, bytes]:
-        """What came back since the last call; empty if a site was not reached."""
+        """The parcels returned since the last call; empty if a site was not reached."""
         ...
 
 
@@ -89,7 +89,7 @@ def listening(path: Path) -> Generator[socket.socket]:
         listener.bind(str(path))
         os.chmod(path, 0o660)
         listener.listen()
-        listener.settimeout(0.2)  # closing a socket does not wake who waits at it
+        listener.settimeout(0.2)  # closing a socket does not wake a thread that waits on it
         try:
             yield listener
         finally:
@@ -97,7 +97,7 @@ def listening(path: Path) -> Generator[socket.socket]:
 
 
 def hand_over(path: str | Path, parcel: bytes) -> bytes:
-    """Give a parcel to the agent that listens at `path`, and take what it has to say; nothing if it is not there."""
+    """Give a parcel to the agent that listens at `path` and return its reply; nothing if no agent is there."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as line:
         line.settimeout(_ANSWER_S)
         line.connect(str(path))
@@ -110,7 +110,7 @@ def hand_over(path: str | Path, parcel: bytes) -> bytes:
 def relay(
     path: Path, sites: Sequence[str], courier: Courier, *, is_over: Callable[[], bool], pause_s: float = 0.1
 ) -> None:
-    """Carry messages between the coordinators at a local socket and the sites, until it is over."""
+    """Carry messages between the coordinators at a local socket and the sites, until stopped."""
     desk = _Desk(sites)
     with listening(path) as listener:
         thread = threading.Thread(target=desk.admit, args=(listener, is_over), daemon=True)
@@ -136,7 +136,7 @@ class _Desk:
         self._flushes = list[tuple[socket.socket, bytes, dict[str, int]]]()
 
     def admit(self, listener: socket.socket, is_over: Callable[[], bool]) -> None:
-        """Let coordinators in until it is over."""
+        """Accept coordinators until stopped."""
         while not is_over():
             with contextlib.suppress(TimeoutError):
                 line, _ = listener.accept()
@@ -154,7 +154,7 @@ class _Desk:
                 line.shutdown(socket.SHUT_RDWR)
 
     def to_visit(self) -> list[str]:
-        """The sites to which no parcel is on its way; none without a coordinator, for whom nothing is kept."""
+        """The sites without a parcel in transit; none while no coordinator is connected."""
         with self._lock:
             if not self._lines:
                 for messages in self._waiting.values():
@@ -163,7 +163,7 @@ class _Desk:
             return [site for site in self._waiting if self._taken[site] == self._returned[site]]
 
     def collected(self, site: str) -> list[bytes]:
-        """What goes to this site now."""
+        """The messages to send to this site now."""
         with self._lock:
             self._taken[site] += 1
             messages, self._waiting[site] = self._waiting[site], []
@@ -186,7 +186,7 @@ class _Desk:
                 with self._lock:
                     if site in self._waiting:
                         self._waiting[site].append(data)
-                    elif site == "":  # asks to hear when all that it has sent has been taken to the sites
+                    elif site == "":  # asks to be told when everything it sent has reached the sites
                         self._flushes.append((line, data, self._visits_left()))
                 self._answer_flushes()
         with self._lock:

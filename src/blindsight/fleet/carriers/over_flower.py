@@ -22,8 +22,8 @@ from blindsight.fleet.carriers.flower_relay import listening, pack, read_frame, 
 
 __all__ = ["CoordinatorOverFlower", "SiteOverFlower"]
 
-_HOLD_S = 3.0  # a visit of Flower's waits for something to take back: each costs a process
-_KEPT_S = 60.0  # what was not fetched by then is lost
+_HOLD_S = 3.0  # each of Flower's visits costs a process, so it waits for something to take back
+_KEPT_S = 60.0  # messages that nobody has fetched by then are lost
 _AGAIN_S = 1.0
 _LONGEST_PATH = 100  # of a local socket, in bytes
 
@@ -91,7 +91,7 @@ class SiteOverFlower:
         write_frame(line, "", pack(self._outgoing()))
 
     def _outgoing(self) -> list[bytes]:
-        """What is to be said now; waits a moment for it."""
+        """The messages to send now; waits briefly for one."""
         self._drop_what_nobody_fetched()
         messages = list[bytes]()
         end = time.monotonic() + _HOLD_S
@@ -150,7 +150,7 @@ class CoordinatorOverFlower:
         return None
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until all that was sent has been taken to its site, or could not be; says whether that was in time."""
+        """Wait until every message was delivered to its site or failed; returns whether that happened in time."""
         mark = os.urandom(8)
         self._write("", mark)
         with contextlib.suppress(queue.Empty):

@@ -36,7 +36,7 @@ __all__ = ["OverNats", "tls_context"]
 _CONNECT_S = 10.0
 _SEND_S = 120.0  # for one whole message
 _WAITING = 4096  # messages that wait to be received; more are lost
-_HELD = LARGEST + (1 << 28)  # bytes of these: whoever floods this party fills its queue, and not its memory
+_HELD = LARGEST + (1 << 28)  # bytes of these messages: a flood fills the queue, not the memory
 _TURNS = 4  # of the event loop, in which a connection that is told to close does so
 _BUFFERED = 1 << 28  # bytes of pieces that arrive faster than they are joined
 
@@ -65,7 +65,7 @@ class _Loop(asyncio.SelectorEventLoop):
         return self._connection, protocol
 
     def hang_up(self) -> None:
-        """Close what nobody else may have closed."""
+        """Close the connection, which nats-py may have left open."""
         if self._connection is not None:
             self._connection.abort()
 
@@ -73,7 +73,7 @@ class _Loop(asyncio.SelectorEventLoop):
 class OverNats:
     """One party's end, connected to the server at `url`; `tls` holds its certificate, which must be that of `name`.
 
-    `note` is told, in words, when the connection breaks, why it is not made again, and when it is.
+    `note` is told, in words, when the connection breaks, why it cannot be re-established, and when it is.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class OverNats:
         try:
             self._run(self._publish(subject, data), _SEND_S)
         except (NatsError, OSError, TimeoutError):
-            return  # lost, as anything may be: whoever needs an answer asks again
+            return  # lost, as any message may be: a party that needs an answer asks again
 
     def receive(self, timeout_s: float) -> Delivery | None:
         """As `Carrier.receive`."""
@@ -172,7 +172,7 @@ class OverNats:
             await self._arrived()
 
     async def _arrived(self) -> None:
-        """Wait until the server has everything; if the connection breaks, its answer would be waited for in vain."""
+        """Wait until the server has everything; stop waiting if the connection breaks."""
         answer = asyncio.ensure_future(self._client.flush(timeout=int(_SEND_S)))
         broken = asyncio.ensure_future(self._broken.wait())
         try:
@@ -195,7 +195,7 @@ class OverNats:
         self._note("connected to the server again")
 
     async def _hears_of(self, error: Exception) -> None:
-        """Note why there is no connection, once; errors need no action, as what was lost is asked for again."""
+        """Note once why there is no connection; errors need no action, because lost messages are requested again."""
         words = f"{type(error).__name__}: {error}".rstrip(": ")
         if self._broken.is_set() and words != self._noted:
             self._noted = words
@@ -224,7 +224,7 @@ class OverNats:
             raise
 
     async def _wind_up(self) -> None:
-        """End what is under way, such as connections that are being made, and let it close."""
+        """End pending work, such as connection attempts, and let the loop close."""
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()

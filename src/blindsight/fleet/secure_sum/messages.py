@@ -99,5 +99,5 @@ def _parts(data: bytes, count: int) -> list[bytes]:
         parts.append(data[place : place + length])
         place += length
     if place != len(data):
-        raise ValueError("it goes on after its end")
+        raise ValueError("it continues after its end")
     return parts

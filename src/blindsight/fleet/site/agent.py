@@ -28,7 +28,7 @@ from blindsight.version import __version__
 __all__ = ["Agent"]
 
 _LISTEN_S = 0.2
-_BRIEFLY_S = 0.02  # while a part is computed, which is to go out as soon as it is there
+_BRIEFLY_S = 0.02  # while a part is computed, so that it leaves as soon as it is ready
 _ALIVE_S = 1.0
 _REMEMBERED = 100
 
@@ -45,7 +45,7 @@ class _Sum:
     problem: BaseException | None = None
     secure: Site | None = None
     is_done: bool = False
-    said: tuple[dict[str, Any], Sequence[bytes]] | None = None  # the end of it, to be said again if it got lost
+    said: tuple[dict[str, Any], Sequence[bytes]] | None = None  # the final answer, repeated if it was lost
 
 
 class Agent:
@@ -121,7 +121,7 @@ class Agent:
         try:
             if step is not None:
                 step()
-        except Exception as error:  # whatever a message does, the next one is heard
+        except Exception as error:  # whatever one message causes, the next one is read
             self._clerk.note(f"could not answer a message {str(head['kind'])!r}: {type(error).__name__}: {error}")
 
     def _pong(self) -> None:
@@ -196,13 +196,13 @@ class Agent:
             self._decide({"job": job.to_dict(), "sent_at": head.get("sent_at")})
 
     def _begin(self, head: Mapping[str, Any], data: bytes) -> None:
-        """Begin to compute this site's part; asked again for the same sum, say again what was said."""
+        """Begin to compute this site's part; a repeated request for the same sum gets the same answer."""
         number, one = head.get("sum"), self._sum
         digest = str(head.get("job"))
         if type(number) is not int or self._files.place(digest) is None:
             return
         job = self._known(digest)
-        if job is None:  # it was refused before it could be kept, or its folder is gone
+        if job is None:  # the job was refused before it could be stored, or its folder is gone
             code = self._refused.get(digest, Code.pending)
             self._send({"kind": "refused", "job": digest, "sum": number, "code": str(code)})
         elif one is not None and one.number == number:
@@ -224,7 +224,7 @@ class Agent:
         if problem := self._problem(job):
             raise Declined(problem, "the fleet or its version has changed since the job was approved")
         state, code = self._clerk.standing(job, sent_at)
-        if state == "pending":  # not written down, as on a full disk: what was said then still holds
+        if state == "pending":  # the decision could not be written, as on a full disk: the earlier answer still holds
             code = self._refused.get(job.digest, code)
         if state != "approved":
             raise Declined(code or Code.not_approved, "a sum was asked for a job that is not approved")
@@ -268,7 +268,7 @@ class Agent:
             one.problem = error
 
     def _go_on(self, one: _Sum) -> None:
-        """Say that work is under way; when the part is there, begin the secure sum."""
+        """Report that work is under way; once the part is computed, begin the secure sum."""
         if one.is_done:
             return
         if one.thread is not None and one.thread.is_alive():

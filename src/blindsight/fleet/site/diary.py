@@ -176,7 +176,7 @@ def _append(file: int, what: str) -> DiaryLine:
         os.fsync(file)
     except OSError:
         with contextlib.suppress(OSError):
-            os.ftruncate(file, size)  # nobody was told that the line is there
+            os.ftruncate(file, size)  # nobody was told that the line was written
         raise
     return line
 

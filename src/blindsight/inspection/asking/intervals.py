@@ -7,9 +7,9 @@ within c (Fieller 1954): no approximation, however noisy the denominator. If w c
 everything, and so is the interval.
 
 **All at once.** c is the quantile of the largest of all |a - r w| / s(r). Correlations follow from the forms, with
-estimates in place of the true r, and the quantile from draws of the noise with a fixed public seed. Where forms are so
-many that drawing would take long, they are taken as independent, which can only widen intervals (Sidak 1967).
-Intersecting intervals with possible values, and those of a distribution function with each other, excludes no truth.
+estimates in place of the true r, and the quantile from draws of the noise with a fixed public seed. If there are too
+many forms to draw quickly, they are treated as independent, which can only widen intervals (Sidak 1967). Intersecting
+intervals with possible values, and those of a distribution function with each other, excludes no truth.
 
 The intervals are about the value of this population. What another population would show is not claimed.
 """

@@ -20,7 +20,7 @@ __all__ = ["expected", "read"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Asked:
+class _ItemRatios:
     """The ratios that one item needs of every slice of a table."""
 
     item: Item
@@ -36,25 +36,25 @@ def read(
     Returns the statistics in the order of the question and how many standard deviations the intervals are wide.
     """
     tables = {table.name: table for table in tables_of(question)}
-    asked = [_asked(question, item, tables) for item in question.items if _is_of_table(question, item)]
+    ratios = [_ratios_of(question, item, tables) for item in question.items if _is_of_table(question, item)]
     blocks = dict[tuple[int, int], Forms]()
     for name, table in tables.items():
-        alike = [(n, one) for n, one in enumerate(asked) if one.table.name == name]
+        alike = [(n, one) for n, one in enumerate(ratios) if one.table.name == name]
         inverse = np.linalg.solve(table.matrix.T @ table.matrix, table.matrix.T)  # least squares: full column rank
         sums = np.asarray(measured[name].sums, np.float64).reshape(len(table.slices), -1)
         for (number, one), place in itertools.product(alike, range(len(table.slices))):
             above, below = (rows @ inverse for rows in one.rows)
             blocks[number, place] = Forms(sums[place], measured[name].noise_std, above, below)
-    c = critical(_by_slice(asked, blocks), confidence)
+    c = critical(_by_slice(ratios, blocks), confidence)
     statistics = list[Statistic]()
-    for number, one in enumerate(asked):
+    for number, one in enumerate(ratios):
         estimates = [intervals(blocks[number, place], c) for place in range(len(one.table.slices))]
         statistics.append(_statistic(question, one, estimates))
     return statistics, c
 
 
 def expected(question: Ask, noise_std: Mapping[str, float]) -> list[str]:
-    """How wide intervals would be if all clients had values, evenly spread: for planning, without a client."""
+    """The width of intervals if every client had values, spread evenly: computed for planning, without any client."""
     even = dict[str, Measured]()
     for table in tables_of(question):
         share = question.clients / len(table.slices) / max(table.cells - 1, 1)
@@ -69,8 +69,8 @@ def expected(question: Ask, noise_std: Mapping[str, float]) -> list[str]:
     for one in read(question, even)[0]:
         halves = [(row.high - row.low) / 2 for group in one.groups for row in group.rows]
         half = float(np.median(halves))
-        told = f"{100 * half:.2g} percentage points" if one.unit == "share" else f"{half:.3g}"
-        sentences.append(f"{one.heading}: about ± {told}")
+        width = f"{100 * half:.2g} percentage points" if one.unit == "share" else f"{half:.3g}"
+        sentences.append(f"{one.heading}: about ± {width}")
     return sentences
 
 
@@ -78,11 +78,11 @@ def _is_of_table(question: Ask, item: Item) -> bool:
     return not (isinstance(item, Top) and question.schema.fields[item.field].kind == "text")
 
 
-def _by_slice(asked: Sequence[_Asked], blocks: Mapping[tuple[int, int], Forms]) -> list[Forms]:
+def _by_slice(ratios: Sequence[_ItemRatios], blocks: Mapping[tuple[int, int], Forms]) -> list[Forms]:
     """The forms of all items of a table and slice together: they share their noise."""
     groups = dict[tuple[str, int], list[Forms]]()
     for (number, place), forms in blocks.items():
-        groups.setdefault((asked[number].table.name, place), []).append(forms)
+        groups.setdefault((ratios[number].table.name, place), []).append(forms)
     return [
         dataclasses.replace(
             forms[0],
@@ -93,17 +93,17 @@ def _by_slice(asked: Sequence[_Asked], blocks: Mapping[tuple[int, int], Forms]) 
     ]
 
 
-def _asked(question: Ask, item: Item, tables: Mapping[str, FieldTable]) -> _Asked:
+def _ratios_of(question: Ask, item: Item, tables: Mapping[str, FieldTable]) -> _ItemRatios:
     """Which ratios of cells an item needs."""
     name = item.field + (f" by {item.by}" if item.by else "")
     if isinstance(item, Cross):
         table = tables[f"{item.field} × {item.by}"]
-        return _Asked(item, table, (np.eye(table.cells), np.ones((table.cells, table.cells))))
+        return _ItemRatios(item, table, (np.eye(table.cells), np.ones((table.cells, table.cells))))
     if isinstance(item, Mean):
-        return _Asked(item, tables[f"mean of {name}"], (np.array([[1.0, 0, 0]]), np.array([[1.0, 1, 0]])))
+        return _ItemRatios(item, tables[f"mean of {name}"], (np.array([[1.0, 0, 0]]), np.array([[1.0, 1, 0]])))
     table, size = tables[name], tables[name].axis.size
     if isinstance(item, Missing):
-        return _Asked(item, table, (np.eye(table.cells)[-1:], np.ones((1, table.cells))))
+        return _ItemRatios(item, table, (np.eye(table.cells)[-1:], np.ones((1, table.cells))))
     if isinstance(item, Quantiles):
         above = np.tri(size - 1, table.cells)
     else:
@@ -113,35 +113,35 @@ def _asked(question: Ask, item: Item, tables: Mapping[str, FieldTable]) -> _Aske
             above = above.reshape(table.axis.bins.size, -1, table.cells).sum(axis=1)
     below = np.ones_like(above)
     below[:, -1] = 0.0
-    return _Asked(item, table, (above, below))
+    return _ItemRatios(item, table, (above, below))
 
 
-def _statistic(question: Ask, one: _Asked, estimates: Sequence[list[Estimate]]) -> Statistic:
+def _statistic(question: Ask, one: _ItemRatios, estimates: Sequence[list[Estimate]]) -> Statistic:
     item, table, field = one.item, one.table, question.schema.fields[one.item.field]
     if isinstance(item, Cross):
         other = table.sliced or Axis()
         rows = [estimates[0][begin : begin + other.size] for begin in range(0, len(estimates[0]), other.size)]
         pairs = zip(table.axis.labels, rows, strict=True)
         groups = [Slice(f"{item.field}: {name}", _named(other.labels, row)) for name, row in pairs]
-        return _made(item, groups, "share")
+        return _of_item(item, groups, "share")
     groups = list[Slice]()
-    for name, found in zip(table.slices, estimates, strict=True):
+    for name, of_slice in zip(table.slices, estimates, strict=True):
         where = f"{item.by}: {name}" if item.by else ""
         if isinstance(item, Quantiles):
-            groups.append(_quantiles(item, table.axis, field, found, where))
+            groups.append(_quantiles(item, table.axis, field, of_slice, where))
         elif isinstance(item, Mean):
-            groups.append(Slice(where, _named(["mean"], [_scaled(found[0], field)])))
+            groups.append(Slice(where, _named(["mean"], [_scaled(of_slice[0], field)])))
         elif isinstance(item, Missing):
-            groups.append(Slice(where, _named(["missing"], found)))
+            groups.append(Slice(where, _named(["missing"], of_slice)))
         elif isinstance(item, Top):
-            rows = sorted(_named(table.axis.labels, found), key=lambda row: -row.value)
+            rows = sorted(_named(table.axis.labels, of_slice), key=lambda row: -row.value)
             groups.append(Slice(where, tuple(rows[: item.k])))
         else:
-            groups.append(Slice(where, _named(table.axis.bins.labels, found)))
-    return _made(item, groups, "number" if isinstance(item, Mean | Quantiles) else "share")
+            groups.append(Slice(where, _named(table.axis.bins.labels, of_slice)))
+    return _of_item(item, groups, "number" if isinstance(item, Mean | Quantiles) else "share")
 
 
-def _made(item: Item, groups: Iterable[Slice], unit: Scale) -> Statistic:
+def _of_item(item: Item, groups: Iterable[Slice], unit: Scale) -> Statistic:
     return Statistic(item.statistic, item.field, item.by, unit, tuple(groups))
 
 
@@ -154,16 +154,16 @@ def _scaled(one: Estimate, field: Field) -> Estimate:
     return Estimate(*(low + end * (high - low) for end in one))
 
 
-def _quantiles(item: Quantiles, axis: Axis, field: Field, found: Sequence[Estimate], where: str) -> Slice:
+def _quantiles(item: Quantiles, axis: Axis, field: Field, estimates: Sequence[Estimate], where: str) -> Slice:
     """Quantiles of one slice, by inverting the band around its distribution function.
 
     F is known at the inner edges. Where the upper end is below a level the quantile lies beyond the edge, where the
     lower end reaches it the quantile lies before it: so whenever the band holds, all intervals of quantiles do.
     """
     edges = np.minimum(axis.edges, (field.range or (0.0, np.inf))[1])
-    lows = np.maximum.accumulate([one.low for one in found])
-    highs = np.minimum.accumulate([one.high for one in found][::-1])[::-1]
-    monotone = optimize.isotonic_regression([one.value for one in found]).x
+    lows = np.maximum.accumulate([one.low for one in estimates])
+    highs = np.minimum.accumulate([one.high for one in estimates][::-1])[::-1]
+    monotone = optimize.isotonic_regression([one.value for one in estimates]).x
     middle = np.minimum(np.maximum(monotone, lows), highs)
     whole = np.concatenate([[0.0], middle, [1.0]])
     rows = list[NamedEstimate]()

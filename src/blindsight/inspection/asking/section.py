@@ -68,7 +68,7 @@ class Statistic:
             return f"{self.field} and {self.by}"
         return TITLES[self.statistic].format(self.field) + (f" by {self.by}" if self.by else "")
 
-    def told(self, row: NamedEstimate) -> tuple[str, str]:
+    def in_words(self, row: NamedEstimate) -> tuple[str, str]:
         """A value and its interval in words."""
         if self.unit == "share":
             return percent(row.value), span(row.low, row.high)
@@ -128,7 +128,7 @@ def _beside(one: Statistic) -> Table:
         table.add_column("95 %", justify="right", style="dim")
     names = [row.name for row in one.groups[0].rows]
     for place, name in list(enumerate(names))[:_SHOWN]:
-        cells = [cell for group in one.groups for cell in one.told(group.rows[place])]
+        cells = [cell for group in one.groups for cell in one.in_words(group.rows[place])]
         table.add_row(escape(name), *cells)
     if len(names) > _SHOWN:
         table.add_row(f"and {len(names) - _SHOWN} more", style="dim")
@@ -159,7 +159,7 @@ def _bars(one: Statistic, group: Slice, place: int) -> BarTable:
     least = min([0.0, *(row.low for each in one.groups for row in each.rows)])  # bars begin where values can
     bars = list[Row]()
     for row in group.rows:
-        value, interval = one.told(row)
+        value, interval = one.in_words(row)
         ends = (row.value - least, row.low - least, row.high - least)
         bars.append(Row(row.name, [Bar(ends[0], arm(place), value, ends[1], ends[2], interval)]))
     largest = max((row.high - least for each in one.groups for row in each.rows), default=1.0)

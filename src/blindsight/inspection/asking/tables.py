@@ -45,12 +45,12 @@ __all__ = ["MEAN", "SLACK", "Axis", "FieldTable", "axis_of", "observe", "strateg
 
 _UNIT = 2**10  # entries of a strategy are multiples of its inverse
 _STEP = 2**15  # a value divides its range in multiples of its inverse
-_EXAMPLES = 2**15  # of one client that count, the first ones: sums of more would not fit 32 bits
-_FINE = 64  # bins at least of a distribution function
+_EXAMPLES = 2**15  # first examples of a client that count: sums over more would overflow 32 bits
+_FINE = 64  # minimum number of bins of a distribution function
 _MOST_CELLS = 2048
 
 SLACK = 1 + 2.0**-10
-"""Makes a bound longer than any vector: clipping rounds one that is as long, alone not as among others."""
+"""Factor that makes the bound longer than any vector: clipping a vector at the bound rounds differently in a batch."""
 
 MEAN = ("upper", "lower")
 Strategy = Literal["cells", "plain", "prefix"]
@@ -122,7 +122,7 @@ class FieldTable:
 
     @property
     def bound(self) -> float:
-        """The length of M's longest column; a little more of a plain table, whose vectors can be that long."""
+        """The length of M's longest column; a little more for a plain table, in which vectors can be that long."""
         longest = float(np.sqrt(np.square(self.matrix).sum(axis=0).max()))
         return longest * SLACK if self.strategy == "plain" else longest
 

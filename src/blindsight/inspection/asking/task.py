@@ -25,7 +25,7 @@ __all__ = ["conduct", "plan", "rounds"]
 
 NOTES = (
     "Each client counts once: its examples share its weight equally, so a client with many examples weighs as much as "
-    "one with few. In a slice a client weighs as much as the share of its examples there.",
+    "one with few. In a slice, a client's weight is the share of its examples that belong to it.",
     "All intervals of this report hold at once with a probability of 95 %. They are about this population and count "
     "the noise of the release, which is all that stands between a number and its true value.",
     "Values beyond a number's public range count as the end of the range.",
@@ -81,9 +81,9 @@ def conduct(question: Ask, inquiry: Inquiry) -> Report:
     # lists of words have noise of their own: the product of all probabilities is the one that is promised
     confidence = CONFIDENCE ** (1 / (len(listings) + (measured is not None)))
     if measured is not None:
-        found, _ = reading.read(question, measured.parts, confidence=confidence)
-        asked = [item for item in question.items if not is_words(question, item)]
-        statistics |= {places[item]: statistic for item, statistic in zip(asked, found, strict=True)}
+        answers, _ = reading.read(question, measured.parts, confidence=confidence)
+        items = [item for item in question.items if not is_words(question, item)]
+        statistics |= {places[item]: statistic for item, statistic in zip(items, answers, strict=True)}
     for number, listing in enumerate(listings, 1):
         inquiry.progress(f"listing {listing.name}", number, steps)
         listed = find_words(question, listing, noise[listing.name], inquiry, confidence)
@@ -105,5 +105,5 @@ def conduct(question: Ask, inquiry: Inquiry) -> Report:
 
 
 def _answer(question: Ask, count: int) -> str:
-    told = counted(count, "statistic")
-    return f"{told} of {counted(question.clients, 'client')}, with intervals that all hold at once (95 %)."
+    statistics = counted(count, "statistic")
+    return f"{statistics} of {counted(question.clients, 'client')}, with intervals that all hold at once (95 %)."

@@ -34,7 +34,7 @@ LEAST = 40
 _SURE = "sure"
 _UNSURE = 0.1  # share of public examples that count as unsure
 _TAKEN = ("class", "group", "style", "likelihood", "model")  # subjects with a fixed meaning in a report
-_MOST_CLASSES = 100  # of a field without a list of classes: more are rather names, dates or texts
+_MOST_CLASSES = 100  # values of a field without a list of classes; with more, it probably holds names or texts
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -79,7 +79,7 @@ def _noise(compared: Comparison, parts: Sequence[Priced]) -> dict[str, GaussianM
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What both rounds tell: the comparisons before correction, and for images what was learnt in between.
+    """The results of both rounds: comparisons before correction, and for images the discriminator learnt in between.
 
     `signal` is that of the moments that samples are drawn from, in standard deviations of their noise.
     """

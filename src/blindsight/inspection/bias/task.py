@@ -36,7 +36,7 @@ __all__ = ["conduct", "foresee", "plan", "rounds"]
 foresee = BiasForesight
 
 NOTES = (
-    "Tests use the released sums, whose noise is known, never synthetic samples. They include the sampling error of "
+    "Tests use the released sums, which have known noise, never synthetic samples. They include the sampling error of "
     "private and public clients, and are corrected together (Holm).",
     "A style is a mean over ten of a client's examples; clients with fewer than ten are left out.",
 )

@@ -17,7 +17,7 @@ from blindsight.wording import counted, percent
 __all__ = ["LEAST", "overconfidence", "overfitting", "resolution"]
 
 LEAST = 20
-"""Public clients without which cues are not tested: resampling fewer shows too little of what is usual."""
+"""Minimum number of public clients for testing cues: resampling fewer shows too little of what is usual."""
 
 _RARE = 0.05  # a share that a reference should tell from chance
 _LEVEL = 0.05  # of the rule of three
@@ -29,7 +29,7 @@ _CLEAR = 0.01  # p-value from which a model counts as better on public clients
 
 
 def resolution(public: int) -> tuple[str, ...]:
-    """What so few public clients cannot tell from chance; nothing if they can tell 5 % of clients.
+    """A caution on the share of clients that so few public ones cannot tell from chance; empty if they can tell 5 %.
 
     >>> resolution(40)
     ('40 public clients cannot tell 7.2 % of clients from chance: 59 or more could tell 5 %.',)

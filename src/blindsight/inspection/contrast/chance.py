@@ -37,15 +37,15 @@ def largest(part: Cues, sent: np.ndarray, pairs: ArmPairs, *, clients: int, nois
         noise_std: Standard deviation of the noise in each private sum.
     """
     generator = np.random.default_rng(0)  # public data only: the same reference has the same thresholds
-    found, even = list[np.ndarray](), np.full(len(sent), 1 / len(sent))
+    maxima, even = list[np.ndarray](), np.full(len(sent), 1 / len(sent))
     for start in range(0, _POPULATIONS, _AT_ONCE):
         size = min(_AT_ONCE, _POPULATIONS - start)
         private, public = (generator.multinomial(n, even, size) @ sent for n in (clients, len(sent)))
         noisy = private + noise_std * generator.standard_normal(private.shape)
         seen, normal = part.read(Measured(noisy, noise_std, 0.0)), part.read(Measured(public, 0.0, 0.0))
         tested = [_sizes(pair, part, seen, normal) for pair in pairs]
-        found.append(np.max(np.concatenate(tested, axis=1), axis=1))
-    return np.sort(np.concatenate(found))
+        maxima.append(np.max(np.concatenate(tested, axis=1), axis=1))
+    return np.sort(np.concatenate(maxima))
 
 
 def _sizes(

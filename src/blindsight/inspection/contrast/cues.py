@@ -176,7 +176,7 @@ def observe(
     for field in chosen:
         if field not in columns:
             raise InvalidInput(f"{population.name} has no field {field!r}: choose one of {', '.join(columns)}")
-        field_facts = _Known(population.classes.get(field), (ranges or {}).get(field), _middle_of(reference, field))
+        field_facts = _Facts(population.classes.get(field), (ranges or {}).get(field), _middle_of(reference, field))
         cues_of_field = _cues_of(field, columns[field], field_facts)
         if MAGNITUDE in cues_of_field:  # a number
             cues_of_field[UNCHANGED] = _unchanged(columns[field], population.offsets)
@@ -202,7 +202,7 @@ _DERIVED = ("predicted", "confidence", "is_correct", "repaired", "tried", FIELD)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Known:
+class _Facts:
     """What is public about a field: its classes, its range, and the middle half of public values."""
 
     classes: tuple[str, ...] | None
@@ -210,17 +210,17 @@ class _Known:
     middle: tuple[float, float] | None
 
 
-def _cues_of(field: str, column: np.ndarray, known: _Known) -> dict[str, np.ndarray]:
+def _cues_of(field: str, column: np.ndarray, facts: _Facts) -> dict[str, np.ndarray]:
     if column.dtype == TEXT:
         return _text_cues(column)
     if column.dtype.kind == "b":
         return {"share of true": column}
-    if known.classes is not None:
-        return _category_cues(column, known.classes)
+    if facts.classes is not None:
+        return _category_cues(column, facts.classes)
     if column.ndim >= 3:
         return image_cues(column)
     if column.ndim == 1:
-        return _number_cues(column, known.ends) | _middle_cues(column, known.middle)
+        return _number_cues(column, facts.ends) | _middle_cues(column, facts.middle)
     raise InvalidInput(f"cues are read from images, single numbers and text, but {field!r} holds vectors")
 
 

@@ -93,13 +93,13 @@ def shortlist(ranked: Sequence[tuple[float, str]]) -> tuple[list[str], list[str]
 
 
 def _tested(
-    evidence: Evidence, healthy: "_Normal", ordered: Sequence[Explanation], known: Mapping[str, "_Moved"]
+    evidence: Evidence, healthy: "_Normal", ordered: Sequence[Explanation], moved: Mapping[str, "_Moved"]
 ) -> list[Explanation]:
     """The first few with their fit; once one fits, only those that are nearly as likely could matter."""
     tested, best = list[Explanation](), math.inf
     for place, one in enumerate(ordered):
         if place < _TESTED and one.deviance < best + CLOSE:
-            p_value = _p_value(evidence, healthy, one, [known[part.fault] for part in one.parts])
+            p_value = _p_value(evidence, healthy, one, [moved[part.fault] for part in one.parts])
             one = dataclasses.replace(one, p_value=p_value)
             best = min(best, one.deviance) if one.fits else best
         tested.append(one)
@@ -194,8 +194,8 @@ def _error(
 
 def _error_of(evidence: Evidence, healthy: _Normal, shares: np.ndarray, faults: Sequence[_Moved]) -> np.ndarray:
     """The same, as estimated from all public clients."""
-    known = [(one.moved.mean, one.moved.covariance / len(one.moved.rows), one.sent.covariance) for one in faults]
-    return _error(evidence, healthy.scale, shares, healthy.estimate.covariance, known)
+    estimates = [(one.moved.mean, one.moved.covariance / len(one.moved.rows), one.sent.covariance) for one in faults]
+    return _error(evidence, healthy.scale, shares, healthy.estimate.covariance, estimates)
 
 
 def _fit(evidence: Evidence, healthy: _Normal, faults: Sequence[_Moved]) -> Explanation:
@@ -265,8 +265,8 @@ class _Quick:
         """The alternative to all candidates: movement in the directions of faults, or in any direction."""
         size = len(self.left)
         directions = [np.mean(rows, axis=0) for rows in self._by_group()]
-        known = np.mean(directions, axis=0) if directions else np.zeros((size, size))
-        spread, axes = np.linalg.eigh((1 - _ANY_WAY) * known + _ANY_WAY * np.eye(size) / size)
+        typical = np.mean(directions, axis=0) if directions else np.zeros((size, size))
+        spread, axes = np.linalg.eigh((1 - _ANY_WAY) * typical + _ANY_WAY * np.eye(size) / size)
         along = (axes.T @ self.left) ** 2
         strengths = np.logspace(0, 6, 61)[:, None] * np.maximum(spread, 0.0)
         deviance = float(np.min(np.sum(along / (1 + strengths) + np.log1p(strengths), axis=1)))

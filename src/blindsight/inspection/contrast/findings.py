@@ -1,6 +1,6 @@
 """Findings from released sums: an effect, its interval, a verdict, and the detection limit.
 
-Every test here uses noisy sums whose noise is known, never synthetic samples. An estimate has two sources of error: the
+Every test here uses noisy sums with known noise, never synthetic samples. An estimate has two sources of error: the
 noise, whose standard deviation is public, and the sampling of the clients, whose variance is itself part of the release
 (see `cues`). The interval includes both.
 

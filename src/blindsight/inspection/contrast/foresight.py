@@ -29,9 +29,9 @@ from blindsight.mechanisms.gaussian_mechanism import joint
 
 __all__ = ["Foresight"]
 
-_LEAST = 20  # public clients without which nothing can be foreseen
+_LEAST = 20  # minimum number of public clients for detection limits
 _MOST = 40  # faults that are planted
-_FEW = 30  # public clients that each of many faults is planted in: enough for a limit, if not for a name
+_FEW = 30  # public clients in which each of many faults is planted: enough for a limit, too few for a name
 
 
 class Foresight:
@@ -55,15 +55,15 @@ class Foresight:
     def round(self) -> Round:
         """The round that measures; thresholds that clients will decide are those of public clients."""
         public, question, healthy = self.planter.public, self.question, self.planter.healthy
-        asked = rounds(question, public)
-        one = next(asked)
+        dialogue = rounds(question, public)
+        one = next(dialogue)
         while one.name != MEASURE and healthy is not None:
             sent, noise = client_vectors(healthy, one.arms, one.parts), noise_of(one)
             event = joint(*(one.mechanisms[part.name].planned_event for part in one.parts))
             scale = question.clients / healthy.size
             parts = {name: Measured(scale * sent[name].sum(axis=0), noise[name], 0.0) for name in sent}
             guarantee = certify(event, delta=question.delta)
-            one = asked.send(Measurement(parts, tuple(one.arms), question.clients, event, guarantee))
+            one = dialogue.send(Measurement(parts, tuple(one.arms), question.clients, event, guarantee))
         return one
 
     def faults(self) -> list[str]:
@@ -80,7 +80,7 @@ class Foresight:
         if not self.is_possible:
             return ""
         first, *others = self.faults() or [""]
-        for some in ([first], others):  # the first fault that is visible decides
+        for some in ([first], others):  # one visible fault is enough
             self.planter.plant(some, None if some == [first] else _FEW)
             if not is_blind(list(self.limits(among=some))):
                 return ""

@@ -93,7 +93,7 @@ def _of_images(images: jax.Array) -> jax.Array:
 
 
 def _stretched(values: jax.Array, by: float) -> jax.Array:
-    """Values stretched around 1/2, where they concentrate: the noise is scaled to the full range of a cue."""
+    """Values concentrate around 1/2, so they are stretched there: the noise is scaled to the full range of a cue."""
     return jnp.clip(0.5 + by * (values - 0.5), 0, 1)
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from blindsight.inspection.finding import POWER
 from blindsight.wording import percent
 
-__all__ = ["Chance", "Foretold", "Outlook"]
+__all__ = ["Chance", "Forecast", "Outlook"]
 
 TASKS = {
     "sanity": "all clients versus public data",
@@ -31,7 +31,7 @@ class Chance:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Foretold(abc.ABC):
+class Forecast(abc.ABC):
     """Whether a `fault` on a `fraction` of `clients` would be found, and at what cost."""
 
     fault: str
@@ -43,7 +43,7 @@ class Foretold(abc.ABC):
     @property
     @abc.abstractmethod
     def best(self) -> float:
-        """The power of what finds it best."""
+        """The power of the inspection that finds it best."""
 
     @property
     def is_visible(self) -> bool:
@@ -65,7 +65,7 @@ class Foretold(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Outlook(Foretold):
+class Outlook(Forecast):
     """The chance of every inspection, from simulations on the asker's own public data."""
 
     chances: tuple[Chance, ...]

@@ -112,7 +112,7 @@ def _joined(populations: Sequence[Population]) -> Population:
 
 
 def _by_row(question: Comparing, public: Public) -> Primary | None:
-    """The model, run on many public clients at once if that changes no score; nobody's privacy depends on it."""
+    """The model, run on many public clients at once if that changes no score; no privacy depends on it."""
     model, reference = public.model, public.reference
     if model is None or model.by_row or reference is None:
         return model

@@ -35,10 +35,10 @@ __all__ = [
     "without_odd_scales",
 ]
 
-_VOTED = 4  # candidates with most votes, for which the model runs whatever their cues
-_LEAST = 20  # public clients without which nothing can be explained
+_VOTED = 4  # the model runs for the candidates with most votes, whatever their cues
+_LEAST = 20  # minimum number of public clients for an explanation
 _SCALED = 3  # fields of which every scale is tried
-_SCALES = [10 ** (step / 20) for step in range(-60, 61) if abs(step) > 6]  # what is scaled by less is hard to tell
+_SCALES = [10 ** (step / 20) for step in range(-60, 61) if abs(step) > 6]  # smaller ones are hard to tell
 _IN_USE = {f"{factor:g}" for unit in UNITS for factor in (unit, 1 / unit)}
 _PLAIN = 4.0  # squared distance by which an odd scale must predict better than a unit in use
 

@@ -31,7 +31,7 @@ from blindsight.inspection.contrast import cues
 from blindsight.inspection.contrast import votes as diagnosis
 from blindsight.inspection.contrast.counting import Background
 from blindsight.inspection.contrast.cues import Cues
-from blindsight.inspection.contrast.outlook import Foretold
+from blindsight.inspection.contrast.outlook import Forecast
 from blindsight.inspection.contrast.released import ArmCues, ArmVotes, difference_of_cues
 from blindsight.inspection.contrast.vectors import client_vectors
 from blindsight.inspection.contrast.votes import VotesPart
@@ -175,7 +175,7 @@ def measure_yardstick(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Prediction(Foretold):
+class Prediction(Forecast):
     """The probability of detecting and naming a fault on a fraction of clients, and the smallest detectable fraction.
 
     `by_sanity` is the probability that the cues of everyone differ from public ones (T1), `by_cues` that those of

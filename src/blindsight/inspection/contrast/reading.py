@@ -189,7 +189,7 @@ def notes(arms: Arms, guarantee: Guarantee, public: Usual | None) -> tuple[str, 
         "Samples are synthetic: the generator is fitted to releases and has no access to clients' examples. Samples "
         "inherit the guarantee, because post-processing costs no privacy.",
         "Samples from moments are drawn close to typical examples: rare cases are rarer in samples than on clients.",
-        "Tests use the released sums, whose noise is known, never synthetic samples.",
+        "Tests use the released sums, which have known noise, never synthetic samples.",
     ]
     if public is None:
         sentences.append(
@@ -211,7 +211,7 @@ def notes(arms: Arms, guarantee: Guarantee, public: Usual | None) -> tuple[str, 
 def warnings(
     measured: Measurement, part: Cues, arms: Arms, public: Usual | None, model: Primary | None
 ) -> tuple[str, ...]:
-    """What else than a fault could explain the findings."""
+    """Causes other than a fault that could explain the findings."""
     if public is None:
         return ()
     counts = {"clients": measured.clients, "public_clients": public.clients}

@@ -80,7 +80,7 @@ class Thresholds:
             votes = np.array([[fewest(count) for count in usual[arm].counts[:-1].tolist()] for arm in one.arms])
         return cls(part, ballot, pairs, noise, critical, votes, members)
 
-    def found(self, sums: Mapping[str, np.ndarray], public: np.ndarray) -> np.ndarray:
+    def detected(self, sums: Mapping[str, np.ndarray], public: np.ndarray) -> np.ndarray:
         """Whether something is detected in each of many releases; `public` are sums of cues of public clients."""
         seen = self.cues.read(Measured(sums["cues"], self.noise_std["cues"], 0.0))
         normal = self.cues.read(Measured(public, 0.0, 0.0))
@@ -169,7 +169,7 @@ class SimulatedPopulations:
     def power(self, sent: Mapping[str, np.ndarray]) -> np.ndarray:
         """The probability of finding a fault, at each share; `sent` is what clients with the fault send."""
         sums = {name: healthy + self._hit @ sent[name][self._rows] for name, healthy in self._healthy.items()}
-        return self.tests.found(sums, self._public).reshape(len(self.shares), -1).mean(axis=1)
+        return self.tests.detected(sums, self._public).reshape(len(self.shares), -1).mean(axis=1)
 
     def limit(self, fault: str, sent: Mapping[str, np.ndarray]) -> Limit:
         """The limit of a fault, where the power at the shares of `GRID` passes 90 %."""
@@ -186,7 +186,7 @@ class SimulatedPopulations:
 
 
 def _weights(dice: np.random.Generator, populations: int, clients: int) -> np.ndarray:
-    """How frequent each public client's like may be among all clients: one row for each population."""
+    """The weight of each public client in each population, one row per population (Rubin's Bayesian bootstrap)."""
     return dice.dirichlet(np.ones(clients), populations) if clients else np.zeros((populations, 0))
 
 

@@ -74,7 +74,7 @@ def _numbers(arms: Sequence[Arm], title: str, columns: list[np.ndarray]) -> tupl
 def _categories(arms: Sequence[Arm], field: str, columns: list[np.ndarray]) -> tuple[float, dict[str, Any]]:
     counts = [_counted(column) for column in columns]
     total = {value: sum(count.get(value, 0) for count in counts) for count in counts for value in count}
-    values = sorted(total, key=lambda value: (-total[value], value is None, value))  # the order of ties is fixed too
+    values = sorted(total, key=lambda value: (-total[value], value is None, value))  # ties are ordered too
     shares = [
         np.array([count.get(value, 0) for value in values]) / max(1, len(column))
         for count, column in zip(counts, columns, strict=True)

@@ -74,7 +74,7 @@ class Detection:
 
     def lines(self, report: Facts, console: Console) -> Iterator[RenderableType]:
         """The range, and the hardest faults."""
-        is_said = report.outcome == "nothing"  # by the verdict, or by the answer of a dry run
+        is_said = report.outcome == "nothing"  # the verdict, or the answer of a dry run, has said it
         yield f"[bold]Detection limits[/]{'' if is_said else ': ' + escape(self.statement)}"
         table = Table(box=None, pad_edge=False)
         is_wide = console.width >= WIDE

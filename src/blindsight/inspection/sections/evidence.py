@@ -205,8 +205,8 @@ def _panel(report: Facts, one: Diagnosis) -> dict[str, Any]:
         is_first = len(first) < SHOWN or wins or share >= NEAR_ZERO
         (first if is_first else rest).append(Row(name, [bar], stands_out=wins))
     colour = share_bar(0.0, place).kind
-    most = "Most votes: " if report.explanation is not None and one.fault != NONE else ""  # what explains is elsewhere
-    explained = report.explanation is None or one.fault in [NONE, *(known.fault for known in report.named)]
+    most = "Most votes: " if report.explanation is not None and one.fault != NONE else ""  # it has its own section
+    explained = report.explanation is None or one.fault in [NONE, *(diagnosis.fault for diagnosis in report.named)]
     but = "" if explained else " It does not predict everything that was released."
     tables = {"first": BarTable(first), "rest": BarTable(rest)}
     return {"arm": one.arm, "colour": colour, "statement": most + one.statement + but, **tables}

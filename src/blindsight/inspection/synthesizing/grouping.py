@@ -1,8 +1,8 @@
-"""Few groups of a field's values, from its released table by label: post-processing, which then is public.
+"""Merges a field's values into a few groups, from its released table by label: post-processing, so groups are public.
 
-A table of all pairs of values would be mostly noise. Neighbouring values are merged, the pair first that loses least:
-the squared difference of their shares of labels, as far as noise of known variance does not explain it, times the mass
-that it concerns. Values whose shares of labels cannot be told apart end in one group, while at least `LEAST` groups
+A table of all pairs of values would be mostly noise. Neighbouring values are merged in the order of least loss. The
+loss of a pair is the squared difference of their label shares, minus the part that noise of known variance explains,
+times their mass. Values whose shares of labels cannot be told apart end in one group, while at least `LEAST` groups
 remain, of about equal mass. Numbers have their order; categories are ordered by what they say about the label.
 """
 

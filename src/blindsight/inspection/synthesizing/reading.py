@@ -110,7 +110,7 @@ def _tables(
 
 
 def _total(merged: Sequence[np.ndarray], variance: Sequence[np.ndarray]) -> float:
-    """The weight of all clients: every field's table says it, the one with fewest cells most precisely."""
+    """The weight of all clients: every field's table adds up to it, most precisely the table with the fewest cells."""
     precision = np.array([1 / one.sum() for one in variance])
     return float(precision @ [one.sum() for one in merged] / precision.sum())
 

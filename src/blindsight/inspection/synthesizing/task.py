@@ -45,7 +45,7 @@ FILE = "rows.csv"
 def rounds(
     question: Synthesize, public: Public, progress: Progress = quiet
 ) -> Dialogue[tuple[Pairs, dict[str, Measured]]]:
-    """The tables of single fields, then those of pairs of the groups that they decide: the pairs, and all releases."""
+    """The tables of single fields, which decide the groups, then those of pairs; returns pairs and all releases."""
     del public
     tables, fields = columns_of(question), question.schema.fields
     ask = functools.partial(_round, question, tables, _mechanisms(question, tables))

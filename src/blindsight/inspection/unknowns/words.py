@@ -46,7 +46,7 @@ RATES = (
     *(f"unknown words with {trait}" for trait in TRAITS),
     *(f"unknown words, the longest of {length} letters" for length in LENGTHS),
 )
-"""The first is a share of words, the others are shares of sentences."""
+"""The first rate is a share of words, the others are shares of sentences."""
 SIGNS = (
     "unknown words",
     "unknown first words",
