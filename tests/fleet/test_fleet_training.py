@@ -27,6 +27,7 @@ from blindsight.jobs.algorithm import make_algorithm
 from blindsight.jobs.fleet_settings import on_terms, task_of
 from blindsight.jobs.fleet_training import train_on_fleet
 from blindsight.jobs.language import public_vocabulary
+from blindsight.jobs.site_questions import keys_of
 from blindsight.jobs.site_training import OpenTraining
 from blindsight.jobs.train import load_trained
 from blindsight.keys import Key, reproducible
@@ -190,33 +191,75 @@ def test_what_sites_cannot_vouch_for_is_refused_before_anything_is_sent(tmp_path
     assert not (tmp_path / "run").exists()
 
 
-def test_a_site_answers_no_more_sums_than_it_paid_for(tmp_path: Path):
-    paid = list[str]()
+def open_training(folder: Path, pay: Any, *, clients: int = 3, sums: int = 2, cohort: int = 2) -> OpenTraining:
+    """A run at site "a", which has a third of the clients, and no data."""
     job = Job(
         kind="training",
         run="r",
-        content={"sums": 2},
-        clients={"a": 1, "b": 1, "c": 1},
+        content={"sums": sums},
+        clients=dict.fromkeys("abc", clients // 3),
         noise="sites",
         fewest=3,
         colluding=1,
         epsilon=1.0,
         delta=1e-5,
     )
-    privacy = on_terms(config(cohort=2), 3, job.site_noise)
-    algorithm = types.SimpleNamespace(event=Gaussian(1.0, rounded=True))
-    training: Any = OpenTraining(
+    population = types.SimpleNamespace(size=clients // 3)
+    return OpenTraining(
         job=job,
         site="a",
-        backend=None,  # pyright: ignore[reportArgumentType]
-        privacy=privacy,
-        algorithm=algorithm,  # pyright: ignore[reportArgumentType]
-        folder=tmp_path,
-        pay=lambda event, note: paid.append(f"{cast(Any, event).count} {note}"),
+        backend=cast(Any, types.SimpleNamespace(population=population)),
+        privacy=on_terms(config(cohort=cohort), clients, job.site_noise),
+        algorithm=cast(Any, types.SimpleNamespace(event=Gaussian(1.0, rounded=True))),
+        folder=folder,
+        pay=pay,
     )
+
+
+def test_a_site_answers_no_more_sums_than_it_paid_for(tmp_path: Path):
+    paid = list[str]()
+
+    def pay(event: Any, note: str, *, is_again: bool = False) -> None:
+        paid.append(f"{event.count} {note}")
+
+    training = open_training(tmp_path, pay)
     for _ in range(2):
         training._paid()
     with pytest.raises(Declined) as refused:
         training._paid()
     assert refused.value.code is Code.budget
     assert paid == ["2 2 rounds of training"]
+
+
+def test_a_site_that_was_killed_while_it_paid_for_a_run_says_so_and_one_that_lost_its_count_does_not(tmp_path: Path):
+    """Nothing was sent before the first sum was counted; without the count nobody knows how many were."""
+    said = list[bool]()
+
+    def pay(event: Any, note: str, *, is_again: bool = False) -> None:
+        said.append(is_again)
+        if len(said) == 1:
+            raise Killed
+
+    with pytest.raises(Killed):
+        open_training(tmp_path, pay)._paid()
+    training = open_training(tmp_path, pay)
+    training._paid()
+    assert said == [False, True]
+    training._paid()
+    (tmp_path / "sums").unlink()
+    training._paid()
+    assert said == [False, True, False]
+
+
+def test_every_site_tosses_its_clients_coins_at_the_rate_of_the_whole_fleet(tmp_path: Path):
+    clients, cohort, rounds = 3000, 300, 400
+    training = open_training(tmp_path, None, clients=clients, cohort=cohort)
+    head = {"client_key": reproducible(1).secret.hex()}
+    drawn = [training._drawn(head, keys_of(training.job, head)) for _ in range(rounds)]
+    counts = np.bincount(np.concatenate(drawn), minlength=clients // 3)
+    rate = cohort / clients
+    assert abs(counts.sum() - rate * counts.size * rounds) < 6 * np.sqrt(rate * (1 - rate) * counts.size * rounds)
+    sizes = np.array([len(one) for one in drawn])
+    assert 0.6 < sizes.var() / (rate * (1 - rate) * counts.size) < 1.5, "each client's coin is its own"
+    assert abs(counts - rate * rounds).max() < 7 * np.sqrt(rate * (1 - rate) * rounds)
+    assert len({tuple(one) for one in drawn}) == rounds, "although the coordinator sent the same key in each"
