@@ -147,6 +147,10 @@ class Agent:
             self._clerk.note(f"refused job {job.digest[:12]} ({code}): {type(error).__name__}: {error}")
         if state == "lacking":
             self._pending[job.digest] = job
+            for old in list(self._pending)[:-_REMEMBERED]:
+                del self._pending[old]
+        if state == "refused":
+            self._files.forget(job)
         self._say_of_job(job.digest, state, code, **({"needs": self._files.lacking(job)} if state == "lacking" else {}))
 
     def _judged(self, job: Job, sent_at: str) -> tuple[str, Code | None]:
