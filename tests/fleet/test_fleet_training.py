@@ -180,6 +180,28 @@ def test_a_fleet_trains_and_both_ledgers_have_paid(tmp_path: Path):
         assert len((settings.state / "jobs").glob("*/sums").__next__().read_bytes()) == 3
 
 
+def test_a_site_where_nobody_has_the_last_class_trains_the_same_model(tmp_path: Path):
+    """Classes that are numbers come from public data: a site that counted its own would refuse, and reveal them."""
+    last = {"north": 4, "south": 2, "west": 4}
+    public = tmp_path / "public.csv"
+    public.write_text("client,age,label\n" + "".join(f"p{one},{one},{one}\n" for one in range(5)), encoding="utf-8")
+
+    def prepare(place: Path) -> None:
+        for name, highest in last.items():
+            rows = "".join(f"{one},{one},{one % (highest + 1)}\n" for one in range(6))
+            (place / name / "clients.csv").write_text(f"client,age,label\n{rows}", encoding="utf-8")
+
+    data = {"population": str(public), "options": {"client": "client"}, "held_out": 0.0}
+    data["types"] = {"age": "number:0:100", "label": "whole:0:4"}
+    settings = parse(CLASSIFIER | {"data": data, "privacy": CLASSIFIER["privacy"] | {"cohort": 5}})
+    with fleet_in_process(
+        tmp_path / "sites", dict.fromkeys(last, (6, 'population = "clients.csv"')), prepare=prepare
+    ) as fleet:
+        trained = train_on_fleet(settings, fleet, out=tmp_path / "run", ledger=Ledger(tmp_path / "l.db"))
+    assert trained.rounds == 3
+    assert jax.tree.leaves(trained.model)[-1].shape == (5,)
+
+
 @pytest.mark.parametrize(
     ("privacy", "word"),
     [({"participation": "fixed"}, "participation"), ({"unit": "example"}, "unit"), ({"sampler": "float"}, "sampler")],
