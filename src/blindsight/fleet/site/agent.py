@@ -315,7 +315,8 @@ class Agent:
         """The part, once this site's own ledger has it."""
         part.pay()
         self._answered += 1
-        self._clerk.note(f"sent {part.numbers.size:,} numbers of job {one.job.digest[:12]}, paid and masked")
+        masked = "masked" if one.job.is_secure else "not masked, as there is nothing to hide them among"
+        self._clerk.note(f"sent {part.numbers.size:,} numbers of job {one.job.digest[:12]}, paid and {masked}")
         return part.numbers
 
     # --- what goes out
