@@ -37,6 +37,7 @@ def open_job(
             )
     state, until = dict.fromkeys(sites.names, "silent"), time.monotonic() + wait_s
     begun, asked = time.monotonic(), dict.fromkeys(sites.names, 0.0)
+    by_hand = set[str]()  # sites that have said that somebody decides there; asked again, they look again
     while True:
         undecided = [site for site, code in state.items() if code in _UNDECIDED]
         now = time.monotonic()
@@ -51,7 +52,8 @@ def open_job(
         is_late = now - begun > sites.patience.silence_s and not {"pending", "deciding"} & {*state.values()}
         if is_settled or is_late or now > until:
             break
-        pending = [site for site, code in state.items() if code == "pending"]
+        by_hand |= {site for site, code in state.items() if code == "pending"}
+        pending = [site for site, code in state.items() if site in by_hand and code in _UNDECIDED]
         progress(f"waiting for approval at {', '.join(pending)}" if pending else "asking the sites")
     silent = [site for site, code in state.items() if code == "silent"]
     state |= {site: sites.why_silent(site) for site in silent}

@@ -29,7 +29,7 @@ from blindsight.jobs.fleet_settings import (
     fields_read,
     on_terms,
     task_of,
-    with_known_classes,
+    with_public_classes,
 )
 from blindsight.jobs.gan import save_samples
 from blindsight.jobs.language import public_vocabulary
@@ -66,7 +66,7 @@ def train_on_fleet(
     folder, ledger = Path(out) if out is not None else Path("runs") / config.name, ledger or Ledger()
     settings, config = run_settings(config), with_listed_classes(config)
     public = read_run(config)
-    config = with_known_classes(config, public)
+    config = with_public_classes(config, public)
     schema = fields_read(config, Schema.of(public))
     words = public_vocabulary(config) if config.model.is_language else None
     clients = fleet.clients(public)
@@ -85,7 +85,7 @@ def train_on_fleet(
         inputs = {} if words is None else {"vocabulary": json.dumps(words.words).encode()}
         if words is not None and not (run.path / "vocabulary.json").exists():
             run.write("vocabulary.json", {"format": 1, "words": words.words, "released": [], "ledger": None})
-        content = {"run": _as_told(settings, config), "schema": schema.to_dict(), "sums": sums}
+        content = {"run": run_settings(config), "schema": schema.to_dict(), "sums": sums}
         job = _job(fleet, run, content, inputs, epsilon=epsilon, delta=delta, reproducible=config.seed is not None)
         open_job(fleet.lines, job, inputs, wait_s=fleet.wait_s)
         backend = FleetBackend(
@@ -113,12 +113,6 @@ def train_on_fleet(
         if config.model.kind == "gan":
             save_samples(config, trained, class_names(config.model, public), noise_multiplier=privacy.known_noise)
         return trained
-
-
-def _as_told(settings: Mapping[str, Any], config: Config) -> dict[str, Any]:
-    """The settings as sites are told: with the classes that a schema lists or public data have."""
-    classes = config.to_dict()["model"]["classes"]
-    return {**settings, "model": settings["model"] | ({} if classes is None else {"classes": classes})}
 
 
 def runs_have_begun(run: runs.Run) -> bool:
