@@ -1,5 +1,6 @@
 """The list of runs and one run's page: what is shown, what hostile folders cannot do, notes, and deleting with care."""
 
+import getpass
 import json
 import os
 import shutil
@@ -136,7 +137,8 @@ def test_a_run_with_half_a_letter_hides_no_other(folder, where):
 def test_a_page_has_parameters_guarantee_curves_and_files(folder):
     training(folder, "one")
     shown = enter(Workspace(folder=folder)).get("/runs/one").text
-    assert "privacy.clip" in shown
+    assert "privacy.<wbr>clip" in shown
+    assert f"by {getpass.getuser()}" in shown
     assert "(2, 1e-06)-DP per client" in shown
     assert "round 20 of 20" in shown
     assert shown.count("simulation only") == 2  # accuracy and clients; the clip is public

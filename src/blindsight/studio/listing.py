@@ -23,11 +23,16 @@ _TOLD = ("title", "task", "outcome", "verdict")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunRow:
-    """One run in the list. `state` is running, finished, stopped (at a budget) or unfinished."""
+    """One run in the list. `state` is running, finished, stopped (at a budget) or unfinished.
+
+    `key` is how entries of a ledger begin to name the run.
+    """
 
     name: str
     kind: str
     began: str
+    by: str
+    key: str
     state: str
     outcome: str
     verdict: str
@@ -45,8 +50,9 @@ class RunRow:
         return "" if self.epsilon is None else round_up(self.epsilon)
 
     def matches(self, words: Sequence[str]) -> bool:
-        """Whether every word occurs in the name, the kind, the state, the verdict, a tag or the note."""
-        text = " ".join((self.name, self.kind, self.state, self.verdict, *self.notes.tags, self.notes.text)).lower()
+        """Whether every word occurs in the name, the kind, the state, the verdict, a tag, the note or who began it."""
+        told = (self.name, self.kind, self.state, self.verdict, self.by, *self.notes.tags, self.notes.text)
+        text = " ".join(told).lower()
         return all(word in text for word in words)
 
 
@@ -153,6 +159,8 @@ def _row(run: Run) -> RunRow:
         name=run.path.name,
         kind=kind_of(header, settings),
         began=str(header.get("began", "")),
+        by=str(header.get("by", "")),
+        key=f"{run.path.name} {header.get('id', '')}",
         state=_state(result, told),
         outcome=told.get("outcome", ""),
         verdict=told.get("verdict", ""),
