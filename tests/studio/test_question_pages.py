@@ -94,6 +94,7 @@ def test_a_fleet_is_asked_in_place_of_data(place, tmp_path):
     whole = dataclasses.replace(place, fleets=(hospitals,))
     shown = enter(whole).get("/questions", params={"fleet": str(hospitals)}).text
     assert ('name="asker"' in shown, 'name="data"' in shown) == (True, False)
+    assert 'name="data"' in enter(whole).get("/questions").text
     cost = enter(whole).get("/questions/cost", params=asked).text
     assert "hospitals: the ledger has no release under this name yet" in cost
 

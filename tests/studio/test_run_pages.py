@@ -146,6 +146,23 @@ def test_a_page_has_parameters_guarantee_curves_and_files(folder):
     assert "metrics.jsonl" in shown
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ('"outcome": "nothing",\n "tone": "nothing"', "nothing"),
+        ('"outcome": "nothing",\n "tone": "unmeasured"', "unmeasured"),  # a question whose answer is no test
+        ('"outcome": "nothing"', "unmeasured"),
+        ('"outcome": "no claim"', "no-claim"),
+        ('"title": "x"', "unmeasured"),
+    ],
+)
+def test_nothing_is_green_that_was_not_measured(folder, said, shown):
+    run = training(folder, "one")
+    (run.path / "report.json").write_text(f'{{\n {said},\n "verdict": "So it is.",\n "x": 1\n}}\n')
+    page = enter(Workspace(folder=folder)).get("/runs/one").text
+    assert f'class="verdict {shown}"' in page
+
+
 @pytest.mark.parametrize("where", ["name", "note", "tag", "verdict", "setting", "metric"])
 def test_hostile_words_are_shown_as_words(folder, where):
     name = HOSTILE.replace("/", "") if where == "name" else "one"

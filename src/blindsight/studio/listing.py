@@ -5,7 +5,7 @@ import json
 import math
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ __all__ = ["SORTS", "RunList", "RunRow", "has_address"]
 
 SORTS = ("began", "name", "kind", "epsilon", "state")
 _HEAD_BYTES = 16_384  # of a report: what comes before its samples, which may be many megabytes
-_TOLD = ("title", "task", "outcome", "verdict")
+_TOLD = ("title", "task", "outcome", "tone", "verdict")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,7 +162,7 @@ def _row(run: Run) -> RunRow:
         by=str(header.get("by", "")),
         key=f"{run.path.name} {header.get('id', '')}",
         state=_state(result, told),
-        outcome=told.get("outcome", ""),
+        outcome=_outcome(told),
         verdict=told.get("verdict", ""),
         epsilon=_number(promise.get("epsilon")),
         delta=_number(promise.get("delta")),
@@ -209,6 +209,12 @@ def _told(report: Path) -> dict[str, str]:
         if found and name.strip('"') in _TOLD and name.strip('"') not in told and value.startswith('"'):
             told[name.strip('"')] = _text(value.rstrip(","))
     return told or {"verdict": ""}
+
+
+def _outcome(told: Mapping[str, str]) -> str:
+    """What a report's colour stands for; one that found nothing is unmeasured unless it says that it could have."""
+    tone = told.get("tone") or told.get("outcome", "").replace(" ", "-")
+    return "unmeasured" if tone == "nothing" and "tone" not in told else tone
 
 
 def _text(value: str) -> str:

@@ -41,7 +41,7 @@ def _show(request: Request) -> Response:
         "fields": FIELDS[task],
         "task": task,
         "given": {name: text for name, text in request.query_params.items() if text not in _USUAL.get(name, ())},
-        "fleets": [str(path) for path in _workspace(request).fleets],
+        "fleets": {str(path): path.resolve().name for path in _workspace(request).fleets},
         "usual_epsilon": USUAL_EPSILON.get(task, 8.0),
         "populations": list(POPULATIONS),
         "asked": _workspace(request).questions.all(),
