@@ -74,7 +74,7 @@ def private_table(
         client: Column holding the client id.
         dialect: Separator, encoding and decimal mark, for CSV.
         split: Split to read, if the file has several.
-        name: Name of the population; the file's name by default.
+        name: Name of the population; that of the file or folder by default.
         mark_misfits: Keep rows that do not fit, marked in the field `FITS`.
         gaps: Fields in which values may be missing.
     """

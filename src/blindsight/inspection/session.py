@@ -51,7 +51,7 @@ Words = tuple[tuple[str, float], ...]
 
 _LISTED = 20  # discovered words that are kept
 _SEED = "seed.json"  # public, and the same for everyone who repeats the question
-_WITHOUT_RELEASES = ("run.json", "lock", _SEED, "fleet.json")
+_WITHOUT_RELEASES = ("run.json", "lock", _SEED, "fleet.json", runs.SITES)
 
 
 _Read = TypeVar("_Read")
@@ -114,7 +114,7 @@ class Session:
             run = runs.create(question.task, settings)
         else:
             run = runs.begin(self.out, question.task, settings, may_differ=("question", question.free))
-        with run.alone(), run.taken_back_if_refused(lambda: _has_released(run), also=(_SEED,)):
+        with run.alone(), run.taken_back_if_refused(lambda: _has_released(run), also=(_SEED, runs.SITES)):
             public = dataclasses.replace(public, seed=self._public_seed(question, run))
             inquiry = Inquiry(question, clients, public, run, ledger, paying, self.backend, self.key, self.progress)
             inquiry.sight = sight

@@ -39,7 +39,7 @@ from blindsight.training import Checkpointing, Evaluation, Trained, train
 
 __all__ = ["train_on_fleet"]
 
-_WRITTEN_FIRST = ("guarantee.json", "vocabulary.json", FLEET_JOB)
+_WRITTEN_FIRST = ("guarantee.json", "vocabulary.json", FLEET_JOB, runs.SITES)
 
 
 def train_on_fleet(
@@ -87,7 +87,7 @@ def train_on_fleet(
             run.write("vocabulary.json", {"format": 1, "words": words.words, "released": [], "ledger": None})
         content = {"run": run_settings(config), "schema": schema.to_dict(), "sums": sums}
         job = _job(fleet, run, content, inputs, epsilon=epsilon, delta=delta, reproducible=config.seed is not None)
-        open_job(fleet.lines, job, inputs, wait_s=fleet.wait_s)
+        open_job(fleet.lines, job, inputs, wait_s=fleet.wait_s, heard=lambda said: run.write_sites(job.digest, said))
         backend = FleetBackend(
             sites=fleet.lines,
             job=job,
