@@ -291,7 +291,7 @@ class _Quick:
         for place in places[np.argsort(misfit[places], kind="stable")].tolist():
             two = frozenset((groups[a[place]], groups[b[place]]))
             if len(two) == 2 and count.get(two, 0) < _ALIKE:
-                best.append((float(misfit[place]), self.names[a[place]], self.names[b[place]]))
+                best.append((float(misfit[place]), self.names[int(a[place])], self.names[int(b[place])]))
                 count[two] = count.get(two, 0) + 1
         return best
 
