@@ -45,6 +45,7 @@ from blindsight.inspection.question import Public, complete
 from blindsight.selection import Arms, everything
 
 ALONE = Arms({"everyone": everything()})
+SIZES = (220, 700, 1000)
 PUBLIC, PLANTED = 100, 60  # public clients of a run, and those in which candidates are planted
 Change = Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
 
@@ -129,12 +130,48 @@ def text_faults() -> dict[str, tuple[Change, str]]:
 
 
 def image_faults() -> dict[str, tuple[Change, str]]:
-    """What others did to images (`strangers`)."""
+    """What others did to images (`strangers`), and more that the library lacks."""
 
     def on(change: Any) -> Change:
         return lambda rows: rows | {"image": np.ascontiguousarray(change(rows["image"]))}
 
-    return {name: (on(change), ANSWERS.get(name, answer)) for name, (change, answer) in PICTURES.items()}
+    known = {name: (on(change), ANSWERS.get(name, answer)) for name, (change, answer) in PICTURES.items()}
+    return known | {name: (on(change), "") for name, change in MORE_PICTURES.items()}
+
+
+def _striped(images: np.ndarray) -> np.ndarray:
+    striped = images.copy()
+    striped[:, ::4] = 255
+    return striped
+
+
+def _rippled(images: np.ndarray) -> np.ndarray:
+    steps = np.rint(3 * np.sin(np.arange(images.shape[1]) / 3)).astype(int).tolist()
+    return np.stack([np.roll(images[:, row], step, axis=1) for row, step in enumerate(steps)], axis=1)
+
+
+def _peppered(images: np.ndarray) -> np.ndarray:
+    dice = np.random.default_rng(6).random(images.shape)
+    return np.where(dice < 0.05, 0, np.where(dice > 0.95, 255, images)).astype(images.dtype)
+
+
+def _framed(images: np.ndarray) -> np.ndarray:
+    framed = np.full_like(images, 255)
+    framed[:, 2:-2, 2:-2] = images[:, 2:-2, 2:-2]
+    return framed
+
+
+MORE_PICTURES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "with every fourth row white": _striped,
+    "rippled": _rippled,
+    "with salt and pepper": _peppered,
+    "in a white frame": _framed,
+    "four times, each a quarter": lambda x: np.tile(x[:, ::2, ::2], (1, 2, 2)),
+    "in four grey levels": lambda x: (x // 64 * 85).astype(x.dtype),
+    "in a quarter of the pixels": lambda x: np.repeat(np.repeat(x[:, ::4, ::4], 4, axis=1), 4, axis=2),
+    "its left half, mirrored": lambda x: np.concatenate([x[:, :, :14], x[:, :, :14][:, :, ::-1]], axis=2),
+}
+"""Faults that the library lacks, written after all settings had been chosen."""
 
 
 ANSWERS = {"white blocks": "block_noise"}
@@ -199,8 +236,12 @@ def forum() -> Bed:
 
 
 def mnist() -> Bed:
-    """836 writers of ten digits."""
-    return Bed("mnist", data.dataset("mnist", split="all"), ("image",), image_faults(), 200)
+    """836 writers of ten digits, at most 24 digits of each."""
+    people = data.dataset("mnist", split="all")
+    place = np.arange(len(people.columns["label"])) - np.repeat(people.offsets[:-1], people.sizes)
+    columns = {field: column[place < 24] for field, column in people.columns.items()}
+    few = Population(columns, sizes=np.minimum(people.sizes, 24), ids=people.ids, classes=people.classes, name="mnist")
+    return Bed("mnist", few, ("image",), image_faults(), 200)
 
 
 def handwriting() -> Bed:
@@ -259,7 +300,7 @@ def plant(bed: Bed) -> Planted:
             continue
     others = {name: send(everyone.replace(change(dict(everyone.columns)))) for name, (change, _) in bed.others.items()}
     noise = dict[tuple[int, float], float]()
-    for n, epsilon in itertools.product((220, 1000), (1.0, 4.0, 8.0)):
+    for n, epsilon in itertools.product(SIZES, (1.0, 4.0, 8.0)):
         question = Sanity(schema=schema, clients=n, epsilon=epsilon, delta=DELTA)
         planned = plan(question, Public(reference=public))
         noise[n, epsilon] = planned.mechanisms["cues"].noise_multiplier * part.bound
@@ -441,7 +482,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0, 4.0, 8.0])
-    parser.add_argument("--clients", type=int, nargs="+", default=[220, 1000])
+    parser.add_argument("--clients", type=int, nargs="+", default=[220, 1000], choices=SIZES)
     parser.add_argument("--shares", type=float, nargs="+", default=[0.1, 0.2, 0.5])
     parser.add_argument("--beds", default="adult,stackexchange,mnist")
     parser.add_argument("--processes", type=int, default=2)
@@ -489,7 +530,7 @@ FRESH = (
 
 def is_fresh(fault: str) -> bool:
     """Whether the fault was written after all settings had been chosen."""
-    return fault.endswith(FRESH)
+    return fault.endswith(FRESH) or fault in MORE_PICTURES
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:

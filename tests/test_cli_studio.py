@@ -59,6 +59,7 @@ def test_bad_requests_are_one_sentence(tmp_path: Path, monkeypatch: pytest.Monke
         port = str(taken.getsockname()[1])
         for words, refusal in [
             (["studio", str(tmp_path / "file")], "is not a folder of runs"),
+            (["studio", str(tmp_path / "nowhere")], "there is no folder"),
             (["studio", "--fleet", str(tmp_path)], "it has no fleet.toml"),
             (["studio", str(tmp_path), "--port", port], f"port {port} (Address already in use)"),
         ]:

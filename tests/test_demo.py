@@ -29,7 +29,7 @@ def shown(tmp_path_factory):
 @pytest.mark.slow
 def test_it_finds_the_fault_that_it_planted(shown):
     text, run, steps = shown
-    report = Report.from_dict(json.loads((run.path / "who-fails" / "report.json").read_text()))
+    report = Report.from_dict(json.loads((run.path / "report.json").read_text()))
     named = {found.arm: found for found in report.diagnoses}
     assert named["failing"].fault == "invert"  # whatever the noise, which nobody fixes here
     assert named["failing"].share > 0.8
@@ -50,7 +50,7 @@ def test_it_spends_the_budget_and_no_more(shown):
 @pytest.mark.slow
 def test_nothing_it_leaves_was_read_off_data_without_noise(shown):
     _, run, _ = shown
-    for path in (run.path / "who-fails").rglob("*.json"):
+    for path in run.path.rglob("*.json"):
         kept = json.loads(path.read_text())
         if path.name == "run.json":  # the fingerprint that decides whether releases may be read again, by its mark
             assert list(kept["settings"].pop("simulation_only")) == ["data"]

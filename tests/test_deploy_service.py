@@ -11,6 +11,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from blindsight.service import Settings
 from blindsight.service.connections import Listener, limits_of
@@ -139,6 +141,20 @@ def needed() -> set[str]:
 
 def test_the_image_is_locked_and_small():
     assert not needed() & {"jax", "jaxlib", "scikit-learn", "pyarrow", "matplotlib"}
+
+
+def test_the_image_has_all_that_the_extra_service_asks_for():
+    """And what that asks for in turn: a package that is not in the image is one that stops it at its start."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    asked, found = list(extras["service"]), set[str]()
+    while asked:
+        requirement = Requirement(asked.pop())
+        name = canonicalize_name(requirement.name)
+        if name not in found and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+            found.add(name)
+            asked.extend(importlib.metadata.requires(name) or ())
+    assert len(found) > 10
+    assert found <= needed()
 
 
 @pytest.mark.slow

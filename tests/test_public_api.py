@@ -62,7 +62,7 @@ PINNED = {
     "blindsight.participation": "FixedSizeRounds Full Participation TruncatedPoissonRounds Unproven fixed_size full "
     "poisson unproven",
     "blindsight.privacy": "Plan Privacy plan",
-    "blindsight.runs": "Run begin create file_name find locked open_run write_whole",
+    "blindsight.runs": "SITES Run begin create file_name find locked new_folder open_run write_whole",
     "blindsight.selection": "ASSUMED Arms Criterion FORMINGS Forming Of accuracies by_accuracy by_correctness coded "
     "correct everything mistakes observe where",
     "blindsight.service": "AsyncClient Client Running Settings running serve",

@@ -159,4 +159,4 @@ export function clientUpdate(task: Task, drawn: Float32Array, examples: Example[
 export function encode(features: Features, example: Example): Float64Array;
 export function predict(family: Task["family"], weights: ArrayLike<number>, x: ArrayLike<number>): number | number[];
 export function discreteLaplace(bits: number, count: number): Float64Array;
-export function discreteGaussian(bits: number, count: number): Float64Array;
+export function roundedGaussian(bits: number, count: number): Float64Array;

@@ -11,7 +11,7 @@ NEEDED = (
     *("absl-py", "annotated-doc", "anyio", "attrs", "cffi", "click", "cryptography", "dp-accounting"),
     *("h11", "hiredis", "httpcore2", "httptools", "httpx2", "idna", "lazy-loader", "markdown-it-py"),
     *("mdurl", "mpmath", "numpy", "pycparser", "pygments", "rich", "safetensors", "scipy"),
-    *("shellingham", "starlette", "truststore", "typer", "typing-extensions", "uvicorn", "uvloop"),
+    *("shellingham", "starlette", "threadpoolctl", "truststore", "typer", "typing-extensions", "uvicorn", "uvloop"),
 )
 
 

@@ -56,8 +56,8 @@ def demo(
 
     yield "[bold]3. One private round.[/] Every phone computes three bounded vectors from its own characters:"
     yield "   moments, cues, and a vote for the fault whose removal repairs the model. Noise is added to the sums."
-    run = runs.create("demo", {"clients": clients, "fault": FAULT, "epsilon": EPSILON, "delta": DELTA}, folder=folder)
-    ledger = Ledger(run.path / "ledger.db")
+    out, _ = runs.new_folder("demo", folder)
+    ledger = Ledger(out / "ledger.db")
     ledger.set_budget("phones", epsilon=EPSILON, delta=DELTA)
     report = inspect.slices(
         updated,
@@ -66,7 +66,7 @@ def demo(
         reference=data.embedded("handwriting", clients=150, seed=2, examples=EXAMPLES),  # not what it was trained on
         epsilon=EPSILON,
         delta=DELTA,
-        session=inspect.Session(out=run.path / "who-fails", ledger=ledger, population="phones", progress=progress),
+        session=inspect.Session(out=out, ledger=ledger, population="phones", progress=progress),
     )
     yield _MeanDigits(report)
     yield "   Mean synthetic image of each digit: healthy phones above, failing phones below.\n"
@@ -80,7 +80,9 @@ def demo(
     yield "[bold]5. Next steps.[/]"
     for number, step in enumerate(report.next_steps, 1):
         yield f"   {number}. {escape(step)}"
-    yield f"\nThe report is [bold]{escape(str(run.path / 'who-fails' / 'report.html'))}[/]: open it in any browser."
+    yield f"\nThe report is [bold]{escape(str(out / 'report.html'))}[/]: open it in any browser."
+    studio = f"blindsight studio {folder} --ledger {out / 'ledger.db'}"
+    yield f"On one page with other runs:  [bold]{escape(studio)}[/]"
     yield "Inspect your own data:  [bold]blindsight inspect slices FILE --client COLUMN --model MODEL.onnx[/]"
 
 

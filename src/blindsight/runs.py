@@ -3,7 +3,7 @@
 ::
 
     runs/demo-20260131-120000/
-      run.json            name, id, version, start time, settings
+      run.json            name, id, version, start time, who began it, settings
       guarantee.json      the guarantee (written before the first value)
       metrics.jsonl       one line per round or release, appended
       ...                 pictures and reports
@@ -13,17 +13,22 @@ import contextlib
 import dataclasses
 import datetime
 import fcntl
+import getpass
 import json
 import os
 import secrets
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from blindsight.errors import BlindsightError, InvalidInput, Unanswered
 from blindsight.version import __version__
 
-__all__ = ["Run", "begin", "create", "file_name", "find", "locked", "open_run", "write_whole"]
+__all__ = ["SITES", "Run", "begin", "create", "file_name", "find", "locked", "new_folder", "open_run", "write_whole"]
+
+
+SITES = "sites.json"
+"""What each site of a fleet said to the run's question: {"job": ..., "sites": {site: code}}."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +56,10 @@ class Run:
                 f"cannot write {target} ({error.strerror}): free some space or choose another folder"
             ) from error
         return target
+
+    def write_sites(self, job: str, said: Mapping[str, str]) -> None:
+        """Note what each site of a fleet has said to the run's question so far."""
+        self.write(SITES, {"job": job, "sites": dict(said)})
 
     def append(self, file: str, row: dict[str, Any]) -> None:
         """Append `row` as one line of JSON, on disk when this returns."""
@@ -176,6 +185,12 @@ def create(name: str, settings: dict[str, Any], *, folder: str | Path = "runs") 
     """A new run directory `folder/name-DATE-TIME`; never reuses an existing one."""
     if not name or Path(name).name != name or name.startswith("."):
         raise InvalidInput(f"a run's name is one word without slashes or a leading dot, got {name!r}")
+    path, began = new_folder(name, folder)
+    return _new(path, name, settings, began)
+
+
+def new_folder(name: str, folder: str | Path = "runs") -> tuple[Path, datetime.datetime]:
+    """A new, empty folder `folder/name-DATE-TIME` for a run, and that time."""
     began = datetime.datetime.now(datetime.UTC)
     stem = f"{name}-{began:%Y%m%d-%H%M%S}"
     for attempt in range(1000):
@@ -186,7 +201,7 @@ def create(name: str, settings: dict[str, Any], *, folder: str | Path = "runs") 
             continue
         except OSError as error:
             raise BlindsightError(f"cannot create {path} ({error.strerror}): choose another folder") from error
-        return _new(path, name, settings, began)
+        return path, began
     raise BlindsightError(f"there are a thousand runs {stem} already: choose another name")
 
 
@@ -198,8 +213,16 @@ def _new(path: Path, name: str, settings: dict[str, Any], began: datetime.dateti
         raise BlindsightError(f"cannot create {path} ({error.strerror}): choose another folder") from error
     run, began = Run(path), began or datetime.datetime.now(datetime.UTC)
     header = {"name": name, "id": secrets.token_hex(8), "version": __version__, "began": began.isoformat()}
-    run.write("run.json", {**header, "settings": settings})
+    run.write("run.json", {**header, "by": _user(), "settings": settings})
     return run
+
+
+def _user() -> str:
+    """Who began the run, for whoever reads the ledger; empty in a container whose user has no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
 
 
 def _without(settings: Any, path: tuple[str, ...]) -> Any:

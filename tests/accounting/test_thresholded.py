@@ -1,6 +1,7 @@
 """Names above a threshold: what only one client has is paid for, in plans, in budgets and in words."""
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from blindsight.accounting.assumptions import TRUSTED_WITH_NAMES
 from blindsight.accounting.events import Composed, Gaussian, Poisson, Relation, Repeated, Thresholded
 from blindsight.accounting.gaussian_curve import gaussian_delta
 from blindsight.accounting.guarantee import certify
+from blindsight.algorithms.set_union import CHANCE
 from blindsight.errors import InvalidInput, UnknownEvent
 
 ADD, REPLACE = Relation.ADD_OR_REMOVE, Relation.REPLACE
@@ -51,10 +53,18 @@ def test_a_budget_counts_it_and_refuses_what_its_share_of_delta_does_not_hold():
     event = Thresholded(1e-9, Gaussian(3.0))
     cost = filters.cost(Repeated(event, 10), ADD)
     assert filters.spent(cost, 1e-6) >= epsilon(Repeated(event, 10), 1e-6).epsilon
-    assert filters.spent(filters.cost(Repeated(event, 11), ADD), 1e-6) == math.inf  # a hundredth of delta is used up
-    assert filters.spent(filters.cost(Repeated(Gaussian(3.0), 11), ADD), 1e-6) < math.inf
+    assert filters.spent(filters.cost(Repeated(event, 101), ADD), 1e-6) == math.inf  # a tenth of delta is used up
+    assert filters.spent(filters.cost(Repeated(Gaussian(3.0), 101), ADD), 1e-6) < math.inf
     together = filters.cost(Composed((event, Gaussian(2.0))), ADD)
     assert together[1] == pytest.approx(1 / 9 + 1 / 4)
+
+
+def test_as_many_lists_of_words_fit_a_budget_as_the_documentation_says():
+    """Asked one after the other, each at the budget's own delta: after that no budget would allow another."""
+    lists = Repeated(Thresholded(CHANCE * 1e-6, Gaussian(30.0)), 99)
+    assert filters.spent(filters.cost(lists, ADD), 1e-6) < 1.1 * epsilon(lists, 1e-6).epsilon
+    text = (Path(__file__).parents[2] / "docs" / "asking.md").read_text(encoding="utf-8")
+    assert f"a budget allows {lists.count} such lists at its own" in text
 
 
 def test_it_is_not_amplified_and_holds_gaussian_noise_only():

@@ -18,11 +18,12 @@ from hypothesis.extra import numpy as arrays
 from scipy import stats
 
 from blindsight import keys
-from blindsight.accounting.events import Relation, Unit
+from blindsight.accounting.events import Gaussian, Relation, Unit
 from blindsight.algorithms import draw_and_discard as dd
 from blindsight.algorithms import draw_and_discard_task as tasks
 from blindsight.codings.specs import BooleanField, CategoryField, FeatureSpec, NumberField, Response
 from blindsight.errors import InvalidInput
+from blindsight.mechanisms.rounded_gaussian import decide
 from blindsight.models import glm
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden/draw_and_discard.json").read_text(encoding="utf-8"))
@@ -188,6 +189,15 @@ def test_no_result_becomes_more_than_e_to_the_epsilon_times_as_likely(monkeypatc
     assert max(ratios.max(), 1 / ratios.min()) < math.e * 1.1
     # truncated to 7 steps of 16 each way
     assert min(ratios.max(), 1 / ratios.min()) > math.exp(14 / 16)
+
+
+def test_gaussian_noise_is_a_rounded_gaussian_and_costs_what_the_ideal_one_costs():
+    task, key = custom(unit="model", epsilon=2.0, noise="gaussian", delta=1e-6), keys.reproducible(3)
+    update = dd._noised(task, np.zeros(5), np.zeros(5), key)
+    whole = [decide(key.derive("rounded gaussian").secret, index, tasks.BITS) for index in range(5)]
+    assert task.grid is not None
+    assert update.tolist() == (task.grid * np.array(whole)).astype(np.float32).tolist()
+    assert task.event == Gaussian(task.scale / (task.learning_rate * task.clip), rounded=True)
 
 
 def test_two_updates_have_noise_of_their_own():

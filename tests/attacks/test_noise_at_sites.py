@@ -148,17 +148,32 @@ def test_an_officer_reads_which_columns_a_job_reads(reading: dict[str, Any], rea
 
 def test_a_site_trains_nothing_that_protects_less_than_a_client():
     """Its officer reads, and its ledger records, what a model costs each client, whatever the settings protect."""
-    settings: dict[str, Any] = {
-        "name": "small",
-        "data": {"population": "tabular"},
-        "model": {"kind": "logistic", "inputs": ["age"], "label": "label"},
-        "privacy": {"epsilon": 5.0, "delta": 1e-5, "rounds": 3, "cohort": 5, "clip": 1.0},
-    }
+    clients = embedded("tabular", SIZES)[1]
+    settings = a_run(clients)
     whole = dataclasses.replace(SECRET, kind="training", content={"run": settings})
     by_example = settings | {"privacy": settings["privacy"] | {"unit": "example"}}
-    assert ready(whole, embedded("tabular", SIZES)[1], None)[2].cohort == 5
+    assert ready(whole, clients, None)[2].cohort == 5
     with pytest.raises(InvalidInput, match='unit = "client"'):
-        ready(dataclasses.replace(whole, content={"run": by_example}), embedded("tabular", SIZES)[1], None)
+        ready(dataclasses.replace(whole, content={"run": by_example}), clients, None)
+
+
+def test_a_site_builds_no_model_from_the_classes_that_its_clients_have():
+    """Whether the model that is sent then fits, and so whether the site refuses, would tell who has the last class."""
+    clients = embedded("tabular", SIZES)[1]
+    settings = a_run(clients)
+    unlisted = settings | {"model": {"kind": "logistic", "inputs": ["age"], "label": "label"}}
+    with pytest.raises(InvalidInput, match="no site counts those of its clients"):
+        ready(dataclasses.replace(SECRET, kind="training", content={"run": unlisted}), clients, None)
+
+
+def a_run(clients: Any) -> dict[str, Any]:
+    """The settings of a training run."""
+    return {
+        "name": "small",
+        "data": {"population": "tabular"},
+        "model": {"kind": "logistic", "inputs": ["age"], "label": "label", "classes": list(clients.classes["label"])},
+        "privacy": {"epsilon": 5.0, "delta": 1e-5, "rounds": 3, "cohort": 5, "clip": 1.0},
+    }
 
 
 def inspect_ages(clients: Any, session: Session) -> Any:

@@ -131,6 +131,7 @@ def test_parts_of_a_table_are_one_table():
     written("parts/more/2.csv", ",", "utf-8", ".")
     for path in ("parts", "parts/**/*.csv", ["parts/1.csv", "parts/more/2.csv"]):
         read = data.csv(path) if isinstance(path, list) else data.load(path)
+        assert read.name == ("1" if isinstance(path, list) else "parts")  # whichever part comes first
         assert read.columns["pay"].tolist() == [*NUMBERS, *NUMBERS]
     Path("parts/3.csv").write_text("client;other\nann;1\n")
     with pytest.raises(InvalidInput, match=r"parts/3\.csv has no column 'pay'"):

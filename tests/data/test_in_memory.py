@@ -312,6 +312,19 @@ def test_categories_of_any_values_are_looked_up():
     assert len(data.table(categories().slice(0, 1))["a"]["region"]) == 1
 
 
+def test_the_index_of_a_filtered_frame_is_no_field(tmp_path):
+    """pandas hands rows that were filtered or shuffled over with their old numbers beside them."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(COLUMNS).iloc[[2, 0, 1]]
+    frame.to_parquet(tmp_path / "people.parquet")
+    assert "__index_level_0__" in pq.read_table(tmp_path / "people.parquet").column_names
+    renumbered = data.table(frame.reset_index(drop=True), client="id")
+    for read in (data.table(frame, client="id"), data.load(tmp_path / "people.parquet", client="id")):
+        assert read.fields.keys() == {"age", "pay", "city"}
+        assert read.content == renumbered.content  # nor does it make another population of them
+    assert data.table(frame, client="id", fields=["__index_level_0__"]).n_examples == 3  # if asked for
+
+
 def test_uuids_are_ids_and_texts():
     uuids = [uuid.UUID(int=7), uuid.UUID(int=9)]
     read = data.table({"client": uuids, "device": uuids, "x": [1, 2]})

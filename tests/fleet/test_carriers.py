@@ -1,22 +1,25 @@
 """What is particular to carriers: pieces that get lost, and what the NATS server refuses to a dishonest site."""
 
 import asyncio
+import gc
 import os
 import re
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import nats
 import pytest
 from fleet_server import Server
-from waiting import until
+from waiting import HANG_S, until
 
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.fleet.carriers.carrier import COORDINATOR, Assembler, Delivery, pieces
-from blindsight.fleet.carriers.over_nats import tls_context
+from blindsight.fleet.carriers.over_nats import OverNats, tls_context
 from blindsight.fleet.certificates import Authority, identity_key, party_of, server_configuration, write_secret
 
 LARGE = bytes(range(256)) * 6000  # three pieces
@@ -149,19 +152,18 @@ def test_a_site_that_floods_the_coordinator_fills_no_memory_and_loses_its_own_me
         a.send(COORDINATOR, bytes([place]) * (1 << 20))
     a.send(COORDINATOR, b"a short one is lost, too" * 9)
     until(lambda: sum(data is not None for data in whole) == 7)
-    heard = [coordinator.receive(15) for _ in range(3)]
+    heard = [coordinator.receive(HANG_S) for _ in range(3)]
     assert [one.data[0] for one in heard if one is not None] == [0, 1, 2]
     assert coordinator.receive(0.1) is None
     a.send(COORDINATOR, b"again")
-    assert coordinator.receive(15) == Delivery("a", b"again"), "what was read makes room"
+    assert coordinator.receive(HANG_S) == Delivery("a", b"again"), "what was read makes room"
     a.close()
     coordinator.close()
 
 
 def test_the_server_lets_a_site_neither_speak_as_another_nor_read_what_others_say(server: Server):
     coordinator = server.connect(COORDINATOR)
-    own = server.folder / "a"
-    tls = tls_context(server.folder / "authority/certificate.pem", own / "certificate.pem", own / "key.pem")
+    tls = tls_of(server, "a")
 
     async def misbehave() -> list[str]:
         errors: list[str] = []
@@ -182,11 +184,61 @@ def test_the_server_lets_a_site_neither_speak_as_another_nor_read_what_others_sa
         return errors
 
     errors = asyncio.run(misbehave())
-    assert coordinator.receive(15) == Delivery("a", b"honest"), "the forged message, sent first, did not arrive"
+    assert coordinator.receive(HANG_S) == Delivery("a", b"honest"), "the forged message, sent first, did not arrive"
     refused = " ".join(errors).lower()
     assert refused.count("permissions violation for subscription") == 4
     assert refused.count("permissions violation for publish") == 3
     coordinator.close()
+
+
+def test_an_address_that_nobody_can_have_is_a_sentence(server: Server):
+    with pytest.raises(BlindsightError, match=r"cannot connect to tls://no\.\.body"):
+        OverNats("tls://no..body:4222", "a", tls_of(server, "a"))
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.001, 0.003, 0.01, 0.03])
+def test_whoever_is_interrupted_while_connecting_leaves_nothing_behind(
+    server: Server, monkeypatch: pytest.MonkeyPatch, after_s: float
+):
+    """As by Ctrl-C: no thread, no socket, and no task of which Python complains in whatever runs next."""
+    run = OverNats._run
+
+    def interrupted(self: OverNats, work: Any, timeout_s: float) -> None:
+        if work.__name__ != "_connect":
+            run(self, work, timeout_s)
+            return
+        asyncio.run_coroutine_threadsafe(work, self._loop)
+        time.sleep(after_s)
+        raise KeyboardInterrupt
+
+    before = threading.active_count()
+    monkeypatch.setattr(OverNats, "_run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        server.connect("a")
+    assert threading.active_count() == before
+    gc.collect()  # with warnings as errors, what is still open fails this test
+
+
+def test_a_task_that_forgets_that_it_was_told_to_end_is_told_again(server: Server):
+    """`asyncio.wait_for` does so before Python 3.12, if what it waits for comes at that moment."""
+    a, told = server.connect("a"), list[None]()
+
+    async def stubborn() -> None:
+        while len(told) < 3:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                told.append(None)
+
+    asyncio.run_coroutine_threadsafe(stubborn(), a._loop)
+    a.close()
+    assert len(told) == 3
+    assert a._loop.is_closed()
+
+
+def tls_of(server: Server, name: str) -> Any:
+    own = server.folder / name
+    return tls_context(server.folder / "authority/certificate.pem", own / "certificate.pem", own / "key.pem")
 
 
 def test_strangers_are_refused(server: Server):

@@ -143,6 +143,24 @@ def test_the_check_finds_a_folder_in_order(book: Book):
     assert (value["clients"], value["declared_clients"], value["missing_columns"]) == (40, 40, {})
 
 
+def test_the_check_finds_a_key_that_others_may_read(book: Book):
+    key = book.settings.key
+    key.chmod(0o644)
+    done = site(book, "check")
+    assert (done.returncode, "others on this machine may read" in done.stdout) == (2, True)
+    assert json.loads(site(book, "check", "--json").stdout)["key_is_open"]
+
+
+def test_an_agent_does_not_start_with_papers_that_do_not_fit_together(book: Book):
+    """Before it connects: nobody could tell from a refused connection what is wrong."""
+    roster = book.settings.folder / "roster.json"
+    others = {"sites": {name: one for name, one in json.loads(roster.read_text())["sites"].items() if name != "north"}}
+    roster.write_text(json.dumps(others), encoding="utf-8")
+    done = site(book, "run")
+    assert done.returncode == 2
+    assert "the roster does not have this site with this certificate" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("file", "old", "new", "words"),
     [

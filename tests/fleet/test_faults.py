@@ -286,6 +286,26 @@ def test_an_input_that_is_too_large_is_refused_as_such_and_not_kept(tmp_path: Pa
         assert not list((tmp_path / "site00/jobs").glob("*/*input*"))
 
 
+def test_an_input_that_would_fill_the_disk_is_refused_and_one_of_a_refused_job_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Anybody who asks may send half a gigabyte before anybody has approved anything."""
+    model = bytes(100)
+    with fleet(tmp_path, 3) as one:
+        asked = changed(one, inputs={"model": hashlib.sha256(model).hexdigest()})
+        digest = ask(one, "site00", asked)["id"]
+        sent = {"kind": "input", "id": digest, "name": "model"}
+        with monkeypatch.context() as patch:
+            patch.setattr("blindsight.fleet.site.job_files._SPARE", 1 << 60)
+            assert ask(one, "site00", sent, (model,))["code"] == "disk_full"
+        assert ask(one, "site00", asked)["state"] == "lacking"
+        assert ask(one, "site00", sent, (model,))["state"] == "approved"
+        assert list((tmp_path / "site00/jobs" / digest).glob("input*"))
+        one.desks["site00"].approves = False
+        assert ask(one, "site00", asked)["code"] == "not_approved"
+        assert not list((tmp_path / "site00/jobs" / digest).glob("input*"))
+
+
 def test_what_no_site_accepts_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("blindsight.fleet.opening.LARGEST_INPUT", 99)
     with fleet(tmp_path, 3, opened=False) as one, pytest.raises(InvalidInput, match="the model has 100 bytes"):

@@ -1,5 +1,6 @@
 """Training on a fleet: the sums of a simulation, the cost that sites approved, and no more rounds than were paid."""
 
+import dataclasses
 import json
 import types
 from pathlib import Path
@@ -24,9 +25,10 @@ from blindsight.fleet.noise_shares import NoiseShares, SiteNoise
 from blindsight.fleet.site.settings import SiteSettings
 from blindsight.fleet.summing import SiteSum
 from blindsight.jobs.algorithm import make_algorithm
-from blindsight.jobs.fleet_settings import on_terms, task_of
+from blindsight.jobs.fleet_settings import on_terms, ready, task_of
 from blindsight.jobs.fleet_training import train_on_fleet
 from blindsight.jobs.language import public_vocabulary
+from blindsight.jobs.site_questions import keys_of
 from blindsight.jobs.site_training import OpenTraining
 from blindsight.jobs.train import load_trained
 from blindsight.keys import Key, reproducible
@@ -179,6 +181,28 @@ def test_a_fleet_trains_and_both_ledgers_have_paid(tmp_path: Path):
         assert len((settings.state / "jobs").glob("*/sums").__next__().read_bytes()) == 3
 
 
+def test_a_site_where_nobody_has_the_last_class_trains_the_same_model(tmp_path: Path):
+    """Classes that are numbers come from public data: a site that counted its own would refuse, and reveal them."""
+    last = {"north": 4, "south": 2, "west": 4}
+    public = tmp_path / "public.csv"
+    public.write_text("client,age,label\n" + "".join(f"p{one},{one},{one}\n" for one in range(5)), encoding="utf-8")
+
+    def prepare(place: Path) -> None:
+        for name, highest in last.items():
+            rows = "".join(f"{one},{one},{one % (highest + 1)}\n" for one in range(6))
+            (place / name / "clients.csv").write_text(f"client,age,label\n{rows}", encoding="utf-8")
+
+    data = {"population": str(public), "options": {"client": "client"}, "held_out": 0.0}
+    data["types"] = {"age": "number:0:100", "label": "whole:0:4"}
+    settings = parse(CLASSIFIER | {"data": data, "privacy": CLASSIFIER["privacy"] | {"cohort": 5}})
+    with fleet_in_process(
+        tmp_path / "sites", dict.fromkeys(last, (6, 'population = "clients.csv"')), prepare=prepare
+    ) as fleet:
+        trained = train_on_fleet(settings, fleet, out=tmp_path / "run", ledger=Ledger(tmp_path / "l.db"))
+    assert trained.rounds == 3
+    assert jax.tree.leaves(trained.model)[-1].shape == (5,)
+
+
 @pytest.mark.parametrize(
     ("privacy", "word"),
     [({"participation": "fixed"}, "participation"), ({"unit": "example"}, "unit"), ({"sampler": "float"}, "sampler")],
@@ -190,33 +214,128 @@ def test_what_sites_cannot_vouch_for_is_refused_before_anything_is_sent(tmp_path
     assert not (tmp_path / "run").exists()
 
 
-def test_a_site_answers_no_more_sums_than_it_paid_for(tmp_path: Path):
-    paid = list[str]()
+def open_training(folder: Path, pay: Any, *, clients: int = 3, sums: int = 2, cohort: int = 2) -> OpenTraining:
+    """A run at site "a", which has a third of the clients, and no data."""
     job = Job(
         kind="training",
         run="r",
-        content={"sums": 2},
-        clients={"a": 1, "b": 1, "c": 1},
+        content={"sums": sums},
+        clients=dict.fromkeys("abc", clients // 3),
         noise="sites",
         fewest=3,
         colluding=1,
         epsilon=1.0,
         delta=1e-5,
     )
-    privacy = on_terms(config(cohort=2), 3, job.site_noise)
-    algorithm = types.SimpleNamespace(event=Gaussian(1.0, rounded=True))
-    training: Any = OpenTraining(
+    population = types.SimpleNamespace(size=clients // 3)
+    return OpenTraining(
         job=job,
         site="a",
-        backend=None,  # pyright: ignore[reportArgumentType]
-        privacy=privacy,
-        algorithm=algorithm,  # pyright: ignore[reportArgumentType]
-        folder=tmp_path,
-        pay=lambda event, note: paid.append(f"{cast(Any, event).count} {note}"),
+        backend=cast(Any, types.SimpleNamespace(population=population)),
+        privacy=on_terms(config(cohort=cohort), clients, job.site_noise),
+        algorithm=cast(Any, types.SimpleNamespace(event=Gaussian(1.0, rounded=True))),
+        folder=folder,
+        pay=pay,
     )
+
+
+def test_a_site_answers_no_more_sums_than_it_paid_for(tmp_path: Path):
+    paid = list[str]()
+
+    def pay(event: Any, note: str, *, is_again: bool = False) -> None:
+        paid.append(f"{event.count} {note}")
+
+    training = open_training(tmp_path, pay)
     for _ in range(2):
         training._paid()
     with pytest.raises(Declined) as refused:
         training._paid()
     assert refused.value.code is Code.budget
     assert paid == ["2 2 rounds of training"]
+
+
+# --- labels that are numbers
+
+
+NUMBERED: dict[str, Any] = CLASSIFIER | {
+    "data": {"population": "public.csv", "held_out": 0},
+    "privacy": CLASSIFIER["privacy"] | {"rounds": 1},
+}
+
+
+def table(path: Path, seed: int, clients: int) -> str:
+    """Clients with an age and a label from 0 to 2."""
+    dice = np.random.default_rng(seed)
+    rows = [f"c{n // 3},{dice.integers(20, 60)},{n % 3}" for n in range(3 * clients)]
+    path.write_text("\n".join(["client,age,label", *rows, ""]), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("odd", [2, 7, -1])
+def test_no_label_of_a_sites_client_decides_the_shape_of_its_part(odd: int):
+    """A part of another shape is refused, and everybody would see which site has the label."""
+    labels = np.array([0, 1, 1, odd], np.int32)
+    clients = Population({"age": np.arange(4.0, dtype=np.float32), "label": labels}, sizes=[2, 2], name="a")
+    job = Job(
+        kind="training",
+        run="r",
+        content={"run": NUMBERED},
+        clients={"a": 2, "b": 2, "c": 30},
+        noise="sites",
+        fewest=3,
+        colluding=1,
+        epsilon=5.0,
+        delta=1e-5,
+    )
+    with pytest.raises(InvalidInput, match="classes are listed on a fleet"):
+        ready(job, clients, None)
+    listed = NUMBERED | {"model": NUMBERED["model"] | {"classes": 3}}
+    assert ready(dataclasses.replace(job, content={"run": listed}), clients, None)[1].classes == 3
+
+
+def test_numbers_of_classes_are_those_of_public_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    table(Path("public.csv"), 0, 20)
+    data = {
+        site: (clients, f'population = "{table(tmp_path / f"{site}.csv", clients, clients)}"')
+        for site, clients in SITES.items()
+    }
+    with fleet_in_process(tmp_path / "sites", data) as fleet:
+        trained = train_on_fleet(config(None, NUMBERED), fleet, out=tmp_path / "run", ledger=Ledger(tmp_path / "l.db"))
+    assert trained.rounds == 1
+    assert trained.model.output.bias.shape == (3,)
+    check_same(load_trained(tmp_path / "run").model, trained.model)
+
+
+def test_a_site_that_was_killed_while_it_paid_for_a_run_says_so_and_one_that_lost_its_count_does_not(tmp_path: Path):
+    """Nothing was sent before the first sum was counted; without the count nobody knows how many were."""
+    said = list[bool]()
+
+    def pay(event: Any, note: str, *, is_again: bool = False) -> None:
+        said.append(is_again)
+        if len(said) == 1:
+            raise Killed
+
+    with pytest.raises(Killed):
+        open_training(tmp_path, pay)._paid()
+    training = open_training(tmp_path, pay)
+    training._paid()
+    assert said == [False, True]
+    training._paid()
+    (tmp_path / "sums").unlink()
+    training._paid()
+    assert said == [False, True, False]
+
+
+def test_every_site_tosses_its_clients_coins_at_the_rate_of_the_whole_fleet(tmp_path: Path):
+    clients, cohort, rounds = 3000, 300, 400
+    training = open_training(tmp_path, None, clients=clients, cohort=cohort)
+    head = {"client_key": reproducible(1).secret.hex()}
+    drawn = [training._drawn(head, keys_of(training.job, head)) for _ in range(rounds)]
+    counts = np.bincount(np.concatenate(drawn), minlength=clients // 3)
+    rate = cohort / clients
+    assert abs(counts.sum() - rate * counts.size * rounds) < 6 * np.sqrt(rate * (1 - rate) * counts.size * rounds)
+    sizes = np.array([len(one) for one in drawn])
+    assert 0.6 < sizes.var() / (rate * (1 - rate) * counts.size) < 1.5, "each client's coin is its own"
+    assert abs(counts - rate * rounds).max() < 7 * np.sqrt(rate * (1 - rate) * rounds)
+    assert len({tuple(one) for one in drawn}) == rounds, "although the coordinator sent the same key in each"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from command import run
 from fleet_up import Up, new_fleet
-from waiting import until
+from waiting import HANG_S, until
 
 from blindsight.errors import BlindsightError
 from blindsight.fleet import membership
@@ -24,8 +24,6 @@ from blindsight.fleet.codes import Code
 from blindsight.fleet.folder import FleetFolder
 from blindsight.fleet.roll_call import Presence, roll_call
 from blindsight.fleet.wire import decode, encode
-
-PATIENCE_S = 30.0
 
 
 @pytest.fixture
@@ -131,7 +129,7 @@ def test_it_ends_with_its_server(up: Up, number: signal.Signals):
     up.process.send_signal(signal.SIGHUP)
     until(lambda: "Reloaded server configuration" in up.said)
     up.process.send_signal(number)
-    assert up.process.wait(PATIENCE_S) == 0
+    assert up.process.wait(HANG_S) == 0
     with pytest.raises(ProcessLookupError):
         os.kill(server, 0)
     assert "Traceback" not in up.said
@@ -149,7 +147,7 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path, spawn: Callable[..., Any]
     fleet = new_fleet(tmp_path / "hospitals")
     with socket.create_server(("127.0.0.1", fleet.settings.port)):
         failed = Up(fleet, spawn)
-        assert failed.process.wait(PATIENCE_S) == 2
+        assert failed.process.wait(HANG_S) == 2
     assert "nats-server does not start" in failed.said
     assert "Traceback" not in failed.said
 

@@ -59,7 +59,11 @@ def test_a_site_that_takes_long_to_decide_is_waited_for(sites: Sites, monkeypatc
         return "approved", None
 
     monkeypatch.setattr(Desk, "decide", slowly)
-    assert open_job(sites, JOB, {}, wait_s=120.0) == {}
+    heard: list[dict[str, str]] = []
+    assert open_job(sites, JOB, {}, wait_s=120.0, heard=lambda said: heard.append(dict(said))) == {}
+    assert heard[0] == dict.fromkeys(CLIENTS, "silent")
+    assert heard[-1] == dict.fromkeys(CLIENTS, "approved")
+    assert any("deciding" in said.values() for said in heard)
 
 
 def test_a_job_without_a_time_or_a_question_is_malformed_and_the_agent_goes_on(sites: Sites):

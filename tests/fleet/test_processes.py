@@ -14,9 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from fleet_processes import Processes
 from forked import Forked
 from waiting import until
+
+from blindsight.fleet.job import digest_of_job
 
 
 @pytest.fixture
@@ -119,3 +122,106 @@ def test_what_is_killed_at_any_point_never_makes_a_wrong_or_unpaid_answer(
         facts = {"points": point + 1, "wrong or unpaid": 0, "runs": {" ".join(key): n for key, n in seen.items()}}
         (artefacts / "fleet_faults.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
         until(lambda: one.here() == set(NAMES))
+
+
+# --- training
+
+ROUNDS, KILLS = 20, 3  # sites allow a fifth more sums than rounds: one for each kill, and one to spare
+RUN_TOML = f"""
+name = "small"
+seed = 7
+
+[data]
+population = "public.csv"
+options = {{ client = "client" }}
+types = {{ age = "whole:0:120" }}
+
+[model]
+kind = "logistic"
+inputs = ["age"]
+label = "age"
+
+[client]
+batch_size = 8
+learning_rate = 0.1
+
+[server]
+optimizer = "sgd"
+learning_rate = 1.0
+
+[privacy]
+epsilon = 8.0
+delta = 1e-4
+rounds = {ROUNDS}
+cohort = 10
+clip = 1.0
+
+[training]
+checkpoint_every = 1
+"""
+
+
+def killed_while_training(one: Processes, settings: Path, run: str, dice: random.Random, whole_s: float) -> int:
+    """Train to the end, with `KILLS` kills at random points of any process; what was killed is started again.
+
+    Returns how often the command ran.
+    """
+    asked, left, attempts = one.train(run, settings), KILLS, 1
+    while True:
+        if left:
+            time.sleep(dice.uniform(0, whole_s / KILLS))
+            what, left = dice.choice(("coordinator", "server", *one.agents)), left - 1
+            if what == "server":
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(one.up.servers[-1], signal.SIGKILL)
+            elif what != "coordinator":
+                one.kill(one.agents[what])
+                one.start(what)
+            elif one.forked.code(asked) is None:
+                one.kill(asked)
+        if left and one.forked.code(asked) is None:
+            continue
+        code = one.ended(asked)
+        assert "Traceback" not in one.errors(run)
+        if code == 0 and not left:
+            return attempts
+        until(lambda: one.here() == set(one.agents))
+        asked, attempts = one.train(run, settings), attempts + 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize(("runs", "seed"), [(1, 1), (12, 2)])
+def test_training_resumes_to_the_same_model_whatever_is_killed(
+    tmp_path: Path, artefacts: Path, forked: Forked, spawn: Callable[..., Any], runs: int, seed: int
+):
+    one, dice = Processes(tmp_path, NAMES[:3], forked, spawn, "reproducible = true"), random.Random(seed)
+    (tmp_path / "public.csv").write_text("client,age\na,20\nb,40\nc,60\n", encoding="utf-8")
+    settings = tmp_path / "RUN.toml"
+    settings.write_text(RUN_TOML.replace("public.csv", str(tmp_path / "public.csv")), encoding="utf-8")
+    until(lambda: one.here() == set(one.agents))
+    begin = time.monotonic()
+    assert one.ended(one.train("whole", settings)) == 0, one.errors("whole")
+    whole_s, expected = time.monotonic() - begin, model_of(tmp_path / "whole")
+    attempts = 0
+    for number in range(runs):
+        run = f"run{number}"
+        attempts += killed_while_training(one, settings, run, dice, whole_s)
+        assert model_of(tmp_path / run) == expected
+        job = json.loads((tmp_path / run / "fleet.json").read_text(encoding="utf-8"))
+        assert one.paid_here(f"{run} ") >= ROUNDS
+        for name in one.agents:
+            (sums,) = [
+                len(path.read_bytes()) for path in (one.place(name) / "state/jobs").glob(f"{digest_of_job(job)}/sums")
+            ]
+            assert ROUNDS <= sums <= job["content"]["sums"]
+            assert one.paid(name, digest_of_job(job)) == 1, "once for all sums, however often it was killed"
+        done = number + 1
+        facts = {"runs": done, "kills": done * KILLS, "other models": 0, "unpaid": 0, "attempts": attempts}
+        (artefacts / "fleet_training_faults.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def model_of(run: Path) -> dict[str, list[float]]:
+    """The weights in the newest checkpoint of a run."""
+    newest = max(run.glob("checkpoint-*.safetensors"), key=lambda path: path.name)
+    return {name: values.ravel().tolist() for name, values in safetensors.numpy.load_file(newest).items()}

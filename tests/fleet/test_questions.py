@@ -258,8 +258,9 @@ def test_a_fault_over_five_sites_is_named_with_the_interval_of_the_pooled_simula
     assert ours.findings == theirs.findings
 
 
-def test_words_before_and_after_a_change_are_told_apart_at_the_sites(tmp_path, monkeypatch):
-    data, before, after = messages(tmp_path / "tables", SIZES)
+@pytest.mark.parametrize("sizes", [SIZES, pytest.param(TEN, marks=pytest.mark.slow)])
+def test_words_before_and_after_a_change_are_told_apart_at_the_sites(tmp_path, monkeypatch, sizes):
+    data, before, after = messages(tmp_path / "tables", sizes)
     schema = Schema({"text": read_field("text"), "side": read_field("category:before,after")})
     reading = {"text": "text", "side": "version", "values": ["old", "new"]}
 

@@ -107,6 +107,20 @@ def test_a_key_of_small_order_is_refused():
         done.sites["site00"].answer(coordinator_says(done, Kind.KEY_LIST, *hellos[:3], weak))
 
 
+@pytest.mark.parametrize("keys", [(bytes(32), bytes(32)), (b"short", b"short")])
+def test_a_site_whose_keys_are_none_is_left_out_and_the_others_go_on(keys: tuple[bytes, bytes]):
+    """Passed on to the others, they would make every one of them refuse."""
+    done = Round.of(terms(4))
+    fields = (done.terms.broadcast, *keys)
+    weak = Message(Kind.KEYS, done.terms.digest, "site03", fields).signed(secure_round.KEYS[3].sign).encoded()
+    with refused(Reason.MALFORMED):
+        done.coordinator.receive(weak)
+    done.begin(lost=["site03"])
+    for _ in range(4):
+        done.step()
+    np.testing.assert_array_equal(done.coordinator.total(), done.expected(names(3)))
+
+
 def test_a_list_without_the_sites_own_keys_is_refused():
     done = Round.of(terms(4))
     hellos = [site.begin() for site in done.sites.values()]

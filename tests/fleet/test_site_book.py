@@ -1,5 +1,6 @@
 """The book of a site: what is approved, what is paid, and that neither is ever short or read from data."""
 
+import contextlib
 import dataclasses
 import datetime
 import os
@@ -313,6 +314,32 @@ def test_killed_at_random_points_nothing_left_that_was_not_paid_for(
         assert result[f"not in the {place}"] == 0, result
     assert result["ledger is intact"]
     assert result["diary is intact"]
+
+
+@pytest.mark.parametrize("dies", ["before it pays", "between ledger and book", "after it has paid"])
+def test_what_was_paid_for_before_a_kill_and_never_sent_is_not_paid_for_twice(tmp_path: Path, monkeypatch, dies: str):
+    """As the whole of a training run, which is paid for before its first sum: paid twice, it would cost too much."""
+    settings = site_folder(tmp_path)
+    book, whole = Book(settings), noise(1.0)
+    job = approved(book, epsilon=1.0)
+
+    class Killed(BaseException): ...
+
+    def die(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, contextlib.suppress(Killed):
+        if dies != "after it has paid":
+            patch.setattr(Book, "_paid" if dies.startswith("before") else "_note_payment", die)
+        book.pay(job, whole, note="run", now=NOW)
+    again = Book(settings)
+    again.pay(job, whole, note="run", is_again=True, now=NOW)
+    paid = [entry.population for entry in again.ledger.entries() if entry.kind == "release"]
+    assert paid == ["north", "north, asked by anna"]
+    assert (again.job(job).payments, again.events(job)) == (1, [whole])
+    assert again.spent()["north"] == pytest.approx(1.0, rel=1e-3)
+    assert declined(again, job, whole) is Code.budget, "whoever sent something pays for more"
+    assert declined(again, job, Gaussian(0.9 * whole.noise_multiplier), is_again=True) is Code.budget
 
 
 def test_the_test_above_would_see_a_contribution_before_its_payment(tmp_path: Path, run_child: Callable[..., Any]):

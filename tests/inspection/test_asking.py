@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blindsight import inspect, keys, trees
-from blindsight.accounting.assumptions import CLASSES_LISTED
+from blindsight import data, inspect, keys, trees
+from blindsight.accounting.assumptions import CLASSES_LISTED, TYPES_READ_OFF
 from blindsight.accounting.events import Thresholded
 from blindsight.accounting.guarantee import certify
 from blindsight.accounting.ledger import Ledger
@@ -324,6 +324,18 @@ def test_the_ledger_has_what_the_report_claims_and_the_same_question_again_costs
     book.set_budget("people", epsilon=2.1, delta=1e-6)
     with pytest.raises(BudgetExceeded):
         ask(some(40), [Missing("job")], epsilon=1.0, session=inspect.Session(out=tmp_path / "other", ledger=book))
+
+
+@pytest.mark.parametrize("types", [None, {"pay": "number:-10:30"}])
+def test_types_that_were_read_off_values_are_an_assumption(tmp_path, types):
+    """One client's value can decide what type a loader gives a column, and the type shows in what is released."""
+    frame = {"client": ["ann", "bob", "cid"], "pay": [1, 2, 3]}
+    session = inspect.Session(out=tmp_path / "run", ledger=tmp_path / "ledger.db", even_if_blind=True)
+    clients = data.table(frame, types=types)
+    for one in (clients, clients.select([0, 1]), clients.keep(clients.columns["pay"] > 1), clients.replace({})):
+        assert one.types_read_off is (types is None)
+    report = ask(clients, [Mean("pay")], epsilon=8, ranges={"pay": (-10, 30)}, session=session)
+    assert (TYPES_READ_OFF in report.guarantee.assumptions) is (types is None)
 
 
 def test_words_and_numbers_share_one_promise_and_words_are_real(tmp_path):

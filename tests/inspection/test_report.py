@@ -328,7 +328,7 @@ def test_text_of_any_kind_is_kept_as_text():
 def test_the_json_states_the_verdict(report, tmp_path):
     value = json.loads(report.save_json(tmp_path / "new" / "report.json").read_text())
     assert value["verdict"] == report.verdict
-    assert value["outcome"] == "fault"
+    assert value["outcome"] == value["tone"] == "fault"
     assert value["guarantee"]["epsilon"] == report.guarantee.epsilon
     assert len(value["arms"][0]["samples"]["png"]) == 40
 

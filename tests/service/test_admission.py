@@ -1,13 +1,16 @@
 """Admission tokens: issued unseen, good for one draw of one model, in any process, across restarts."""
 
+import json
 import struct
 from base64 import urlsafe_b64encode
+from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from blindsight.errors import InvalidInput
-from blindsight.service import Client
-from blindsight.service.admission import TOKEN_BYTES, Admissions, challenge, from_text, read_keys, signed_part
+from blindsight.service import Client, blind_rsa
+from blindsight.service.admission import TOKEN_BYTES, Admissions, TokenKey, challenge, from_text, read_keys, signed_part
 from blindsight.service.client import ServiceError, UpdateLost
 from blindsight.service.issuer import Issuer
 from blindsight.service.protocol import Refusal
@@ -42,6 +45,24 @@ def header(token: bytes) -> dict[str, str]:
 
 def draw(talk, token: bytes, model: str = "phishing"):
     return talk.client.get(f"/v1/models/{model}/draw", headers=header(token))
+
+
+def test_the_vectors_of_rfc_9578():
+    """A whole issuance with the RFC's key, nonce, salt and blinding: each message is the RFC's, to the last bit."""
+    text = (Path(__file__).parents[1] / "golden" / "privacy_pass.json").read_text(encoding="utf-8")
+    values = {name: bytes.fromhex(value) for name, value in json.loads(text).items() if name != "source"}
+    p, q, e = (int.from_bytes(values[name]) for name in "pqe")
+    d = rsa.rsa_recover_private_exponent(e, p, q)
+    crt = rsa.rsa_crt_dmp1(d, p), rsa.rsa_crt_dmq1(d, q), rsa.rsa_crt_iqmp(p, q)
+    private = rsa.RSAPrivateNumbers(p, q, d, *crt, rsa.RSAPublicNumbers(e, p * q)).private_key()
+    key = TokenKey(private.public_key(), 0, 2**40)
+    assert key.encoded == values["pkS"]
+    assert challenge("issuer.example", "origin.example") == values["token_challenge"]
+    part = signed_part(values["nonce"], "issuer.example", "origin.example", key.id)
+    blinded, inverse = blind_rsa.blind(key.key, part, salt=values["salt"], r=int.from_bytes(values["blind"]))
+    assert struct.pack(">HB", 2, key.id[-1]) + blinded == values["token_request"]
+    assert blind_rsa.sign(private, blinded) == values["token_response"]
+    assert part + blind_rsa.finalize(key.key, part, values["token_response"], inverse) == values["token"]
 
 
 def test_a_token_opens_one_draw_and_its_ticket_one_update(serving, issued, wallet):

@@ -1,10 +1,11 @@
 """Pages about fleets: rosters from the folder, a site's questions and decisions, per-asker budgets and the log."""
 
+import re
 from pathlib import Path
 
 import pytest
 from site_folder import asked, site_folder
-from studio_runs import enter
+from studio_runs import enter, inspection
 
 from blindsight.fleet.folder import FleetFolder
 from blindsight.fleet.site.book import Book
@@ -42,6 +43,28 @@ def test_a_fleet_without_a_server_says_so(tmp_path):
     client = enter(Workspace(folder=tmp_path, fleets=(tmp_path / "hospitals",)))
     answer = client.get("/fleets/call", params={"at": "0"}, headers={"HX-Request": "true"})
     assert 'role="alert"' in answer.text
+
+
+def test_what_sites_said_to_a_question_is_shown_and_the_rounds_it_has_finished(tmp_path):
+    hospitals = tmp_path / "hospitals"
+    FleetFolder.init(hospitals, sites=["north", "south", "west"], hosts=["127.0.0.1"], port=4222)
+    run = inspection(tmp_path / "runs", "who")
+    run.write_sites("ab12", {"north": "approved", "south": "pending", "west": "budget"})
+    run.write("fleet.json", {"job": "ab12", "absent": {}, "missed": {"first": {"north": "silent"}}})
+    (run.path / "rounds" / "first").mkdir(parents=True)
+    inspection(tmp_path / "runs", "elsewhere").write_sites("cd34", {"another": "approved"})
+    inspection(tmp_path / "runs", "damaged").write("sites.json", ["no", "sites"])
+    client = enter(Workspace(folder=tmp_path / "runs", fleets=(hospitals,)))
+    for shown in (client.get("/fleets").text, client.get("/fleets/asked", params={"at": "0"}).text):
+        assert '<td data-label="approved">1 of 3</td><td data-label="pending">south</td>' in shown
+        assert '<td data-label="refused or silent">west</td>' in shown
+        assert '<td data-label="rounds" class="number">1</td>' in shown
+        assert "elsewhere" not in shown
+    shown = client.get("/runs/who").text
+    assert "costs more than the site" in shown  # what budget means
+    assert re.search(r"<b>north</b>.*rounds without it\">first<", shown)
+    assert "sites-title" not in client.get("/runs/damaged").text
+    assert client.get("/fleets/asked", params={"at": "7"}).status_code == 404
 
 
 def test_a_question_waits_and_is_approved(place, book):

@@ -1,6 +1,7 @@
 """The ledger's page says what the ledger says: what is spent, what would be, whether the chain holds, and exports."""
 
 import csv
+import getpass
 import io
 import json
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from studio_runs import enter
 
+from blindsight import runs
 from blindsight.accounting.events import Gaussian
 from blindsight.accounting.guarantee import round_up
 from blindsight.accounting.ledger import Ledger, verify_export
@@ -48,6 +50,34 @@ def test_numbers_are_the_ledgers(client, ledger):
     assert re.search(r"slices-0 <small>2 releases", shown)
     assert "Chain verified" in shown
     assert ledger.verify().head in shown
+
+
+def test_who_spent_it_is_told_for_runs_whose_folder_is_here(tmp_path):
+    run = runs.begin(tmp_path / "runs" / "slices", "slices", {})
+    ledger, key = Ledger(tmp_path / "ledger.db"), run.read("run.json")["id"]
+    for name in (f"slices {key} on 2 cpu", "slices 0123456789abcdef", "elsewhere ab12"):
+        ledger.record(Gaussian(8.0, rounded=True), population="clinic", run=name)
+    shown = enter(Workspace(folder=tmp_path / "runs", ledgers=(ledger.path,))).get("/ledger").text
+    people = re.findall(r'<td data-label="by">(.*?)</td>', shown)
+    assert people == ["", "", getpass.getuser()]  # the newest first; another run of that name is nobody's known
+    assert f"<li>slices <small>1 release, by {getpass.getuser()}</small></li>" in shown
+
+
+def test_only_what_has_a_budget_has_a_bar(client):
+    shown = client.get("/ledger").text
+    assert (shown.count("<article"), shown.count('<svg class="meter')) == (2, 2)  # two bars of the clinic
+
+
+def test_a_refusal_says_the_number_that_the_page_says(tmp_path):
+    """The only release so far counts as a plan; once another one follows, as one of several."""
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("phones", epsilon=2.0, delta=1e-6)
+    noise = solve_noise(lambda z: Gaussian(z, rounded=True), epsilon=1.99, delta=1e-6)
+    ledger.record(Gaussian(noise, rounded=True), population="phones")
+    asked = {"population": "phones", "epsilon": "2", "times": "1"}
+    shown = enter(Workspace(folder=tmp_path, ledgers=(ledger.path,))).get("/ledger/foresee", params=asked).text
+    before = round_up(ledger.adaptive_epsilon("phones"))
+    assert shown.count(f"from epsilon {before} to") == 2
 
 
 @pytest.mark.parametrize(("epsilon", "times", "allowed"), [(0.5, 1, True), (3.9, 1, False), (1.0, 20, False)])

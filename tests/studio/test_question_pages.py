@@ -1,5 +1,6 @@
 """Composing a question: its command, its cost, dry runs in a separate process, and asking it."""
 
+import dataclasses
 import json
 import shlex
 import subprocess
@@ -16,6 +17,7 @@ from blindsight.accounting.guarantee import round_up
 from blindsight.accounting.ledger import Ledger
 from blindsight.accounting.planning import solve_noise
 from blindsight.errors import InvalidInput
+from blindsight.fleet.folder import FleetFolder
 from blindsight.studio import composing
 from blindsight.studio.composing import DryRuns, composed
 from blindsight.studio.web import Workspace
@@ -66,21 +68,51 @@ def test_what_is_no_question_is_refused(changed):
         composed({**ASKED, **changed})
 
 
+def test_statistics_and_rows_are_commands_of_their_own():
+    asked = {"task": "ask", "data": "tabular", "fields": "age, pay per hour", "by": "sex", "epsilon": "1"}
+    assert composed(asked).words == ["ask", "tabular", "age", "pay per hour", "--epsilon=1.0", "--by=sex"]
+    assert composed({"task": "synthesize", "data": "tabular", "rows": "50"}).words == [
+        "synthesize",
+        "tabular",
+        "--rows=50",
+    ]
+    with pytest.raises(InvalidInput, match="fields must not begin with a hyphen"):
+        composed({**asked, "fields": "age, --out=/"})
+
+
+def test_a_fleet_is_asked_in_place_of_data(place, tmp_path):
+    asked = {**ASKED, "data": "handwriting", "client": "who", "fleet": str(tmp_path / "hospitals"), "asker": "anna"}
+    words = ["inspect", "slices", f"--fleet={tmp_path / 'hospitals'}", "--asker=anna", "--epsilon=2.0"]
+    assert composed(asked).words == words  # what only data on this machine have is left out
+    assert composed({**asked, "task": "ask", "fields": "age"}).words[:2] == ["ask", "age"]
+    assert "--asker=anna" not in composed({**asked, "fleet": ""}).words
+    for path in ("/questions/cost", "/questions/power"):
+        assert "there is no such fleet here" in enter(place).get(path, params=asked).text
+    assert enter(place).post("/questions/ask", data=asked).status_code == 404
+    hospitals = tmp_path / "hospitals"
+    FleetFolder.init(hospitals, sites=["north", "south", "west"], hosts=["127.0.0.1"], port=4222)
+    whole = dataclasses.replace(place, fleets=(hospitals,))
+    shown = enter(whole).get("/questions", params={"fleet": str(hospitals)}).text
+    assert ('name="asker"' in shown, 'name="data"' in shown) == (True, False)
+    assert 'name="data"' in enter(whole).get("/questions").text
+    cost = enter(whole).get("/questions/cost", params=asked).text
+    assert "hospitals: the ledger has no release under this name yet" in cost
+
+
 def test_fields_are_those_of_the_command_line():
     """Every field of the form is one of the request and an option of the command: no form composes a wrong command."""
-    import dataclasses
-
     import typer
 
     from blindsight import cli
     from blindsight.jobs.rehearsing import TASKS
 
-    commands = typer.main.get_command(cli.app).commands["inspect"].commands  # pyright: ignore
+    commands = typer.main.get_command(cli.app).commands  # pyright: ignore
+    commands = {**commands, **commands["inspect"].commands}
     assert set(composing.FIELDS) == set(composing.QUESTIONS) == set(TASKS)
     for task, fields in composing.FIELDS.items():
         assert set(fields) <= {field.name for field in dataclasses.fields(TASKS[task])}
         options = {option for parameter in commands[task].params for option in parameter.opts}
-        for field in set(fields) - {"data"}:
+        for field in set(fields) - {"data", "fields"}:
             assert composing.option_of(field) in options, (task, field)
 
 

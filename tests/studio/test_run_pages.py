@@ -1,5 +1,6 @@
 """The list of runs and one run's page: what is shown, what hostile folders cannot do, notes, and deleting with care."""
 
+import getpass
 import json
 import os
 import shutil
@@ -136,12 +137,30 @@ def test_a_run_with_half_a_letter_hides_no_other(folder, where):
 def test_a_page_has_parameters_guarantee_curves_and_files(folder):
     training(folder, "one")
     shown = enter(Workspace(folder=folder)).get("/runs/one").text
-    assert "privacy.clip" in shown
+    assert "privacy.<wbr>clip" in shown
+    assert f"by {getpass.getuser()}" in shown
     assert "(2, 1e-06)-DP per client" in shown
     assert "round 20 of 20" in shown
     assert shown.count("simulation only") == 2  # accuracy and clients; the clip is public
     assert "accuracy by round: accuracy 0.865" in shown
     assert "metrics.jsonl" in shown
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ('"outcome": "nothing",\n "tone": "nothing"', "nothing"),
+        ('"outcome": "nothing",\n "tone": "unmeasured"', "unmeasured"),  # a question whose answer is no test
+        ('"outcome": "nothing"', "unmeasured"),
+        ('"outcome": "no claim"', "no-claim"),
+        ('"title": "x"', "unmeasured"),
+    ],
+)
+def test_nothing_is_green_that_was_not_measured(folder, said, shown):
+    run = training(folder, "one")
+    (run.path / "report.json").write_text(f'{{\n {said},\n "verdict": "So it is.",\n "x": 1\n}}\n')
+    page = enter(Workspace(folder=folder)).get("/runs/one").text
+    assert f'class="verdict {shown}"' in page
 
 
 @pytest.mark.parametrize("where", ["name", "note", "tag", "verdict", "setting", "metric"])

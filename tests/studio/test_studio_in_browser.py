@@ -13,6 +13,7 @@ from studio_runs import add_round, inspection, label_set, training
 
 from blindsight.accounting.events import Gaussian
 from blindsight.accounting.ledger import Ledger
+from blindsight.fleet.folder import FleetFolder
 from blindsight.fleet.site.book import Book
 from blindsight.runs import Run
 from blindsight.studio.serving import serving_studio
@@ -23,6 +24,7 @@ PAGES = [
     "/runs",
     "/runs/quick",
     "/runs/slices-a",
+    "/runs/who-fails",
     "/compare?run=slices-a&run=slices-b",
     "/ledger",
     "/questions",
@@ -52,8 +54,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     ledger = Ledger(folder / "ledger.db")
     ledger.set_budget("clinic", epsilon=4.0, delta=1e-6)
     ledger.record(Gaussian(4.0, rounded=True), population="clinic", run="slices-a ab12")
+    sites, hospitals = ["north", "south", "west"], folder / "hospitals"
+    FleetFolder.init(hospitals, sites=sites, hosts=["127.0.0.1"], port=4222)
+    said = dict(zip(sites, ("approved", "pending", "budget"), strict=True))
+    inspection(folder / "runs", "who-fails").write_sites("ab12", said)
     return Workspace(
-        folder=folder / "runs", ledgers=(ledger.path,), sites=(folder / "site" / "SITE.toml",), writable=True
+        folder=folder / "runs",
+        ledgers=(ledger.path,),
+        fleets=(hospitals,),
+        sites=(folder / "site" / "SITE.toml",),
+        writable=True,
     )
 
 

@@ -17,10 +17,11 @@ from fleet_entries import asked_of_a_fleet
 from leaving import command
 
 from blindsight.inspect import Training, WordTraining
+from blindsight.jobs import hosts as jobs_hosts
 from blindsight.jobs import inspect as jobs_inspect
 from blindsight.jobs import unknowns as jobs_unknowns
 
-__all__ = ["ENTRIES", "WITHOUT_CLIENTS", "Entry"]
+__all__ = ["BEHIND", "ENTRIES", "WITHOUT_CLIENTS", "Entry"]
 
 WITHOUT_CLIENTS = {
     "plan": "arithmetic, and simulations on public data",
@@ -49,6 +50,18 @@ WITHOUT_CLIENTS = {
     "runs export": "copies what a guarantee covers of files that are compared as they are written",
 }
 """Commands that are not attacked, and why."""
+
+BEHIND = {
+    "run_training": "train run",
+    "run_on_hosts": "train run",
+    "train_on_fleet": "train run",
+    "train": "train run",
+    "vocabulary_of": "train run",
+    "join_words": "ask",
+    "publish": "measure",
+    "release": "measure",
+}
+"""Functions that pay into a ledger, and what is attacked that calls them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,6 +197,22 @@ def _tuned() -> Any:
     return command("train", "RUN.toml", "--tune-on", "tuning.csv")
 
 
+def _trained_on_hosts() -> Any:
+    """A model trained by the leader of a run over several hosts, of which this is the only one."""
+    Path("RUN.toml").write_text(_toml(data=_DATA, privacy=_PRIVACY, model=_ROWS), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs_hosts, "connect", lambda place: _OneHost())
+        return command("train", "RUN.toml", "--hosts", "0/2@127.0.0.1:1", "--out", "run", "--ledger", "ledger.db")
+
+
+class _OneHost:
+    """Hosts that add up nothing but their own."""
+
+    index, count, is_writer = 0, 1, True
+    agree = tell = lambda self, *said: said[0]
+    sum = staticmethod(lambda tree: tree)
+
+
 def _trained_on_a_fleet() -> Any:
     """A model of the sites' clients; what describes their fields and evaluates it is public."""
     data = {"population": "public.csv", "options": {"client": "who"}, "held_out": 0}
@@ -269,6 +298,11 @@ ENTRIES: dict[str, Entry] = {
     "all kinds of fields in parquet": _stored(
         "parquet", "sanity", f"--input age --input region --input text {_PUBLIC}", slow=True
     ),
+    "clients in a Hugging Face data set": _stored("Hugging Face", "bias", _COMPARED, slow=True),
+    "sanity of a Hugging Face data set": _stored(
+        "Hugging Face", "sanity", "--input age --input region --range age=0:100 --json", slow=True
+    ),
+    "train on a Hugging Face data set": _train_stored("Hugging Face", model=_ROWS, data={"options": {"client": "who"}}),
     "slices with gaps": _inspect("slices", f"--input age --input region {_PUBLIC} {_REGION}", slow=True),
     "sanity as JSON": _inspect("sanity", f"{_NUMBERS} --type age=whole --json", slow=True),
     "sanity by its ranges": _inspect("sanity", _NUMBERS, slow=True),
@@ -404,5 +438,6 @@ ENTRIES: dict[str, Entry] = {
         slow=True,
     ),
     "train on a fleet": Entry(("train run",), _trained_on_a_fleet, slow=True),
+    "train on hosts": Entry(("train run",), _trained_on_hosts, slow=True),
     "synthesis": Entry(("synthesise",), python_entries.synthesis, slow=True),
 }

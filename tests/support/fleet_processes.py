@@ -38,6 +38,7 @@ epsilon_per_question = 20.0
 epsilon_total = 1000.0
 delta = 1e-3
 approve = "automatically"
+{policy}
 """
 
 
@@ -51,8 +52,10 @@ def write_clients(path: Path, count: int, seed: int) -> np.ndarray:
 class Processes:
     """The processes of a fleet in a folder."""
 
-    def __init__(self, folder: Path, names: Sequence[str], forked: Forked, spawn: Callable[..., Any]) -> None:
-        self.folder, self.forked = folder, forked
+    def __init__(
+        self, folder: Path, names: Sequence[str], forked: Forked, spawn: Callable[..., Any], policy: str = ""
+    ) -> None:
+        self.folder, self.forked, self._policy = folder, forked, policy
         self.fleet = new_fleet(folder / "hospitals", *names)
         self.ages = {name: self._site(name, seed) for seed, name in enumerate(names)}
         self.up = Up(self.fleet, spawn)
@@ -62,7 +65,8 @@ class Processes:
 
     def _site(self, name: str, seed: int) -> np.ndarray:
         place, count = self.place(name), 8 + seed % 5
-        text = SITE_TOML.format(name=name, server=self.fleet.settings.server, clients=count, column="years")
+        about = {"server": self.fleet.settings.server, "column": "years", "policy": self._policy}
+        text = SITE_TOML.format(name=name, clients=count, **about)
         (place / "SITE.toml").write_text(text, encoding="utf-8")
         if not (place / "roster.json").exists():
             (place / "roster.json").write_bytes((self.fleet.path / "roster.json").read_bytes())
@@ -96,6 +100,12 @@ class Processes:
         words = ["ask", "age", "--mean", "--type", "age=number:0:100", "--fleet", str(self.fleet.path)]
         words += ["--epsilon", "8", "--delta", "1e-4", "--json", "--asker", "modeller"]
         words += ["--out", str(self.folder / run), "--ledger", str(self.folder / "ledger.db"), *more]
+        return self.forked.start(self.folder / f"{run}.out", *words)
+
+    def train(self, run: str, settings: Path) -> int:
+        """A process that trains as a file says, or goes on with it."""
+        words = ["train", str(settings), "--fleet", str(self.fleet.path), "--json", "--asker", "modeller"]
+        words += ["--out", str(self.folder / run), "--ledger", str(self.folder / "ledger.db")]
         return self.forked.start(self.folder / f"{run}.out", *words)
 
     def ended(self, pid: int) -> int:

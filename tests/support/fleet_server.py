@@ -10,6 +10,7 @@ import pytest
 
 from blindsight.fleet.carriers.over_nats import OverNats, tls_context
 from blindsight.fleet.certificates import Authority, Issued, server_configuration, write_secret
+from blindsight.fleet.folder import free_port
 
 SITES = ("a", "b", "c")
 
@@ -20,9 +21,7 @@ class Server:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.authority = Authority.new("test")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         self.keep("authority", Issued(self.authority.pem, self.authority.key_pem))
         self.keep("server", self.authority.server(["127.0.0.1"]))
         parties = {name: self.authority.party(name) for name in ("coordinator", *SITES)}

@@ -25,6 +25,7 @@ from blindsight.fleet.carriers.carrier import COORDINATOR, Carrier
 from blindsight.fleet.carriers.flower_relay import hand_over, relay
 from blindsight.fleet.carriers.over_flower import CoordinatorOverFlower, SiteOverFlower
 from blindsight.fleet.certificates import Authority, write_secret
+from blindsight.fleet.folder import free_port
 
 __all__ = ["Direct", "RealFlower"]
 
@@ -93,7 +94,7 @@ class RealFlower(Direct):
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
         }
         self._keys(sites)
-        self._address = f"127.0.0.1:{_free_port()}"
+        self._address = f"127.0.0.1:{free_port()}"
         self._start_superlink()
         nodes = {site: self._register(site) for site in sites}
         for site in sites:
@@ -146,7 +147,7 @@ class RealFlower(Direct):
 
     def _start_supernode(self, site: str) -> None:
         words = ["flower-supernode", "--root-certificates", "authority.pem", "--superlink", self._address]
-        words += ["--auth-supernode-private-key", f"{site}.key", "--port", str(_free_port())]
+        words += ["--auth-supernode-private-key", f"{site}.key", "--port", str(free_port())]
         words += ["--node-config", f"socket='{self.folder / f'{site}.sock'}'"]
         self._start(site, words)
 
@@ -175,9 +176,3 @@ def _answers(address: str) -> bool:
     except ConnectionRefusedError:
         return False
     return True
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

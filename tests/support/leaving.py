@@ -30,6 +30,7 @@ from blindsight.accounting.ledger import Ledger
 from blindsight.accounting.names import Seal
 from blindsight.algorithms import latent_classes, moments
 from blindsight.algorithms.set_union import SetUnion
+from blindsight.backends.host_parts import LeadingCohort
 from blindsight.backends.simulation import SimulatedCohort
 from blindsight.mechanisms.gaussian_mechanism import GaussianMechanism
 from blindsight.mechanisms.laplace_mechanism import LaplaceMechanism
@@ -75,7 +76,8 @@ def blind() -> Generator[None]:
         for mechanism in (GaussianMechanism, LaplaceMechanism):
             patch.setattr(mechanism, "release", _noise_alone)
         patch.setattr(SetUnion, "release", _nothing_stands_out)
-        patch.setattr(SimulatedCohort, "sum", _noted("sum", SimulatedCohort.sum))
+        for cohort in (SimulatedCohort, LeadingCohort):
+            patch.setattr(cohort, "sum", _noted("sum", cohort.sum))
         patch.setattr(by_rounds, "round_bar", _shown)
         patch.setattr(latent_classes, "_FITS", 1)
         for module in ("requests", "audit"):

@@ -119,8 +119,13 @@ class Processes:
 
     def until_taken(self, more: int) -> None:
         wanted = self.answers[202] + more
-        until(lambda: self.answers[202] >= wanted or bool(self.wrong))
+        until(lambda: self.answers[202] >= wanted or bool(self.wrong), lambda: f"{self.answers}\n{self.log()}")
         assert self.wrong == []
+
+    def log(self) -> str:
+        """The end of what the processes have written, and which of them are still there."""
+        ended = [process.poll() for process in self.running]
+        return f"ended: {ended}\n{self.errors.read_text(encoding='utf-8')[-4000:]}"
 
 
 def pair(client: httpx.Client) -> int:

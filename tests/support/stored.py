@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from PIL import Image
 from wire_files import fedjax_database, proto, tff_database
 
@@ -154,6 +155,23 @@ def folder() -> None:
                 file.write_bytes(str(age).encode())
 
 
+def hugging_face() -> None:
+    """One column for each column, of the type that the set declares: what it cannot hold is null, or no class."""
+    datasets = pytest.importorskip("datasets")
+    rows, texts = _rows(), ("label", "version", "text")
+    columns: dict[str, Any] = {name: [_written(row[name]) for _, row in rows] for name in texts}
+    ages = [row["age"] for _, row in rows]
+    columns["age"] = [age if isinstance(age, int) and abs(age) < 2**63 else None for age in ages]
+    columns["income"] = [row["income"] if isinstance(row["income"], int | float) else None for _, row in rows]
+    columns["region"] = [{"north": 0, "south": 1}.get(_written(row["region"]), -1) for _, row in rows]
+    kinds = {name: datasets.Value("string") for name in ("who", *texts)}
+    kinds |= {"age": datasets.Value("int64"), "income": datasets.Value("float64")}
+    kinds["region"] = datasets.ClassLabel(names=["north", "south"])
+    held = {"who": [who for who, _ in rows], **columns}
+    features = datasets.Features({name: kinds[name] for name in held})
+    datasets.Dataset.from_dict(held, features=features).save_to_disk("people")
+
+
 FORMATS: dict[str, tuple[Callable[[], None], str]] = {
     "npz": (npz, "people.npz"),
     "parquet": (parquet, "people.parquet"),
@@ -164,5 +182,6 @@ FORMATS: dict[str, tuple[Callable[[], None], str]] = {
     "TensorFlow Federated": (tff, "people.sqlite"),
     "FedJAX": (fedjax, "people.db"),
     "pictures": (folder, "people"),
+    "Hugging Face": (hugging_face, "people"),
 }
 """How clients are kept in each format, and where."""

@@ -9,9 +9,9 @@ HANG_S = 240.0
 """After this a test hangs; nothing else may be concluded from it."""
 
 
-def until(holds: Callable[[], bool], what: str = "it did not happen") -> None:
-    """Come back when `holds` does."""
+def until(holds: Callable[[], bool], what: str | Callable[[], str] = "it did not happen") -> None:
+    """Come back when `holds` does; if it never does, fail with `what`, which may be asked for only then."""
     end = time.monotonic() + HANG_S
     while not holds():
-        assert time.monotonic() < end, what
+        assert time.monotonic() < end, what if isinstance(what, str) else what()
         time.sleep(0.02)

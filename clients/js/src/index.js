@@ -5,7 +5,7 @@ export { Client } from "./client.js";
 export { BlindsightError, PrivacyError, UpdateLost, UpdateWaiting } from "./errors.js";
 export { encode } from "./features.js";
 export { predict } from "./glm.js";
-export { discreteGaussian, discreteLaplace } from "./noise.js";
+export { discreteLaplace, roundedGaussian } from "./noise.js";
 export { checkTask } from "./task.js";
 export { clientUpdate } from "./update.js";
 export { Wallet } from "./wallet.js";

@@ -1,11 +1,12 @@
 /**
- * Exact noise in whole steps: discrete Laplace and discrete Gaussian from the system's cryptographic randomness.
+ * Exact noise in whole steps: discrete Laplace and rounded Gaussian, from the system's cryptographic randomness.
  *
- * After Canonne, Kamath and Steinke 2020 (arXiv:2004.00010, Algorithms 1 to 3), with scales that are powers of two, so
- * that every coin tossed has a probability that is a ratio of whole numbers. No floating-point logarithm is taken and
- * no probability is rounded: a sampler that maps uniform floating-point numbers through a logarithm leaves gaps in what
- * it can return, and the gaps betray the value beneath the noise (Mironov 2012). How long a draw takes does depend on
- * what is drawn; a page that must not be timed sends its update later, not at once.
+ * Laplace after Canonne, Kamath and Steinke 2020 (arXiv:2004.00010, Algorithm 2), Gaussian after Karney 2016 (ACM
+ * Transactions on Mathematical Software 42:3, Algorithm N), with scales that are powers of two. Every coin tossed has a
+ * probability that is a ratio of whole numbers, or a real number whose binary digits are read until they decide. No
+ * floating-point logarithm is taken and no probability is rounded: a sampler that maps uniform floating-point numbers
+ * through a logarithm leaves gaps in what it can return, and the gaps betray the value beneath the noise (Mironov 2012).
+ * How long a draw takes does depend on what is drawn; a page that must not be timed sends its update later, not at once.
  */
 
 import { BlindsightError } from "./errors.js";
@@ -87,12 +88,14 @@ export function discreteLaplace(bits, count, coins = new Coins()) {
 }
 
 /**
- * `count` independent whole numbers with P(x) proportional to exp(-x^2 / (2 s^2)), s = 2^bits.
+ * `count` independent normal numbers of standard deviation 2^bits, each rounded to the nearest whole number.
+ *
+ * For whole x, x + round(g) = round(x + g): added to whole numbers, the noise protects as a Gaussian does, without slack.
  * @param {number} bits
  * @param {number} count
  * @param {Coins} [coins]
  */
-export function discreteGaussian(bits, count, coins = new Coins()) {
+export function roundedGaussian(bits, count, coins = new Coins()) {
   checkBits(bits);
   return Float64Array.from({ length: count }, () => oneGaussian(bits, coins));
 }
@@ -110,21 +113,80 @@ function oneLaplace(bits, coins) {
   }
 }
 
-/** A Laplace draw y is kept with probability exp(-(|y| - s)^2 / (2 s^2)). @param {number} bits @param {Coins} coins */
-function oneGaussian(bits, coins) {
-  const shift = BigInt(2 * bits + 1);
-  for (;;) {
-    const proposal = oneLaplace(bits, coins);
-    const distance = BigInt(Math.abs(proposal) - 2 ** bits);
-    const square = distance * distance; // up to 62 bits, more than a double holds
-    const rest = Number(square & ((1n << shift) - 1n));
-    if (coins.expMinus(rest, Number(shift)) && survives(square >> shift, coins)) return proposal;
+/** A real number, uniform on (0, 1), of which as many 32-bit digits exist as somebody has asked for. */
+class Uniform {
+  #digits = /** @type {number[]} */ ([]);
+  #coins;
+
+  /** @param {Coins} coins */
+  constructor(coins) {
+    this.#coins = coins;
+  }
+
+  /** The digit at this place; those before it have been read. @param {number} place */
+  digit(place) {
+    if (place === this.#digits.length) this.#digits.push(this.#coins.word());
+    return this.#digits[place];
+  }
+
+  /** True with this number as probability: whether another uniform number is smaller. */
+  coin() {
+    for (let place = 0; ; place += 1) {
+      const other = this.#coins.word();
+      const own = this.digit(place);
+      if (other !== own) return other < own;
+    }
+  }
+
+  /** This number times 2^bits, rounded to the nearest whole number, for fewer than 32 bits. @param {number} bits */
+  rounded(bits) {
+    return ((this.digit(0) >>> (31 - bits)) + 1) >>> 1; // one bit more tells on which side of a half it lies
   }
 }
 
-/** True with probability exp(-times). @param {bigint} times @param {Coins} coins */
-function survives(times, coins) {
-  for (let left = times; left > 0n; left -= 1n) if (!coins.expMinus(1, 0)) return false;
+/**
+ * round(2^bits g) for a standard normal g = (k + x) or -(k + x), with whole k and real x in (0, 1).
+ *
+ * k is proposed with weight exp(-k/2) and kept with probability exp(-k (k - 1)/2); x is proposed uniformly and kept with
+ * probability exp(-x (2k + x)/2), by k + 1 coins in a row. Together that is exp(-(k + x)^2/2).
+ * @param {number} bits
+ * @param {Coins} coins
+ */
+function oneGaussian(bits, coins) {
+  for (;;) {
+    let whole = 0;
+    while (coins.expMinus(1, 1)) whole += 1;
+    if (!always((whole * (whole - 1)) / 2, () => coins.expMinus(1, 0))) continue;
+    const x = new Uniform(coins);
+    if (!always(whole + 1, () => expMinusSlope(x, whole, coins))) continue;
+    const magnitude = whole * 2 ** bits + x.rounded(bits);
+    return coins.bits(1) === 1 && magnitude > 0 ? -magnitude : magnitude;
+  }
+}
+
+/**
+ * True with probability exp(-g), g = x (2k + x) / (2k + 2), by von Neumann's series as in `expMinus`.
+ *
+ * A coin of g is one of x, and one of (2k + x) / (2k + 2): of 2k + 2 equally likely cases, 2k are heads, one is decided
+ * by another coin of x, and one is tails.
+ * @param {Uniform} x
+ * @param {number} whole
+ * @param {Coins} coins
+ */
+function expMinusSlope(x, whole, coins) {
+  const heads = () => {
+    if (!x.coin()) return false;
+    const among = coins.below(2 * whole + 2);
+    return among < 2 * whole || (among === 2 * whole && x.coin());
+  };
+  let place = 1;
+  while (heads() && coins.below(place) === 0) place += 1;
+  return place % 2 === 1;
+}
+
+/** Whether a coin comes up so many times in a row. @param {number} times @param {() => boolean} coin */
+function always(times, coin) {
+  for (let left = times; left > 0; left -= 1) if (!coin()) return false;
   return true;
 }
 

@@ -96,7 +96,7 @@ function isEnough(noise, epsilon, delta) {
 
 /**
  * The smallest delta of Gaussian noise at that epsilon, for a shift in standard deviations (Balle and Wang 2018). The
- * discrete Gaussian at 2^24 steps differs from it by less than this arithmetic errs.
+ * rounded Gaussian costs no more.
  * @param {number} shift
  * @param {number} epsilon
  */

@@ -9,7 +9,7 @@
 import { BlindsightError } from "./errors.js";
 import { readable } from "./features.js";
 import { gradient } from "./glm.js";
-import { discreteGaussian, discreteLaplace } from "./noise.js";
+import { discreteLaplace, roundedGaussian } from "./noise.js";
 import { BITS } from "./task.js";
 
 const INSIDE = 1 - 2 ** -30;
@@ -53,7 +53,7 @@ export function noised(task, direction, drawn, coins) {
   const { kind, grid } = task.noise;
   if (kind === "none") return withoutNoise(task, drawn, direction);
   const change = wholeChange(task, direction);
-  const noise = (kind === "laplace" ? discreteLaplace : discreteGaussian)(BITS, task.weights, coins);
+  const noise = (kind === "laplace" ? discreteLaplace : roundedGaussian)(BITS, task.weights, coins);
   const noisy = change.map((steps, index) => steps + noise[index]);
   return { weights: moved(drawn, noisy, grid), noisy, change, noise, grid, drawn };
 }

@@ -2,13 +2,23 @@ import assert from "node:assert/strict";
 import { webcrypto } from "node:crypto";
 import { test } from "node:test";
 
-import { Coins, discreteGaussian, discreteLaplace } from "../src/noise.js";
+import { Coins, discreteLaplace, roundedGaussian } from "../src/noise.js";
 
 const DRAWS = 20_000;
 const LAWS = {
   laplace: { draw: discreteLaplace, weight: (x, scale) => Math.exp(-Math.abs(x) / scale) },
-  gaussian: { draw: discreteGaussian, weight: (x, scale) => Math.exp((-x * x) / (2 * scale * scale)) },
+  gaussian: { draw: roundedGaussian, weight: (x, scale) => mass((x - 0.5) / scale, (x + 0.5) / scale) },
 };
+
+/** The mass of a standard normal between two numbers close to each other, by Simpson's rule in 16 parts. */
+function mass(low, high) {
+  const step = (high - low) / 16;
+  const parts = Array.from({ length: 17 }, (_, i) => {
+    const factor = i === 0 || i === 16 ? 1 : i % 2 === 1 ? 4 : 2;
+    return factor * Math.exp(-((low + i * step) ** 2) / 2);
+  });
+  return (step / 3) * parts.reduce((a, b) => a + b);
+}
 
 /** Chi-square of the draws against a law, over values whose expected count is large, with all others as one cell. */
 function chiSquare(draws, weight, scale) {
@@ -85,9 +95,28 @@ test("the randomness is the system's, and never Math.random", (t) => {
   t.mock.method(Math, "random", () => assert.fail("Math.random is not cryptographic"));
   const asked = t.mock.method(webcrypto, "getRandomValues");
   discreteLaplace(24, 3);
-  discreteGaussian(24, 3);
+  roundedGaussian(24, 3);
   assert.ok(asked.mock.callCount() >= 2);
   assert.notDeepEqual(discreteLaplace(24, 4), discreteLaplace(24, 4));
+});
+
+test("the Gaussian is a rounded one: its variance is a twelfth above that of the discrete Gaussian", () => {
+  const draws = roundedGaussian(1, 300_000);
+  const variance = draws.reduce((sum, x) => sum + x * x, 0) / draws.length;
+  assert.ok(Math.abs(variance - 4 - 1 / 12) < 5 * 4 * Math.sqrt(2 / draws.length)); // a twelfth is eight of these
+});
+
+test("digits that tie are read on, and the first bit left out rounds", () => {
+  const zero = [0, 0, 2 ** 31]; // coins of exp(-1/2): the first fails, so the whole part is 0
+  const half = 0x80000080; // 2^-1 + 2^-25, half a step more than a whole number of them
+  const larger = [half, half, 5, 6]; // another number with the same first digit and a smaller second one: heads
+  const tails = [2, 2 ** 32 - 1]; // the case that x decides again, and another number above it
+  const drawn = (sign) => {
+    const words = [...zero, ...larger, ...tails, sign];
+    return roundedGaussian(24, 1, new Coins((array) => array.set(words)))[0];
+  };
+  assert.equal(drawn(2 ** 31), -(2 ** 23 + 1));
+  assert.equal(drawn(0), 2 ** 23 + 1);
 });
 
 test("a scale that cannot be drawn exactly is refused", () => {

@@ -1,4 +1,4 @@
-/** Blind signatures by the vectors of RFC 9474, which the Python client reads too, and a wallet of tokens. */
+/** Blind signatures by the vectors of RFC 9474 and RFC 9578, which the Python client reads too, and a wallet of tokens. */
 
 import assert from "node:assert/strict";
 import { createPublicKey, generateKeyPairSync, verify } from "node:crypto";
@@ -30,6 +30,17 @@ test("the vectors of RFC 9474", async () => {
   assert.equal(power(whole("blind_sig"), key.e, n), fromBytes(made.blinded)); // the issuer's signature is of this
   assert.deepEqual(finalize(key, made, bytes("blind_sig")), bytes("sig"));
   assert.throws(() => finalize(key, made, bytes("sig")), /another key/);
+});
+
+test("the vectors of RFC 9578", async () => {
+  const file = new URL("../../../tests/golden/privacy_pass.json", import.meta.url);
+  const given = JSON.parse(readFileSync(file, "utf8"));
+  const of = (name) => Uint8Array.from(Buffer.from(given[name], "hex"));
+  const key = readKey(of("pkS"));
+  const part = of("token").subarray(0, 98);
+  const made = await blind(key, part, { salt: of("salt"), r: fromBytes(of("blind")) });
+  assert.deepEqual(made.blinded, of("token_request").subarray(3));
+  assert.deepEqual(finalize(key, made, of("token_response")), of("token").subarray(98));
 });
 
 /** An issuer with one key, as `blindsight issuer` writes its directory. */

@@ -8,6 +8,7 @@ __all__ += ["FIXED_SIZE", "IDEAL_NOISE", "KEPT_SECRET", "LOCAL_NOISE", "MODEL_OF
 __all__ += ["NOISE_SHARES", "NO_CLAIM"]
 __all__ += ["NUMBER_PUBLIC", "ONE_WEIGHT", "OTHERS_INDEPENDENT", "PARTIES_APART", "PARTIES_STEADY", "PARTIES_TOLD"]
 __all__ += ["PLANNED", "PRIVATE_NETWORK", "RANDOMISED", "SECURE_SUM", "SEED", "TAKES_PART", "TRUSTED_WITH_NAMES"]
+__all__ += ["TYPES_READ_OFF"]
 
 NUMBER_PUBLIC = (
     "the number of {unit}s is public: it is not hidden, and sums may be divided by numbers derived from it; a {unit} "
@@ -51,6 +52,7 @@ CLASSES_READ_OFF = (
     "the list of classes is public: it was read off the clients' data, because [model] classes does not give it"
 )
 CLASSES_LISTED = "the list of classes is public, and no class name comes from clients' data alone"
+TYPES_READ_OFF = "the types of fields are public: they were read off the clients' table, because none were given"
 ELIGIBLE = "which clients are eligible for an arm, and how many they are, is public"
 MODEL_UNKNOWN = "the primary model was not trained on these clients"
 MODEL_OF_OTHERS = "the clients of {population}, on which {model} was trained, are different clients"

@@ -32,7 +32,7 @@ orders (`accountants`); for the Gaussian filter a fixed part of epsilon is reser
 (`slack`, path by path), and releases that would exceed it are refused. A release that is (e, 0)-DP is mu-GDP for
 mu = -2 Phi^-1(1/(1 + e^e)): binary randomised response is the worst such release, and its trade-off curve consists of
 two chords of that Gaussian's. Sampling can only lower mu; amplification is counted only by Renyi divergences. A
-hundredth of delta is reserved for cohorts that exceed their limit and for names that only one client has
+tenth of delta is reserved for cohorts that exceed their limit and for names that only one client has
 (`Thresholded`). A release without a finite bound costs infinity.
 
 Arms of one split share no client (`composition`): a client pays for one of them, so each cost is the largest over arms.
@@ -80,7 +80,7 @@ _PURE, _SQUARE, _RATIO, _FAILURE, _RENYI = 0, 1, 2, 3, slice(4, None)
 NOTHING = np.zeros(4 + len(ORDERS))
 """No cost. Costs are vectors that add up: pure epsilon, mu^2, distance from ideal noise, failures, orders."""
 
-_FOR_FAILURES = 0.01  # of delta
+_FOR_FAILURES = 0.1  # of delta: room for 99 lists of words (`set_union.CHANCE`), at half a percent of epsilon
 _RARE = 1e-12  # a cohort limit that is reached more often than this is part of the release
 _MOST_NOISE = 1e6  # larger multipliers are counted as this one, which costs next to nothing
 _ROUNDING = 1 + 2.0**-40  # more than a long running sum can lose

@@ -268,9 +268,10 @@ class Ledger:
         if budget and not filters.is_within(after := spending.with_more(new), budget.epsilon, budget.delta):
             if spending.once_with(new) and composition.certified([new], budget.delta).epsilon <= budget.epsilon:
                 return  # its clients' only entry, chosen before anything about them was read: a plan
-            spent = [round_up(filters.spent(total, budget.delta)) for total in (spending.total, after)]
+            before = _adaptive(spending, composition.certified(_shares(db, population), budget.delta))
+            spent = round_up(filters.spent(after, budget.delta))
             raise BudgetExceeded(
-                f"this release would take population {population!r} from epsilon {spent[0]} to {spent[1]} "
+                f"this release would take population {population!r} from epsilon {round_up(before)} to {spent} "
                 f"at delta {budget.delta:.3g} (adaptive composition), over its budget of {budget.epsilon:.4g}: "
                 "release less, add more noise or raise the budget; do not use the value"
             )

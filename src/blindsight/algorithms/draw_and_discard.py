@@ -31,7 +31,7 @@ from blindsight.algorithms.client_budget import Budget
 from blindsight.algorithms.draw_and_discard_task import BITS, Task, TaskUnit, check_one_of, check_whole
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
-from blindsight.mechanisms.discrete import discrete_gaussian, discrete_laplace
+from blindsight.mechanisms.discrete import discrete_laplace
 from blindsight.models import glm
 
 if TYPE_CHECKING:  # accountants take a second to load, and a client or server of plain updates needs none
@@ -100,9 +100,16 @@ def _noised(task: Task, drawn: np.ndarray, gradient: np.ndarray, key: Key) -> np
     if task.grid is None:
         step = _clipped(task, gradient, task.clip)
         return (drawn - task.learning_rate * step).astype(np.float32)
-    sample = discrete_laplace if task.noise == "laplace" else discrete_gaussian
-    noisy = whole_change(task, gradient) + sample(BITS, task.weights, key.stream())
+    noisy = whole_change(task, gradient) + _whole_noise(task, key)
     return (drawn + task.grid * noisy).astype(np.float32)  # after the noise, arithmetic is post-processing
+
+
+def _whole_noise(task: Task, key: Key) -> np.ndarray:
+    if task.noise == "laplace":
+        return discrete_laplace(BITS, task.weights, key.stream())
+    from blindsight.mechanisms.rounded_gaussian import rounded_gaussian  # imports JAX, which a server does without
+
+    return rounded_gaussian(BITS, task.weights, key.derive("rounded gaussian").secret)
 
 
 def _clipped(task: Task, vector: np.ndarray, limit: float) -> np.ndarray:

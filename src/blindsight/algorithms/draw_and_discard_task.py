@@ -149,11 +149,11 @@ class Task:
             return events.NonPrivate()
         if self.noise == "laplace":
             return events.Laplace(2 / self.epsilon, discrete=True)
-        return _gaussian_event(self._noise_multiplier, 1 if self.unit == "feature" else self.weights)
+        return _gaussian_event(self._noise_multiplier)
 
     @property
     def _noise_multiplier(self) -> float:
-        return _gaussian_multiplier(self.epsilon, self.delta, 1 if self.unit == "feature" else self.weights)
+        return _gaussian_multiplier(self.epsilon, self.delta)
 
     @property
     def columns(self) -> list[str]:
@@ -239,23 +239,16 @@ class Task:
         return task
 
 
-def _gaussian_event(noise_multiplier: float, coordinates: int) -> events.Gaussian:
-    return events.Gaussian(
-        noise_multiplier, kl_slack=coordinates / (320 * 2.0 ** (4 * BITS))
-    )  # see mechanisms.gaussian
+def _gaussian_event(noise_multiplier: float) -> events.Gaussian:
+    return events.Gaussian(noise_multiplier, rounded=True)  # see mechanisms.gaussian_mechanism
 
 
 @functools.lru_cache(maxsize=64)
-def _gaussian_multiplier(epsilon: float, delta: float, coordinates: int) -> float:
+def _gaussian_multiplier(epsilon: float, delta: float) -> float:
     """Noise relative to the bound of an update; replacing all of a client's data changes it by twice the bound."""
     from blindsight.accounting.planning import solve_noise  # takes a second, and Laplace noise does not need it
 
-    return solve_noise(
-        lambda noise: _gaussian_event(noise, coordinates),
-        epsilon=epsilon,
-        delta=delta,
-        relation=events.Relation.REPLACE,
-    )
+    return solve_noise(_gaussian_event, epsilon=epsilon, delta=delta, relation=events.Relation.REPLACE)
 
 
 def check_one_of(name: str, value: Any, options: tuple[str, ...]) -> None:

@@ -37,7 +37,7 @@ from blindsight.trees import BoundedSum
 __all__ = ["CHANCE", "MOST_PLACES", "SetUnion", "WeighedWords", "join_words", "places_of", "threshold_of", "weigh"]
 
 CHANCE = 1e-3
-"""The share of delta for words that one client alone has: a budget's filter sets aside ten times as much."""
+"""The share of delta for words that one client alone has: a budget's filter sets aside a hundred times as much."""
 
 MOST_PLACES = 2**24
 """The most sums that are noised at once."""

@@ -23,7 +23,7 @@ from blindsight.errors import InvalidInput
 from blindsight.keys import Key, digest_of
 from blindsight.trees import Tree
 
-__all__ = ["Answered", "FollowingCohort", "HostParts"]
+__all__ = ["Answered", "FollowingCohort", "HostParts", "LeadingCohort"]
 
 _KEY_BYTES = 32
 

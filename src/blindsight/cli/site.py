@@ -159,24 +159,30 @@ def check(site: SiteFile, as_json: AsJson = False) -> None:
     from blindsight.data.schema import Schema
 
     settings = _settings(site)
-    valid_until = _valid_until(settings)
+    from blindsight.fleet.site.credentials import check_folder, is_open_to_others
+
+    valid_until, is_open = f"{check_folder(settings):%Y-%m-%d}", is_open_to_others(settings.key)
     schema = Schema({}) if settings.schema is None else Schema.load(settings.schema)
     schema = schema.updated([f"{name}={kind}" for name, kind in settings.data.types.items()])
     report, is_fine = checked(settings.population, settings.data.options, schema)
     missing = _missing_columns(settings)
     facts: dict[str, Any] = {"site": settings.name, "roster": [party.name for party in settings.roster]}
     facts |= {"valid_until": valid_until, "declared_clients": settings.site.clients, "missing_columns": missing}
+    facts |= {"key_is_open": is_open}
     if as_json:
         print_json({**facts, **report})
     else:
         screen = Console(highlight=False, markup=False, soft_wrap=True)
         screen.print(f"{settings.name} is one of {', '.join(facts['roster'])}; certificate valid until {valid_until}")
+        if is_open:
+            screen.print(f"others on this machine may read {settings.key}, with which they can be this site: chmod 600")
         for field, column in missing.items():
             screen.print(f"[columns] {field} = {column!r}: the data have no such column")
         if report["clients"] not in (None, settings.site.clients):
             screen.print(f"[site] clients is {settings.site.clients:,}, and the data have {report['clients']:,}")
         print_check(report, is_fine)
-    if missing or not is_fine or (report["clients"] or 0) > settings.site.clients:  # which the agent would refuse
+    are_too_many = (report["clients"] or 0) > settings.site.clients  # the agent would refuse
+    if missing or is_open or are_too_many or not is_fine:
         raise typer.Exit(2)
 
 
@@ -189,17 +195,6 @@ def _missing_columns(settings: "SiteSettings") -> dict[str, str]:
     client, dialect = given.get("client", "client"), Dialect.of(given)
     columns = every_column(settings.population, client, dialect) if is_table(settings.population) else []
     return {field: column for field, column in settings.columns.items() if columns and column not in columns}
-
-
-def _valid_until(settings: "SiteSettings") -> str:
-    """The last day of the site's certificate; certificates that do not fit together are refused."""
-    import datetime
-
-    from blindsight.fleet.site.credentials import check_credentials
-
-    now = datetime.datetime.now(datetime.UTC)
-    paths = {"certificate": settings.certificate, "key": settings.key, "authority": settings.authority}
-    return f"{check_credentials(settings.name, settings.roster, **paths, now=now):%Y-%m-%d}"
 
 
 def _settings(path: Path) -> "SiteSettings":

@@ -13,8 +13,11 @@ from blindsight.errors import InvalidInput
 __all__ = ["studio"]
 
 
+_RUNS = Path("runs")  # which the first run makes
+
+
 def studio(
-    folder: Annotated[Path, typer.Argument(help="Folder of runs.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(help="Folder of runs.")] = _RUNS,
     ledger: Annotated[
         list[Path] | None,
         typer.Option(help="Ledger file; repeatable. Default: $BLINDSIGHT_LEDGER, else .blindsight/ledger.db."),
@@ -41,6 +44,8 @@ def studio(
 
     if folder.exists() and not folder.is_dir():
         raise InvalidInput(f"{folder} is not a folder of runs: name the folder that holds their folders")
+    if not folder.exists() and folder != _RUNS:
+        raise InvalidInput(f"there is no folder {folder}: name the folder that holds the runs")
     for one in fleet or ():
         if not (one / "fleet.toml").is_file():
             raise InvalidInput(f"{one} is not the folder of a fleet: it has no fleet.toml")

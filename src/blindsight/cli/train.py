@@ -10,6 +10,7 @@ from rich.markup import escape
 from blindsight.cli.completing import complete_run
 from blindsight.cli.groups import ConfigurationGroup
 from blindsight.cli.printing import AsJson, LedgerPath, print_json, print_value, progress_bar, resumable, working
+from blindsight.errors import InvalidInput
 
 if TYPE_CHECKING:
     from blindsight.config import Config
@@ -49,13 +50,18 @@ def train(
             help="Train on the clients of this fleet's sites; [data] is public data of the same kind.",
         ),
     ] = None,
-    wait: Annotated[float, typer.Option(help="With --fleet: seconds to wait for sites that decide by hand.")] = 600.0,
+    asker: Annotated[str | None, typer.Option(help="With --fleet: who asks. Default: your user name.")] = None,
+    wait: Annotated[
+        float, typer.Option(min=0, help="With --fleet: seconds to wait for sites that decide by hand.")
+    ] = 600.0,
     as_json: AsJson = False,
 ) -> None:
     """Train the model that RUN.toml describes. Run it again to resume, after a crash too."""
     from blindsight.config import load
 
     settings = load(config)
+    if fleet is not None and hosts is not None:
+        raise InvalidInput("choose one of --fleet and --hosts")
     if tune_on is not None:
         _tune(settings, tune_on, config.with_suffix(".tuned.toml"), as_json=as_json)
         return
@@ -70,7 +76,7 @@ def train(
             from blindsight.jobs.fleet_training import train_on_fleet
             from blindsight.jobs.on_fleet import fleet_at
 
-            there = fleet_at(fleet, wait_s=wait)
+            there = fleet_at(fleet, asker=asker, wait_s=wait)
             trained = train_on_fleet(settings, there, out=out, ledger=Ledger(ledger), progress=not as_json)
         elif place is None or place.count == 1:
             trained = run_training(settings, out=out, ledger=Ledger(ledger), progress=not as_json)

@@ -65,7 +65,8 @@ def arrow_population(
         if field in named:
             array = _coded(array, named[field], rows, field)
         columns[field] = _moved(array, order)
-    return placed(columns, _moved(owners, order), ids, rows.files[0], name=name, classes=classes, named=named)
+    whole = placed(columns, _moved(owners, order), ids, rows.files[0], name=name, classes=classes, named=named)
+    return whole.with_types_of(True)
 
 
 def _moved(column: np.ndarray, order: np.ndarray | None) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import Any
 from blindsight.data.arrow import arrow_population, compute
 from blindsight.data.dialect import Dialect, as_utf8, guessed
 from blindsight.data.population import Population
-from blindsight.data.reading import FileRows, files_of, need_column, unpacked, wanted_columns
+from blindsight.data.reading import FileRows, files_of, need_column, table_name_of, unpacked, wanted_columns
 from blindsight.data.records import client_of, one_line_end, split_records
 from blindsight.data.whole import known_as_whole
 from blindsight.errors import InvalidInput
@@ -62,7 +62,7 @@ def csv(
         separator: Separator between the cells of a line; inferred from the header by default.
         encoding: Encoding, such as utf-8, cp1252 or utf-16; guessed by default.
         decimal: Decimal mark; by default a point, or inferred from the numbers if the separator is not a comma.
-        name: Name of the population; the file's name by default.
+        name: Name of the population; that of the file or folder by default.
     """
     import pyarrow as pa
 
@@ -83,7 +83,7 @@ def csv(
             chunks = [spelled(one.column(field), mark) for one, mark in zip(chosen, marks, strict=True)]
             plain = pa.chunked_array([part for chunk in chunks for part in chunk.chunks], pa.large_string())
             table = table.set_column(place, field, _typed(table.column(field), plain, rows, field))
-    name = name or files[0].name.partition(".")[0]
+    name = name or table_name_of(path)
     return arrow_population(table, rows, client, classes=classes, name=name)
 
 

@@ -91,7 +91,8 @@ def tff_sqlite(
                 f"{file}, client {client!r} has {there} examples, but client_metadata says {promised[client]}: "
                 f"download the file again"
             )
-    return placed(columns, owners, np.array(list(promised), dtype=TEXT), file, name=name or file.stem)
+    whole = placed(columns, owners, np.array(list(promised), dtype=TEXT), file, name=name or file.stem)
+    return whole.with_types_of(True)
 
 
 def fedjax_sqlite(path: str | Path, *, name: str | None = None) -> Population:

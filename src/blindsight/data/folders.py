@@ -1,7 +1,8 @@
 """Loaders of folders: images sorted by client, and data sets saved by Hugging Face's `datasets`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from blindsight.data.reading import as_classes, existing, need, one_split
 from blindsight.data.whole import known_as_whole
 from blindsight.errors import InvalidInput
 
-__all__ = ["hugging_face", "image_folder"]
+__all__ = ["chosen_split", "hugging_face", "image_folder", "saved_splits"]
 
 
 def image_folder(path: str | Path, *, name: str | None = None) -> Population:
@@ -48,7 +49,8 @@ def image_folder(path: str | Path, *, name: str | None = None) -> Population:
     if labelled:
         columns["label"], classes["label"] = as_classes(np.array(labels), f"{folder}, field 'label'")
     ids = [client.name for client in clients]
-    return Population(columns, sizes=sizes, ids=ids, name=name or folder.resolve().name, classes=classes)
+    whole = Population(columns, sizes=sizes, ids=ids, name=name or folder.resolve().name, classes=classes)
+    return whole.with_types_of(True)
 
 
 @known_as_whole
@@ -65,14 +67,24 @@ def hugging_face(
     Images are decoded, and a `ClassLabel` becomes int32 with its names in `Population.classes`. A folder with several
     splits needs `split="train"` or another.
     """
+    data, folder = chosen_split(saved_splits(path), split, path), existing(path)
+    return dataset_population(data, folder, client=client, fields=fields, name=name or folder.resolve().name)
+
+
+def saved_splits(path: str | Path) -> dict[str, Any]:
+    """The splits of a folder written by `save_to_disk`; one without a name if it has none."""
     datasets = need("datasets", "hf", "a Hugging Face data set")
     folder = existing(path)
     try:
         loaded = datasets.load_from_disk(str(folder))
     except Exception as error:  # the library may raise almost anything
         raise InvalidInput(f"{folder} is not a data set saved by save_to_disk, or it is damaged: {error}") from error
-    data = loaded[one_split(split, list(loaded), folder)] if isinstance(loaded, datasets.DatasetDict) else loaded
-    return dataset_population(data, folder, client=client, fields=fields, name=name or folder.resolve().name)
+    return dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {"": loaded}
+
+
+def chosen_split(splits: Mapping[str, Any], split: str | None, path: str | Path) -> Any:
+    """The requested one of the `splits` of a saved data set; a set without splits has nothing to choose."""
+    return splits[""] if list(splits) == [""] else splits[one_split(split, list(splits), path)]
 
 
 def _folders_in(folder: Path) -> list[Path]:

@@ -65,7 +65,7 @@ def load(
         decimal: Decimal mark, for CSV; by default a point, or inferred from the numbers.
         split: Split to read, where a file or folder holds several.
         shapes: Shape of the examples of each field, for TFF's SQLite.
-        name: Name of the population; the file's name by default.
+        name: Name of the population; that of the file or folder by default.
     """
     given = {"client": client, "fields": fields, "classes": classes, "text": text, "separator": separator}
     given |= {"encoding": encoding, "decimal": decimal, "split": split, "shapes": shapes, "name": name}

@@ -1,11 +1,13 @@
 """`GeneratedPopulation`: clients whose examples are generated when they are read."""
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from blindsight.data.kept import kept_or_drawn
 from blindsight.data.population import ColumnChange, Columns, Population, check_columns, fingerprint_of
 from blindsight.keys import digest_of
 
@@ -21,7 +23,8 @@ class GeneratedPopulation(Population):
     """A population that generates its examples on demand, the same ones each time.
 
     `recipe` is everything that `draw` depends on: generator, seed and options. Populations with different recipes count
-    as different data. Without a recipe, comparing them means drawing all clients.
+    as different data. Without a recipe, comparing them means drawing all clients. With `keep`, which needs a recipe,
+    many examples stay on disk for the next process (`kept`).
     """
 
     def __init__(
@@ -34,8 +37,10 @@ class GeneratedPopulation(Population):
         ids: Any = None,
         classes: Mapping[str, tuple[str, ...]] | None = None,
         synthetic: bool = False,
+        keep: bool = False,
     ) -> None:
         self.draw = draw
+        self._keep = keep and recipe is not None
         super().__init__({}, sizes=sizes, name=name, ids=ids, classes=classes, synthetic=synthetic)
         self._recipe = recipe
         self._numbers = np.arange(self.size)  # indices of these clients in the recipe
@@ -44,9 +49,14 @@ class GeneratedPopulation(Population):
     def columns(self) -> Columns:
         """All examples, drawn once and kept."""
         if not self._columns:
-            self._columns = self.draw(np.arange(self.size))
+            self._columns = self._kept_or_drawn() if self._keep else self.draw(np.arange(self.size))
             check_columns(self._columns, self.n_examples, self.name)
         return self._columns
+
+    def _kept_or_drawn(self) -> Columns:
+        one = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.fields.values())
+        draw = functools.partial(self.draw, np.arange(self.size))
+        return kept_or_drawn([self._recipe, self._numbers, self.sizes], one * self.n_examples, draw)
 
     @property
     def fields(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
@@ -74,7 +84,7 @@ class GeneratedPopulation(Population):
         """The population of only these clients, still generated on demand."""
         chosen = self._chosen(clients)
         options: dict[str, Any] = {"ids": self.ids[chosen], "classes": self.classes, "synthetic": self.synthetic}
-        options["recipe"] = self._recipe
+        options |= {"recipe": self._recipe, "keep": self._keep}
         draw = lambda some: self.draw(chosen[some])  # noqa: E731
         selected = GeneratedPopulation(draw, sizes=self.sizes[chosen], name=name or self.name, **options)
         selected._numbers = self._numbers[chosen]

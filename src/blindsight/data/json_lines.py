@@ -12,7 +12,7 @@ from typing import Any
 
 from blindsight.data.arrow import arrow_population
 from blindsight.data.population import Population
-from blindsight.data.reading import FileRows, files_of, unpacked, wanted_columns
+from blindsight.data.reading import FileRows, files_of, table_name_of, unpacked, wanted_columns
 from blindsight.data.schema import Field
 from blindsight.data.whole import known_as_whole
 from blindsight.errors import InvalidInput
@@ -43,7 +43,7 @@ def jsonl(
         client: Field holding the client id.
         fields: Fields to read; all by default.
         classes: Fields that become labels with named classes.
-        name: Name of the population; the file's name by default.
+        name: Name of the population; that of the file or folder by default.
     """
     import pyarrow as pa
 
@@ -54,7 +54,7 @@ def jsonl(
     names = list(dict.fromkeys(field for one in read for field in one))
     wanted = wanted_columns(names, client, fields, classes, files[0])
     columns = {field: _column([one.get(field) for one in read], rows, field) for field in (client, *wanted)}
-    name = name or files[0].name.partition(".")[0]
+    name = name or table_name_of(path)
     return arrow_population(pa.table(columns), rows, client, classes=classes, name=name)
 
 

@@ -43,6 +43,9 @@ class Population:
     is_elsewhere = False
     """Whether the examples are at the sites of a fleet."""
 
+    types_read_off = False
+    """Whether a loader chose the types of fields by looking at values, as it does for who may look at the data."""
+
     def __init__(
         self,
         columns: Mapping[str, Any],
@@ -147,7 +150,7 @@ class Population:
     def select(self, clients: Any, *, name: str | None = None) -> "Population":
         """The population of only these clients (indices, or a mask over all), with their ids."""
         chosen = self._chosen(clients)
-        return Population(
+        selected = Population(
             self.examples(chosen),
             sizes=self.sizes[chosen],
             ids=self.ids[chosen],
@@ -155,11 +158,12 @@ class Population:
             classes=self.classes,
             synthetic=self.synthetic,
         )
+        return selected.with_types_of(self)
 
     def keep(self, examples: np.ndarray) -> "Population":
         """The same clients with only the examples in this mask; clients without any stay."""
         before = np.concatenate([[0], np.cumsum(examples)])  # kept examples before each
-        return Population(
+        kept = Population(
             {field: column[examples] for field, column in self.columns.items()},
             sizes=np.diff(before[self.offsets]),
             ids=self.ids,
@@ -167,6 +171,7 @@ class Population:
             classes=self.classes,
             synthetic=self.synthetic,
         )
+        return kept.with_types_of(self)
 
     def _chosen(self, clients: Any) -> np.ndarray:
         try:
@@ -190,7 +195,7 @@ class Population:
             synthetic=self.synthetic,
         )
         replaced._origin = None if name else self._origin or self
-        return replaced
+        return replaced.with_types_of(self)
 
     def transform(self, change: ColumnChange, *, name: str, recipe: Any = None) -> "Population":
         """The same clients after `change(clients, columns)`, which keeps each client's number of examples.
@@ -216,6 +221,11 @@ class Population:
     def part_of(self, whole: Callable[[], str]) -> Self:
         """This population, identified in a ledger by the content of the whole table that it is read from."""
         self._whole = whole
+        return self
+
+    def with_types_of(self, other: "Population | bool") -> Self:
+        """This population, whose types were read off values if those of `other` were."""
+        self.types_read_off = other if isinstance(other, bool) else other.types_read_off
         return self
 
     @functools.cached_property

@@ -3,7 +3,8 @@
 `tables` is for those allowed to see the data: it infers types and names the invalid row. Here types come from a public
 `Schema`. A row that does not fit is dropped silently, as its client would drop it; a client stays even without
 examples. Errors depend only on the query, the header and the file as a whole, which must be CSV, Parquet, a NumPy
-archive or a format of `by_client`. The latter have no header, so the schema also defines the fields.
+archive, a Hugging Face data set or a format of `by_client`. The latter have no header, so the schema also defines the
+fields.
 """
 
 import functools
@@ -20,6 +21,7 @@ from blindsight.data.dialect import Dialect
 from blindsight.data.formats import loader_of
 from blindsight.data.missing import MISSING, TRUTH, UNLISTED
 from blindsight.data.population import TEXT, Columns, Population, as_text
+from blindsight.data.private_sets import is_saved_set, set_names, set_table
 from blindsight.data.reading import exists, first_appearance, table_name, wanted_columns
 from blindsight.data.schema import Field
 from blindsight.data.tables import RawTable, arrow_of, npz, parquet, read_columns
@@ -33,11 +35,13 @@ FITS = "(fits)"
 
 def is_table(path: str | Path) -> bool:
     """Whether `path` is a table, or a file or folder that stores examples by client."""
-    return exists(path) and (loader_of(path) in (csv, parquet, npz) or is_by_client(path))
+    return exists(path) and (loader_of(path) in (csv, parquet, npz) or is_saved_set(path) or is_by_client(path))
 
 
 def every_column(path: str | Path, client: str = "client", dialect: Dialect | None = None) -> list[str]:
     """Names of all columns of a table; empty for formats without a header."""
+    if is_saved_set(path):
+        return set_names(path)
     return [] if is_by_client(path) else list(read_columns(path, client=client, dialect=dialect).columns)
 
 
@@ -70,15 +74,27 @@ def private_table(
         client: Column holding the client id.
         dialect: Separator, encoding and decimal mark, for CSV.
         split: Split to read, if the file has several.
-        name: Name of the population; the file's name by default.
+        name: Name of the population; that of the file or folder by default.
         mark_misfits: Keep rows that do not fit, marked in the field `FITS`.
         gaps: Fields in which values may be missing.
     """
     if is_by_client(path):
         read = _from_clients(path, fields, split, client)
     else:
-        read = _from_rows(read_columns(path, client=client, dialect=dialect), fields, client, str(path))
+        read = _from_rows(_table(path, fields, client, split, dialect), fields, client, str(path))
     return _population(read, fields, str(path), name or table_name(path), mark_misfits=mark_misfits, gaps=gaps)
+
+
+def _table(
+    path: str | Path, fields: Mapping[str, Field], client: str, split: str | None, dialect: Dialect | None
+) -> RawTable:
+    if not is_saved_set(path):
+        return read_columns(path, client=client, dialect=dialect)
+    listed = {name: field.values for name, field in fields.items() if field.kind == "category"}
+    table = RawTable(set_table(path, split, listed))
+    if not len(next(iter(table.columns.values()), ())):
+        raise InvalidInput(f"{path} has no rows: there is nothing to read")
+    return table
 
 
 def private_rows(
@@ -206,7 +222,7 @@ def misfits(
         counts = [max(map(len, own.values()), default=0) for own in people.values()]
         rows = {name: np.flatnonzero(~_of_field(people, counts, name, fields[name])[1]) + 1 for name in fields}
         return {name: misfitting.tolist() for name, misfitting in rows.items() if len(misfitting)}
-    table = read_columns(path, client=client, dialect=dialect)
+    table = _table(path, fields, client, split, dialect)
     by_field = {client: np.flatnonzero(~client_ids(table.columns[client])[1]) + 1}
     for field in (field for field in fields if field in table.columns and field != client):
         by_field[field] = np.flatnonzero(~_of_column(table, field, fields[field], str(path))[1]) + 1

@@ -6,6 +6,7 @@ import glob
 import gzip
 import importlib
 import lzma
+import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -32,9 +33,13 @@ __all__ = [
     "refuse_infinite",
     "refuse_nan",
     "table_name",
+    "table_name_of",
     "unpacked",
     "wanted_columns",
 ]
+
+
+_INDEX = re.compile(r"^__index_level_[0-9]+__$")  # what pandas' index without a name becomes in Arrow, and in Parquet
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,11 +113,18 @@ def files_of(path: str | Path | Sequence[str | Path], *suffixes: str) -> list[Pa
 def table_name(path: str | Path) -> str:
     """The name of the population in a file or folder; files of a pattern are named after their folder.
 
-    >>> table_name("data/people.csv.gz"), table_name("data/people-*.csv")
-    ('people', 'data')
+    >>> table_name("data/people.csv.gz"), table_name("data/people-*.csv"), table_name("data/**/*.csv")
+    ('people', 'data', 'data')
     """
     place = Path(path)
-    return (place.resolve().parent.name if glob.has_magic(place.name) else place.name.partition(".")[0]) or "table"
+    if not place.exists():
+        place = next((one for one in (place, *place.parents) if not glob.has_magic(str(one))), place)
+    return place.resolve().name.partition(".")[0] or "table"
+
+
+def table_name_of(path: str | Path | Sequence[str | Path]) -> str:
+    """The name of the population in what a loader is given; that of the first in a list."""
+    return table_name(path if isinstance(path, str | Path) else path[0])
 
 
 def _matches(path: str | Path) -> list[Path]:
@@ -157,7 +169,7 @@ def wanted_columns(
             f'--client NAME or client = "NAME"'
         )
     need_column(client, names, file)
-    wanted = list(dict.fromkeys(names if fields is None else fields))
+    wanted = list(dict.fromkeys([one for one in names if not _INDEX.match(one)] if fields is None else fields))
     for field in dict.fromkeys((client, *wanted)):
         need_column(field, names, file)
         if not field or names.count(field) > 1:
@@ -321,7 +333,8 @@ class ClientByClient:
         columns = {
             field: np.concatenate(parts) if parts else np.zeros(0, np.float32) for field, parts in self._parts.items()
         }
-        return Population(columns, sizes=self._sizes, ids=np.array(self._ids, dtype=TEXT), name=name)
+        whole = Population(columns, sizes=self._sizes, ids=np.array(self._ids, dtype=TEXT), name=name)
+        return whole.with_types_of(True)
 
 
 def _kind(column: np.ndarray) -> str:

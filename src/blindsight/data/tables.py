@@ -27,6 +27,7 @@ from blindsight.data.reading import (
     placed,
     refuse_infinite,
     refuse_nan,
+    table_name_of,
     wanted_columns,
 )
 from blindsight.data.whole import known_as_whole
@@ -66,7 +67,7 @@ def parquet(
         _refuse_missing(tables[0].schema, tables[-1].schema, files[0], file)
     rows = FileRows(files, [len(table) for table in tables])
     columns = {field: _joined([one.column(field) for one in tables], field, files) for field in tables[0].column_names}
-    return arrow_population(pa.table(columns), rows, client, classes=classes, name=name or files[0].stem)
+    return arrow_population(pa.table(columns), rows, client, classes=classes, name=name or table_name_of(path))
 
 
 @known_as_whole
@@ -97,7 +98,8 @@ def npz(
     if owners.dtype.kind in "UT" and len(empty := np.flatnonzero(owners == "")):
         no_client(rows, int(empty[0]), client)
     codes, ids = first_appearance(owners)
-    return placed(columns, codes, as_text(ids), file, classes=classes, name=name or file.stem)
+    whole = placed(columns, codes, as_text(ids), file, classes=classes, name=name or file.stem)
+    return whole.with_types_of(True)
 
 
 @dataclasses.dataclass(frozen=True)

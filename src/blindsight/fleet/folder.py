@@ -14,11 +14,13 @@
 The coordinator needs neither `authority/key.pem` nor `sites/`: somebody else may issue the certificates.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import hashlib
 import json
 import os
+import random
 import re
 import shutil
 import socket
@@ -40,10 +42,12 @@ from blindsight.fleet.secure_sum.terms import FEWEST_SITES, least_threshold
 from blindsight.fleet.site_files import replace_key, write_site_files
 from blindsight.runs import write_whole
 
-__all__ = ["PORT", "FleetFolder", "FleetSettings", "read_roster"]
+__all__ = ["PORT", "FleetFolder", "FleetSettings", "free_port", "read_roster"]
 
 PORT = 4222
 """Where NATS servers listen by default."""
+
+_PORTS = range(10_000, 32_768)
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?):([0-9]{1,5})")
 
@@ -151,7 +155,7 @@ class FleetFolder:
         host = f"[{hosts[0]}]" if ":" in hosts[0] else hosts[0]
         settings = FleetSettings(
             name=name or re.sub("[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-")[:40],
-            server=f"{host}:{port or _free_port()}",
+            server=f"{host}:{port or free_port()}",
             sites=tuple(sites),
             noise=noise,
             colluding=colluding,
@@ -284,7 +288,13 @@ def _write_roster(folder: Path, roster: Mapping[str, bytes]) -> None:
             write_whole(folder / "sites" / site / "roster.json", text)
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+def free_port() -> int:
+    """A port that is free on this machine, below those that systems give to outgoing connections.
+
+    One of these may be taken whenever the server is not running, even by a site that tries to reach it.
+    """
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        with contextlib.suppress(OSError), socket.socket() as free:
+            free.bind(("127.0.0.1", port))
+            return port
+    raise BlindsightError("no port of this machine is free: name one with --port")

@@ -24,11 +24,13 @@ def open_job(
     *,
     wait_s: float,
     progress: Callable[[str], None] = lambda words: None,
+    heard: Callable[[Mapping[str, str]], None] = lambda state: None,
 ) -> dict[str, str]:
     """Ask every site to take the job, until enough have approved; returns the code of each that has not.
 
     Sites that refuse, or stay silent, are out; those where a person decides are waited for up to `wait_s` seconds.
-    Raises `Unanswered` if too few have approved by then, but enough still may.
+    Raises `Unanswered` if too few have approved by then, but enough still may. `heard` is called with what every site
+    has said whenever one says something new.
     """
     for name, data in inputs.items():
         if len(data) > LARGEST_INPUT:
@@ -37,6 +39,8 @@ def open_job(
             )
     state, until = dict.fromkeys(sites.names, "silent"), time.monotonic() + wait_s
     begun, asked = time.monotonic(), dict.fromkeys(sites.names, 0.0)
+    by_hand = set[str]()  # sites that have said that somebody decides there; asked again, they look again
+    heard(dict(state))
     while True:
         undecided = [site for site, code in state.items() if code in _UNDECIDED]
         now = time.monotonic()
@@ -46,15 +50,20 @@ def open_job(
                 asked[site] = now
         answer = sites.listen(0.2)
         if answer is not None and answer.head.get("id") == job.digest:
+            before = dict(state)
             _hear(sites, job, inputs, answer, state)
+            if state != before:
+                heard(dict(state))
         is_settled = not any(code in _UNDECIDED for code in state.values())
         is_late = now - begun > sites.patience.silence_s and not {"pending", "deciding"} & {*state.values()}
         if is_settled or is_late or now > until:
             break
-        pending = [site for site, code in state.items() if code == "pending"]
+        by_hand |= {site for site, code in state.items() if code == "pending"}
+        pending = [site for site, code in state.items() if site in by_hand and code in _UNDECIDED]
         progress(f"waiting for approval at {', '.join(pending)}" if pending else "asking the sites")
     silent = [site for site, code in state.items() if code == "silent"]
     state |= {site: sites.why_silent(site) for site in silent}
+    heard(dict(state))
     ready = [site for site, code in state.items() if code == "approved"]
     if len(ready) < job.fewest:
         raise _too_few(job, state)

@@ -30,8 +30,8 @@ tasks = "all"                       # or a list: ["sanity", "slices"]
 epsilon_per_question = 1.0          # per client, for one question
 epsilon_total = 5.0                 # per client, for all questions together
 delta = 1e-6
-least_clients = 10                  # with fewer clients that fit a question, this site does not answer
-noise = "{noise}"                   # "sites" add it; "coordinator": it may add it, and then sees sums without noise
+least_clients = 10                  # if this site has fewer, it does not answer
+{noise:<36}# "sites" add it; "coordinator": it may add it, and then sees sums without noise
 """
 
 
@@ -52,7 +52,7 @@ def write_site_files(
     replace_key(folder, issued)
     write_whole(folder / "authority.pem", authority.decode())
     own = f"{FLOWER}flower.sock" if is_flower(server) else server  # a socket of the site's own machine
-    write_whole(folder / "SITE.toml", _SITE_TOML.format(fleet=fleet, name=name, server=own, noise=noise))
+    write_whole(folder / "SITE.toml", _SITE_TOML.format(fleet=fleet, name=name, server=own, noise=f'noise = "{noise}"'))
 
 
 def replace_key(folder: Path, issued: Issued) -> None:

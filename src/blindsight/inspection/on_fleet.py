@@ -88,6 +88,7 @@ class OnFleet:
             inputs,
             wait_s=clients.fleet.wait_s,
             progress=lambda words: progress(words, 0, 1),
+            heard=lambda said: run.write_sites(job.digest, said),
         )
         before = run.read(_MISSED)["missed"] if (run.path / _MISSED).exists() else {}  # of a run that continues
         run.write(_MISSED, {"job": job.digest, "absent": absent, "missed": before})

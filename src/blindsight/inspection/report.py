@@ -206,6 +206,7 @@ class Report:
             "task": self.task,
             "question": self.question,
             "outcome": self.outcome,
+            "tone": self._tone,
             "verdict": self.verdict,
             "guarantee": as_json.plain(self.guarantee.to_dict()),
             "population": self.population,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 import numpy as np
 
 from blindsight import checkpoints, keys, runs
+from blindsight.accounting.assumptions import TYPES_READ_OFF
 from blindsight.accounting.composition import Split
 from blindsight.accounting.events import Composed, Event, from_json, to_json
 from blindsight.accounting.guarantee import Guarantee, certify
@@ -50,7 +51,7 @@ Words = tuple[tuple[str, float], ...]
 
 _LISTED = 20  # discovered words that are kept
 _SEED = "seed.json"  # public, and the same for everyone who repeats the question
-_WITHOUT_RELEASES = ("run.json", "lock", _SEED, "fleet.json")
+_WITHOUT_RELEASES = ("run.json", "lock", _SEED, "fleet.json", runs.SITES)
 
 
 _Read = TypeVar("_Read")
@@ -113,7 +114,7 @@ class Session:
             run = runs.create(question.task, settings)
         else:
             run = runs.begin(self.out, question.task, settings, may_differ=("question", question.free))
-        with run.alone(), run.taken_back_if_refused(lambda: _has_released(run), also=(_SEED,)):
+        with run.alone(), run.taken_back_if_refused(lambda: _has_released(run), also=(_SEED, runs.SITES)):
             public = dataclasses.replace(public, seed=self._public_seed(question, run))
             inquiry = Inquiry(question, clients, public, run, ledger, paying, self.backend, self.key, self.progress)
             inquiry.sight = sight
@@ -334,6 +335,7 @@ class Inquiry:
 
     def promise(self, participation: str, assumptions: tuple[str, ...] = ()) -> Guarantee:
         """The guarantee for everything released, including the cost of a model trained on the same clients."""
+        assumptions += (TYPES_READ_OFF,) if self.clients.types_read_off else ()
         whole = self.spent[0] if len(self.spent) == 1 else Composed(tuple(self.spent))
         guarantee = certify(whole, delta=self.question.delta, participation=participation, assumptions=assumptions)
         return with_model(guarantee, self.public.model, names_of(self.payers)[-1])

@@ -28,7 +28,7 @@ def run_ask(request: AskRequest, *, progress: Progress = quiet) -> tuple[Report,
     """Statistics of clients' fields. Returns the report and the folder of the run."""
     use_cores()
     reference = read_reference(request, _REFERENCE_CLIENTS)
-    schema = schema_of(request.schema, request.types)
+    schema = schema_of(request.schema, request.types, request.data)
     ranges = schema.ranges | dict(map(range_of, request.ranges))
     pairs = [_pair(words) for words in request.cross]
     names = list(

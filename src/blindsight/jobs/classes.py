@@ -89,29 +89,30 @@ def number_of_classes(settings: ModelSettings, population: Population) -> int:
     if names := class_names(settings, population):
         return len(names)
     _check_whole(settings.label, population)
-    label, values = settings.label, population.columns[settings.label]
-    if values.size and values.min() < 0:
-        raise InvalidInput(
-            f"[model] label {label!r} has negative values in {population.name}: number the classes from 0"
-        )
-    classes = int(values.max(initial=1)) + 1
-    if classes > _MOST_CLASSES:
-        raise InvalidInput(
-            f"[model] label {label!r} goes up to {classes - 1:,} in {population.name}: number at most "
-            f"{_MOST_CLASSES:,} classes from 0"
-        )
-    return classes
+    values = population.columns[settings.label]
+    return int(values[_may_be_classes(values)].max(initial=1)) + 1
+
+
+def _may_be_classes(values: np.ndarray) -> np.ndarray:
+    """Which labels may be numbers of classes that nobody listed: those from 0, of at most a million."""
+    return np.asarray((values >= 0) & (values < _MOST_CLASSES))
 
 
 def numbered(settings: ModelSettings, population: Population) -> Population:
-    """The population with its label as numbers of the listed classes; unchanged if none are listed.
+    """The population with its label as numbers of the listed classes; if none are listed, with the numbers it has.
 
     Each client leaves out its own examples of other classes. No label is refused, since a refusal because of one
     example would reveal it. Clients without examples stay, since the number of clients is public.
     """
-    if settings.classes is None:
-        return population
     label = settings.label
+    if settings.classes is None:
+        if label in population.classes or label not in population.fields:
+            return population
+        dtype, shape = population.fields[label]
+        if shape or dtype.kind not in "iu":
+            return population
+        may_be = _may_be_classes(population.columns[label])
+        return population if may_be.all() else population.keep(may_be)
     need_field(population, label)
     codes = _codes(settings, population)
     kept = population.keep(codes >= 0)

@@ -13,11 +13,13 @@ from blindsight.errors import InvalidInput
 from blindsight.fleet.job import Job
 from blindsight.fleet.noise_shares import SiteNoise
 from blindsight.jobs.algorithm import make_algorithm, make_privacy
+from blindsight.jobs.classes import class_names, need_field, number_of_classes, reads_label
 from blindsight.jobs.tasks import TrainingTask, classification_task, language_task
 from blindsight.participation import Full, TruncatedPoissonRounds
 from blindsight.privacy import Privacy
 
 __all__ = ["TossedAtSites", "check_config", "cost_of_sums", "fields_read", "on_terms", "ready", "task_of"]
+__all__ += ["with_public_classes"]
 
 _SPARE = 0.2  # of the rounds: repeated after a crash, and paid for beforehand
 
@@ -67,6 +69,16 @@ def cost_of_sums(privacy: Privacy, event: Any, delta: float) -> tuple[int, float
     return sums, certify(whole, delta=delta, relation=privacy.relation).epsilon
 
 
+def with_public_classes(config: Config, public: Population) -> Config:
+    """The run with its classes listed, if need be from public data: at a site, those that occur would reveal some."""
+    model = config.model
+    if model.is_language or not reads_label(config) or model.classes is not None:
+        return config
+    need_field(public, model.label)
+    classes = class_names(model, public) or number_of_classes(model, public)
+    return dataclasses.replace(config, model=dataclasses.replace(model, classes=classes))
+
+
 def fields_read(config: Config, schema: Schema) -> Schema:
     """The fields of a schema that the run reads."""
     names = (config.text.field,) if config.model.is_language else (*config.model.inputs, config.model.label)
@@ -74,7 +86,7 @@ def fields_read(config: Config, schema: Schema) -> Schema:
 
 
 def task_of(config: Config, clients: Population, public: Population | None, words: Vocabulary | None) -> TrainingTask:
-    """The task of the run for these clients, evaluated on public data."""
+    """The task of the run for these clients, evaluated on public data; its shape depends on no client."""
     if config.model.is_language:
         if words is None:
             raise InvalidInput("a language model needs its vocabulary")
@@ -86,6 +98,8 @@ def ready(job: Job, clients: Population, words: Vocabulary | None) -> tuple[Conf
     """The run as a site derives it from the job; the site, too, refuses settings that a fleet cannot train with."""
     config = parse(without_nulls(dict(job.content["run"])))
     check_config(config)
+    if config.model.classes is None and not config.model.is_language and reads_label(config):
+        raise InvalidInput("[model] classes are listed on a fleet: no site counts those of its clients")
     task = task_of(config, clients, None, words)
     privacy = on_terms(config, job.total, job.site_noise)
     return config, task, privacy, make_algorithm(config, task.model, privacy, sampler=job.site_noise)

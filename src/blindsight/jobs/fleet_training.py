@@ -23,7 +23,14 @@ from blindsight.fleet.job import Job
 from blindsight.fleet.opening import open_job
 from blindsight.jobs.algorithm import make_algorithm
 from blindsight.jobs.classes import class_names
-from blindsight.jobs.fleet_settings import check_config, cost_of_sums, fields_read, on_terms, task_of
+from blindsight.jobs.fleet_settings import (
+    check_config,
+    cost_of_sums,
+    fields_read,
+    on_terms,
+    task_of,
+    with_public_classes,
+)
 from blindsight.jobs.gan import save_samples
 from blindsight.jobs.language import public_vocabulary
 from blindsight.jobs.run_data import read_run, with_listed_classes
@@ -32,7 +39,7 @@ from blindsight.training import Checkpointing, Evaluation, Trained, train
 
 __all__ = ["train_on_fleet"]
 
-_WRITTEN_FIRST = ("guarantee.json", "vocabulary.json", FLEET_JOB)
+_WRITTEN_FIRST = ("guarantee.json", "vocabulary.json", FLEET_JOB, runs.SITES)
 
 
 def train_on_fleet(
@@ -59,6 +66,7 @@ def train_on_fleet(
     folder, ledger = Path(out) if out is not None else Path("runs") / config.name, ledger or Ledger()
     settings, config = run_settings(config), with_listed_classes(config)
     public = read_run(config)
+    config = with_public_classes(config, public)
     schema = fields_read(config, Schema.of(public))
     words = public_vocabulary(config) if config.model.is_language else None
     clients = fleet.clients(public)
@@ -77,9 +85,9 @@ def train_on_fleet(
         inputs = {} if words is None else {"vocabulary": json.dumps(words.words).encode()}
         if words is not None and not (run.path / "vocabulary.json").exists():
             run.write("vocabulary.json", {"format": 1, "words": words.words, "released": [], "ledger": None})
-        content = {"run": settings, "schema": schema.to_dict(), "sums": sums}
+        content = {"run": run_settings(config), "schema": schema.to_dict(), "sums": sums}
         job = _job(fleet, run, content, inputs, epsilon=epsilon, delta=delta, reproducible=config.seed is not None)
-        open_job(fleet.lines, job, inputs, wait_s=fleet.wait_s)
+        open_job(fleet.lines, job, inputs, wait_s=fleet.wait_s, heard=lambda said: run.write_sites(job.digest, said))
         backend = FleetBackend(
             sites=fleet.lines,
             job=job,

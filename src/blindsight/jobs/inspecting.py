@@ -77,7 +77,7 @@ def read_request(
         needs_label: Whether the question needs the label.
     """
     use_cores()
-    schema = schema_of(request.schema, request.types)
+    schema = schema_of(request.schema, request.types, request.data)
     ranges = schema.ranges | dict(map(range_of, request.ranges))
     columns = _columns(request, schema, reference)
     inputs = list(request.inputs)

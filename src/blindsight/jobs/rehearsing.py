@@ -15,24 +15,28 @@ from typing import Any, TextIO
 from blindsight import jobs
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.jobs.request import (
+    AskRequest,
     BiasRequest,
     LabellingRequest,
     MistakesRequest,
     Request,
     SanityRequest,
     SlicesRequest,
+    SynthesizeRequest,
     UnknownsRequest,
 )
 
 __all__ = ["TASKS", "answer_lines", "request_of"]
 
 TASKS: Mapping[str, type[Request]] = {
+    "ask": AskRequest,
     "sanity": SanityRequest,
     "mistakes": MistakesRequest,
     "slices": SlicesRequest,
     "unknowns": UnknownsRequest,
     "labelling": LabellingRequest,
     "bias": BiasRequest,
+    "synthesize": SynthesizeRequest,
 }
 
 

@@ -71,7 +71,7 @@ def _read_table(config: Config, file: str, options: Mapping[str, Any]) -> Popula
     needed = _needed(config, reading, has_names=loader_of(file) is image_folder)
     names = list(needed) if is_by_client(file) else _columns(config, file, reading, needed)
     shapes = {field: Field("image", shape=tuple(shape), of_bytes=False) for field, shape in reading.shapes.items()}
-    schema = Schema({**shapes, **_schema(config).fields})
+    schema = Schema({**schema_of(None, [], file).fields, **shapes, **_schema(config).fields})
     fields = kinds_of(file, names, needed, schema, say='[data] types = {{ {} = "number" }}, or image:28x28')
     given = {option: getattr(reading, option) for option in ("client", "dialect", "split", "name")}
     clients = private_table(file, fields=fields, mark_misfits=config.privacy.unit == "example", **given)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import datetime
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from blindsight.fleet.job import Job
 from blindsight.fleet.secure_sum import RoundBook, signer
 from blindsight.fleet.site.agent import Agent
 from blindsight.fleet.site.book import Book
+from blindsight.fleet.site.credentials import check_folder, is_open_to_others
 from blindsight.fleet.site.duties import Opened
+from blindsight.fleet.site.job_files import REFERENCE_FILES
 from blindsight.fleet.site.policy import CLOCKS_DIFFER_S, Asked, Leaf, Ruling, Standing
 from blindsight.fleet.site.settings import SiteSettings
 from blindsight.inspection import public_inputs
@@ -39,12 +42,16 @@ from blindsight.runs import write_whole
 __all__ = ["agent_of", "run_site"]
 
 _LISTED = 1000  # characters of fields' names that an officer reads
+_SAME = 1e-6  # share of an epsilon by which two processors may differ; what is paid is checked as strictly
 
 
 def run_site(settings: SiteSettings) -> None:
     """Connect, and answer until the process is told to end."""
+    check_folder(settings)
     settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     desk = Desk(settings)
+    if is_open_to_others(settings.key):
+        desk.note(f"others on this machine may read {settings.key}: chmod 600 it")
     carrier = line(
         settings.site.server,
         settings.name,
@@ -128,15 +135,15 @@ class Desk:
     def open(self, job: Job, inputs: Mapping[str, bytes], folder: Path) -> Opened:
         """The site's data, opened for an approved job."""
 
-        def pay(event: Event, note: str) -> None:
-            self.book.pay(job.digest, event, note=note)
+        def pay(event: Event, note: str, *, is_again: bool = False) -> None:
+            self.book.pay(job.digest, event, note=note, is_again=is_again)
 
         if job.kind == "training":
             clients = read_own(self.settings, Schema.from_dict(job.content["schema"]).fields)
             check_declared(self.settings, clients)
             return OpenTraining.of(job, self.settings.name, clients, _words(inputs), folder, pay)
         question = question_from(job.content)
-        public = public_inputs.unpack(inputs, folder / "reference-files", seed=bytes.fromhex(job.seed))
+        public = public_inputs.unpack(inputs, folder / REFERENCE_FILES, seed=bytes.fromhex(job.seed))
         clients = clients_of(self.settings, question.schema, job.reading)
         return OpenQuestion(job=job, site=self.settings.name, clients=clients, public=public, folder=folder, pay=pay)
 
@@ -170,7 +177,12 @@ def _asked(
     received_at: datetime.datetime,
 ) -> Asked:
     """A job as an officer reads it: recomputed here from the job, never taken from the coordinator's words."""
-    of_kind = _training(job, inputs) if job.kind == "training" else _question(job, inputs, folder)
+    try:
+        told = _training(job, inputs) if job.kind == "training" else _question(job, inputs, folder)
+    except BlindsightError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise InvalidInput(f"the job cannot be read ({type(error).__name__}: {error})") from error
     return Asked(
         job=job.digest,
         kind=job.kind,
@@ -184,7 +196,7 @@ def _asked(
         version=job.version,
         sent_at=sent_at,
         received_at=received_at,
-        **of_kind,
+        **told,
     )
 
 
@@ -193,7 +205,7 @@ def _question(job: Job, inputs: Mapping[str, bytes], folder: Path) -> dict[str, 
     question = question_from(job.content)
     if (question.epsilon, question.delta) != (job.epsilon, job.delta) or question.clients != job.total:
         raise InvalidInput("the job states another cost or number of clients than its question")
-    public = public_inputs.unpack(inputs, folder / "reference-files", seed=bytes.fromhex(job.seed))
+    public = public_inputs.unpack(inputs, folder / REFERENCE_FILES, seed=bytes.fromhex(job.seed))
     planned = server_half(question).plan(question, public)
     leaves = tuple(Leaf(part.name, part.coordinates, float(getattr(part, "bound", 1.0))) for part in planned.parts)
     words = " ".join(f"{question.sentence('this fleet')} {_fields_read(job, question)}".split())
@@ -212,7 +224,7 @@ def _training(job: Job, inputs: Mapping[str, bytes]) -> dict[str, Any]:
     clients = Schema.from_dict(job.content["schema"]).population()
     config, _, privacy, algorithm = ready(job, clients, _words(inputs))
     sums, epsilon = cost_of_sums(privacy, algorithm.event, job.delta)
-    if (sums, epsilon) != (job.content["sums"], job.epsilon):
+    if sums != job.content["sums"] or not math.isclose(epsilon, job.epsilon, rel_tol=_SAME):
         raise InvalidInput("the job states another number of rounds or another cost than its settings have")
     weights = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(algorithm.init().params))
     words = (

@@ -8,7 +8,7 @@ to answer. The coordinator cannot ask anything that the approved question would 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -38,8 +38,13 @@ from blindsight.trees import BoundedSum
 
 __all__ = ["Keys", "OpenQuestion", "Pay", "keys_of", "part_of"]
 
-Pay = Callable[[Event, str], None]
-"""Pays for an event, with a note, or raises `Declined`."""
+
+class Pay(Protocol):
+    """Pays for an event, with a note, or raises `Declined`; `is_again` as in `Book.pay`."""
+
+    def __call__(self, event: Event, note: str, /, *, is_again: bool = False) -> None:
+        """Pay."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

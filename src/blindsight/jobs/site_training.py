@@ -123,9 +123,14 @@ class OpenTraining:
         return np.flatnonzero(root().stream().bernoulli(rate, size))
 
     def _paid(self) -> None:
-        """Pay for the whole run before its first sum, and count every sum on disk; no more than it allows."""
+        """Pay for the whole run before its first sum, and count every sum on disk; no more than it allows.
+
+        The file of the count is there before the run is paid for. So an empty one says that nothing was sent, and a
+        site that was killed in between does not pay for the run twice; a missing one says nothing.
+        """
         allowed, path = int(self.job.content["sums"]), self.folder / "sums"
-        done = path.stat().st_size if path.exists() else 0
+        is_known = path.exists()
+        done = path.stat().st_size if is_known else 0
         if done >= allowed:
             raise Declined(Code.budget, f"this job allows {allowed} sums, and all were answered")
         if done == 0:
@@ -133,8 +138,14 @@ class OpenTraining:
             if self.job.reproducible:
                 release = dataclasses.replace(release, reproducible=True)
             whole: Event = self.privacy.sampling.event(release, allowed)
-            self.pay(whole, f"{allowed} rounds of training")
-        with open(path, "ab") as file:
-            file.write(b".")
-            file.flush()
-            os.fsync(file.fileno())
+            _add(path, b"")
+            self.pay(whole, f"{allowed} rounds of training", is_again=is_known)
+        _add(path, b".")
+
+
+def _add(path: Path, data: bytes) -> None:
+    """Add to a file, on the disk."""
+    with open(path, "ab") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -24,7 +24,7 @@ def run_synthesize(request: SynthesizeRequest, *, progress: Progress = quiet) ->
     """Synthetic rows. Returns the report and the folder of the run."""
     use_cores()
     reference = read_reference(request, _REFERENCE_CLIENTS)
-    schema = schema_of(request.schema, request.types)
+    schema = schema_of(request.schema, request.types, request.data)
     ranges = schema.ranges | dict(map(range_of, request.ranges))
     names = _fields(request, schema, reference)
     label = request.label or _LABEL
@@ -56,7 +56,8 @@ def _fields(request: SynthesizeRequest, schema: Schema, reference: Population | 
     if columns is None:
         return []  # embedded, or a data set with its own types
     public = {} if reference is None else Schema.of(reference).fields
-    described_here = [name for name in columns if name in schema.fields or name in public]
+    kinds = {**public, **schema.fields}
+    described_here = [name for name in columns if name in kinds and kinds[name].kind not in ("text", "image")]
     if not described_here:
         raise InvalidInput(
             f"choose the fields of a row from {', '.join(columns)}: blindsight synthesize {request.data} FIELD ... "

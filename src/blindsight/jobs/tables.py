@@ -4,10 +4,13 @@ A field has the type that `--type` gives, else that of the public reference, els
 implies: a number if it has a range or a model reads it, a whole number if it is the class that a model predicts, text
 if its values are compared. A field without a type is refused, or not read if nothing needs it.
 
+A Hugging Face data set declares types of its own, which count unless the asker says otherwise.
+
 A table lists its fields in its header. LEAF, HDF5, SQLite and folders of images have none: their fields are those that
 `--type` gives, else those of the reference, and any others that the question names.
 """
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from blindsight.data.embedded import POPULATIONS
 from blindsight.data.formats import loader_for, takes
 from blindsight.data.population import Population
 from blindsight.data.private import column_names, is_table, private_table
+from blindsight.data.private_sets import declared
 from blindsight.data.reading import exists
 from blindsight.data.schema import Field, Schema
 from blindsight.data.sources import source
@@ -28,9 +32,14 @@ __all__ = ["content_of_clients", "content_of_table", "header", "is_private_table
 __all__ += ["read_others", "schema_of"]
 
 
-def schema_of(path: str | Path | None, types: Sequence[str]) -> Schema:
-    """The types of fields as given: a JSON file, and `age=whole:0:120` for single fields."""
-    return (Schema({}) if path is None else Schema.load(path)).updated(types)
+def schema_of(path: str | Path | None, types: Sequence[str], data: str = "") -> Schema:
+    """The types of fields as given: a JSON file, and `age=whole:0:120` for single fields.
+
+    Beside them are those that `data` declares, if it is a Hugging Face data set.
+    """
+    given = (Schema({}) if path is None else Schema.load(path)).updated(types)
+    own = declared(data).fields if is_private_table(data) else {}
+    return dataclasses.replace(given, fields={**own, **given.fields})
 
 
 def header(

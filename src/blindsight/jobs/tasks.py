@@ -50,10 +50,9 @@ def classification_task(
     settings, fields = config.model, (config.model.inputs, config.model.label)
     clients = one_example_each(clients) if config.privacy.unit == "example" else clients
     population, held_out = fitting(population), None if held_out is None else fitting(held_out)
-    if reads_label(config) and settings.classes is not None:
-        # after all are counted: an example that is left out keeps its place
-        population = clients = numbered(settings, clients)
-        held_out = None if held_out is None else numbered(settings, held_out)
+    if reads_label(config):  # after all are counted: an example that is left out keeps its place
+        clients, held_out = numbered(settings, clients), None if held_out is None else numbered(settings, held_out)
+        population = population if settings.classes is None else clients
     if settings.kind == "gan":
         return TrainingTask(make_gan(config, population), clients, held_out, gan_metrics())
     metrics = {"accuracy": accuracy(*fields), "loss": cross_entropy(*fields)}

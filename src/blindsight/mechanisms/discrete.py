@@ -1,5 +1,8 @@
 """Exact sampling of integer noise: discrete Laplace and discrete Gaussian, vectorised, from a cryptographic stream.
 
+Gaussian noise is rounded now (`rounded_gaussian`). The discrete Gaussian is what earlier versions drew: what ledgers
+say of it (`accounting.slack`) is tested against it.
+
 After Canonne, Kamath and Steinke 2020 (arXiv:2004.00010, Algorithms 1-3), with scales that are powers of two. Then
 every Bernoulli probability is either a ratio of integers below 2^63, drawn with exactly uniform integers, or exp(-k)
 for an integer k, drawn by comparison with 128 bits of its binary expansion. No floating-point number is used.

@@ -81,5 +81,6 @@ def share_bar(
     value: float, place: int | None, low: float | None = None, high: float | None = None, *, told: bool = True
 ) -> Bar:
     """A share of the arm at `place`, in grey if it belongs to no arm; `told` writes the interval beside it."""
-    note = span(low, high) if told and low is not None and high is not None else ""
-    return Bar(value, "other" if place is None else arm(place), percent(value), low, high, note)
+    ends = (low, high) if low is not None and high is not None else None
+    note = span(*ends) if told and ends is not None else ""
+    return Bar(value, "other" if place is None else arm(place), percent(value, within=ends), low, high, note)

@@ -7,7 +7,19 @@ from markupsafe import Markup, escape
 
 from blindsight.wording import counted, number, percent, signed, span
 
-__all__ = ["arm", "counted", "data_uri", "number", "p_value", "percent", "prose", "signed", "span", "unbroken"]
+__all__ = [
+    "arm",
+    "breakable",
+    "counted",
+    "data_uri",
+    "number",
+    "p_value",
+    "percent",
+    "prose",
+    "signed",
+    "span",
+    "unbroken",
+]
 
 COLOURS = 6
 
@@ -30,6 +42,11 @@ def p_value(value: float) -> str:
 def unbroken(text: str) -> Markup:
     """A sentence in which numbers stay on one line with their per cent signs."""
     return Markup(str(escape(text)).replace(" %", "&nbsp;%"))
+
+
+def breakable(name: str) -> Markup:
+    """A dotted name that may continue on the next line after a dot or an underscore."""
+    return Markup(re.sub(r"([._])", r"\1<wbr>", str(escape(name))))
 
 
 def prose(text: str) -> Markup:

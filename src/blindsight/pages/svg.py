@@ -138,7 +138,7 @@ def grouped_bars(
         for number, (who, rates) in enumerate(shares.items()):
             value, low, high = rates[place]
             x, middle = round(begin + number * wide, 1), round(begin + (number + 0.5) * wide, 1)
-            words = _element("title", f"{who}, {name}: {percent(value)} ({span(low, high)})")
+            words = _element("title", f"{who}, {name}: {percent(value, within=(low, high))} ({span(low, high)})")
             size = {"width": round(wide - 2, 1), "height": round(height - at(value), 1)}
             drawn.append(_element("rect", words, class_=arm(number), x=x, y=at(value), **size))
             drawn.append(_line("whisker", middle, at(low), middle, at(high)))

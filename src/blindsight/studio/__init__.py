@@ -8,6 +8,7 @@
     listing      the runs in a folder, read again only when they change
     details      one run: settings, curves, files; notes: what people write about it; locks: whether it is running
     comparing    two runs side by side
+    fleet_runs   runs that ask a fleet, and what its sites said
     composing    a question as a form, its command and its dry run; asked: questions under way
     run_pages, compare_pages, ledger_pages, question_pages,
     label_pages, fleet_pages

@@ -14,26 +14,34 @@ from blindsight.errors import InvalidInput
 __all__ = ["COMMAND", "FIELDS", "QUESTIONS", "ComposedQuestion", "DryRuns", "composed", "option_of"]
 
 QUESTIONS = {
+    "ask": "Histograms, means, quantiles and missing rates of fields",
     "sanity": "Do the data look right?",
     "mistakes": "What does the model get wrong?",
     "slices": "On which clients does the model fail?",
     "labelling": "Synthetic examples for people to label",
     "bias": "What do clients have that public data lack?",
     "unknowns": "Which words does the vocabulary lack after a change?",
+    "synthesize": "Synthetic rows of a table, to train a model on",
 }
-_ALL = ("data", "reference", "client", "types", "clients", "fault", "population", "epsilon", "delta")
+_ALL = ("data", "fleet", "asker", "reference", "client", "types", "clients", "fault", "population", "epsilon", "delta")
+_LOCAL = ("data", "client", "clients", "fault")  # what a question to a fleet does not have
 _OF_MODELS = ("inputs", "label", "model")
 FIELDS: Mapping[str, tuple[str, ...]] = {
+    "ask": (*_ALL, "fields", "by"),
     "sanity": (*_ALL, *_OF_MODELS),
     "mistakes": (*_ALL, *_OF_MODELS),
     "slices": (*_ALL, *_OF_MODELS, "low", "high", "by"),
     "labelling": (*_ALL, *_OF_MODELS, "samples"),
     "bias": (*_ALL, *_OF_MODELS, "by"),
     "unknowns": (*_ALL, "before", "vocabulary_size"),
+    "synthesize": (*_ALL, "fields", "label", "rows"),
 }
-_WHOLE, _REAL = ("clients", "samples", "vocabulary_size"), ("epsilon", "delta", "low", "high")
+USUAL_EPSILON = {"ask": 1.0, "synthesize": 1.0}
+"""Where it is not 8, as on the command line."""
+_WHOLE, _REAL = ("clients", "samples", "rows", "vocabulary_size"), ("epsilon", "delta", "low", "high")
 _NUMBERS: Mapping[str, type[int] | type[float]] = dict.fromkeys(_WHOLE, int) | dict.fromkeys(_REAL, float)
-_LISTS = {"inputs": ",", "types": ";"}
+_LISTS = {"inputs": ",", "fields": ",", "types": ";"}
+_PLAIN = ("data", "fields")  # arguments without an option
 _SPELLED = {"inputs": "--input", "types": "--type", "vocabulary_size": "--vocabulary-size"}
 _MOST_KEPT = 64
 COMMAND = (sys.executable, "-m", "blindsight.jobs.rehearsing")
@@ -50,10 +58,11 @@ class ComposedQuestion:
     @property
     def words(self) -> list[str]:
         """The command that asks it, after `blindsight`."""
-        given = [(name, value) for name, value in self.fields.items() if name != "data"]
+        given = [(name, value) for name, value in self.fields.items() if name not in _PLAIN]
         listed = [(name, one) for name, value in given for one in (value if isinstance(value, list) else [value])]
         options = [f"{option_of(name)}={value}" for name, value in listed]
-        return ["inspect", self.task, str(self.fields["data"]), *options]
+        plain = [one for name in _PLAIN for one in _as_list(self.fields.get(name))]
+        return [*([] if self.task in USUAL_EPSILON else ["inspect"]), self.task, *plain, *options]
 
     @property
     def payer(self) -> str:
@@ -62,6 +71,8 @@ class ComposedQuestion:
         from blindsight.data.embedded import POPULATIONS
         from blindsight.data.reading import table_name
 
+        if "fleet" in self.fields:
+            return str(self.fields.get("population") or _name_of_fleet(self.fields["fleet"]))
         name = str(self.fields["data"])
         name = name if name in (*POPULATIONS, *DATASETS) else table_name(name)
         fault = self.fields.get("fault")
@@ -74,14 +85,15 @@ def composed(given: Mapping[str, str]) -> ComposedQuestion:
     if task not in QUESTIONS:
         raise InvalidInput(f"choose a question: {', '.join(QUESTIONS)}")
     fields: dict[str, Any] = {}
+    is_local = not given.get("fleet", "").strip()
     for name in FIELDS[task]:
         text = given.get(name, "").strip()
-        if not text:
+        if not text or name in (("asker",) if is_local else _LOCAL):
             continue
         if text.startswith("-") or not text.isprintable() or len(text) > 300:
             raise InvalidInput(f"{name} must be one line that does not begin with a hyphen, got {text[:40]!r}")
         fields[name] = _number(name, text) if name in _NUMBERS else _listed(name, text) if name in _LISTS else text
-    if "data" not in fields:
+    if is_local and "data" not in fields:
         raise InvalidInput("name the clients' data: an embedded population, a file or a folder")
     return ComposedQuestion(task, fields)
 
@@ -96,7 +108,20 @@ def option_of(field: str) -> str:
 
 
 def _listed(name: str, text: str) -> list[str]:
-    return [one.strip() for one in text.split(_LISTS[name]) if one.strip()]
+    found = [one.strip() for one in text.split(_LISTS[name]) if one.strip()]
+    if any(one.startswith("-") for one in found):
+        raise InvalidInput(f"{name} must not begin with a hyphen, got {text[:40]!r}")
+    return found
+
+
+def _as_list(value: Any) -> list[str]:
+    return [] if value is None else value if isinstance(value, list) else [str(value)]
+
+
+def _name_of_fleet(folder: str) -> str:
+    from blindsight.fleet.folder import FleetFolder
+
+    return FleetFolder.read(folder, to_ask=False).settings.name
 
 
 def _number(name: str, text: str) -> float | int:

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from blindsight.errors import BlindsightError, InvalidInput
+from blindsight.studio.fleet_runs import runs_of_fleet
 from blindsight.studio.ledger_pages import whole_number
 from blindsight.studio.web import Workspace, page, parts, posted, told
 
@@ -35,10 +36,22 @@ def _show(request: Request) -> Response:
     for path in place.fleets:
         try:
             fleet = FleetFolder.read(path, to_ask=False)
-            fleets.append({"path": path, "fleet": fleet, "sites": last_seen(fleet), "error": ""})
+            asked = runs_of_fleet(place.listing, frozenset(fleet.roster))
+            fleets.append({"path": path, "fleet": fleet, "sites": last_seen(fleet), "asked": asked, "error": ""})
         except BlindsightError as error:
             fleets.append({"path": path, "fleet": None, "sites": [], "error": str(error)})
     return page(request, "fleets.html", {"title": "Fleets", "fleets": fleets, "sites": place.sites, "called": False})
+
+
+def _asked(request: Request) -> Response:
+    """The questions of one fleet again, with the rounds that they have finished meanwhile."""
+    from blindsight.fleet.folder import FleetFolder
+
+    place, at = _workspace(request), whole_number(request.query_params.get("at"), 0)
+    if at >= len(place.fleets):
+        raise InvalidInput("there is no such fleet")
+    fleet = FleetFolder.read(place.fleets[at], to_ask=False)
+    return parts("fleet_asked.html", {"asked": runs_of_fleet(place.listing, frozenset(fleet.roster)), "at": at})
 
 
 def _call(request: Request) -> Response:
@@ -106,6 +119,7 @@ def _decide(request: Request, fields: Mapping[str, str]) -> Response:
 routes = [
     Route("/fleets", _show),
     Route("/fleets/call", _call),
+    Route("/fleets/asked", _asked),
     Route("/fleets/sites/{at}", _site),
     Route("/fleets/sites/{at}/decide", posted(_decide), methods=["POST"]),
 ]

@@ -4,7 +4,8 @@ import csv
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,10 +53,11 @@ def _show(request: Request) -> Response:
     entries = ledger.entries() if exists else []
     population = request.query_params.get("population", "")
     listed = [one for one in reversed(entries) if population in ("", one.population)]
+    people = {row.key: row.by for row in place.listing.rows()}
     first = whole_number(request.query_params.get("from"), 0)
     values: dict[str, Any] = {
-        "accounts": [_bar(one, entries) for one in statement.accounts],
-        "entries": [_in_words(one) for one in listed[first : first + _SHOWN]],
+        "accounts": [_bar(one, entries, people) for one in statement.accounts],
+        "entries": [_in_words(one, people) for one in listed[first : first + _SHOWN]],
         "found": len(listed),
         "first": first,
         "shown": _SHOWN,
@@ -77,15 +79,17 @@ def _verified(ledger: "Ledger") -> tuple[bool, str]:
     return result.ok, str(result)
 
 
-def _bar(one: "Account", entries: Sequence["Entry"]) -> dict[str, Any]:
-    """An account with the lengths of its bars, as shares of the budget or, without one, of what is spent."""
+def _by(entry: "Entry", people: Mapping[str, str]) -> str:
+    """Who began the run of an entry, if its folder is here: the same name and id."""
+    return people.get(" ".join(entry.run.split(" ")[:2]), "")
+
+
+def _bar(one: "Account", entries: Sequence["Entry"], people: Mapping[str, str]) -> dict[str, Any]:
+    """An account with the lengths of its bars as shares of the budget, or of the larger one without a budget."""
     from blindsight.accounting.guarantee import round_up
 
     own = [entry for entry in entries if entry.population == one.population and entry.kind == "release"]
-    runs: dict[str, int] = {}
-    for entry in own:
-        name = entry.run.split(" ")[0] or "no run"
-        runs[name] = runs.get(name, 0) + 1
+    runs = Counter((entry.run.split(" ")[0] or "no run", _by(entry, people)) for entry in own)
     limit = one.budget.epsilon if one.budget is not None else one.adaptive_epsilon
     scale = max(limit, one.adaptive_epsilon, one.spent.epsilon, 1e-12)
 
@@ -99,12 +103,12 @@ def _bar(one: "Account", entries: Sequence["Entry"]) -> dict[str, Any]:
         "adaptive_share": share(one.adaptive_epsilon),
         "planned_share": share(one.spent.epsilon),
         "budget_share": None if one.budget is None else share(one.budget.epsilon),
-        "runs": list(runs.items()),
+        "runs": [(name, by, count) for (name, by), count in runs.items()],
         "is_over": one.state == "overspent",
     }
 
 
-def _in_words(entry: "Entry") -> dict[str, Any]:
+def _in_words(entry: "Entry", people: Mapping[str, str]) -> dict[str, Any]:
     """An entry with what it was, in a few words."""
     what = entry.event
     if entry.kind == "budget":
@@ -115,7 +119,7 @@ def _in_words(entry: "Entry") -> dict[str, Any]:
             pass
     elif entry.kind == "data":
         what = "fingerprint of the data, sealed"
-    return {"entry": entry, "what": what, "run": entry.run.split(" ")[0]}
+    return {"entry": entry, "what": what, "run": entry.run.split(" ")[0], "by": _by(entry, people)}
 
 
 def _foresee(request: Request) -> Response:

@@ -5,7 +5,7 @@ import json
 import math
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,21 @@ __all__ = ["SORTS", "RunList", "RunRow", "has_address"]
 
 SORTS = ("began", "name", "kind", "epsilon", "state")
 _HEAD_BYTES = 16_384  # of a report: what comes before its samples, which may be many megabytes
-_TOLD = ("title", "task", "outcome", "verdict")
+_TOLD = ("title", "task", "outcome", "tone", "verdict")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunRow:
-    """One run in the list. `state` is running, finished, stopped (at a budget) or unfinished."""
+    """One run in the list. `state` is running, finished, stopped (at a budget) or unfinished.
+
+    `key` is how entries of a ledger begin to name the run.
+    """
 
     name: str
     kind: str
     began: str
+    by: str
+    key: str
     state: str
     outcome: str
     verdict: str
@@ -45,8 +50,9 @@ class RunRow:
         return "" if self.epsilon is None else round_up(self.epsilon)
 
     def matches(self, words: Sequence[str]) -> bool:
-        """Whether every word occurs in the name, the kind, the state, the verdict, a tag or the note."""
-        text = " ".join((self.name, self.kind, self.state, self.verdict, *self.notes.tags, self.notes.text)).lower()
+        """Whether every word occurs in the name, the kind, the state, the verdict, a tag, the note or who began it."""
+        told = (self.name, self.kind, self.state, self.verdict, self.by, *self.notes.tags, self.notes.text)
+        text = " ".join(told).lower()
         return all(word in text for word in words)
 
 
@@ -153,8 +159,10 @@ def _row(run: Run) -> RunRow:
         name=run.path.name,
         kind=kind_of(header, settings),
         began=str(header.get("began", "")),
+        by=str(header.get("by", "")),
+        key=f"{run.path.name} {header.get('id', '')}",
         state=_state(result, told),
-        outcome=told.get("outcome", ""),
+        outcome=_outcome(told),
         verdict=told.get("verdict", ""),
         epsilon=_number(promise.get("epsilon")),
         delta=_number(promise.get("delta")),
@@ -201,6 +209,12 @@ def _told(report: Path) -> dict[str, str]:
         if found and name.strip('"') in _TOLD and name.strip('"') not in told and value.startswith('"'):
             told[name.strip('"')] = _text(value.rstrip(","))
     return told or {"verdict": ""}
+
+
+def _outcome(told: Mapping[str, str]) -> str:
+    """What a report's colour stands for; one that found nothing is unmeasured unless it says that it could have."""
+    tone = told.get("tone") or told.get("outcome", "").replace(" ", "-")
+    return "unmeasured" if tone == "nothing" and "tone" not in told else tone
 
 
 def _text(value: str) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import shlex
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -13,7 +14,7 @@ from starlette.routing import Route
 from blindsight import pages
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.studio.asked import AskedQuestion
-from blindsight.studio.composing import FIELDS, QUESTIONS, ComposedQuestion, composed
+from blindsight.studio.composing import FIELDS, QUESTIONS, USUAL_EPSILON, ComposedQuestion, composed
 from blindsight.studio.run_pages import event
 from blindsight.studio.web import Workspace, page, parts, posted, told
 
@@ -21,6 +22,8 @@ __all__ = ["routes"]
 
 _LOOK_EVERY_S = 0.5
 _FAULTS_SHOWN = 8
+_USUAL = {"data": ("handwriting", "tabular"), "epsilon": ("8", "1")}
+"""What a form proposes: another question proposes its own."""
 
 
 def _workspace(request: Request) -> Workspace:
@@ -31,12 +34,15 @@ def _show(request: Request) -> Response:
     from blindsight.data.embedded import POPULATIONS
 
     task = request.query_params.get("task", "slices")
+    task = task if task in FIELDS else "slices"
     values: dict[str, Any] = {
         "title": "Questions",
         "questions": QUESTIONS,
-        "fields": FIELDS[task if task in FIELDS else "slices"],
-        "task": task if task in FIELDS else "slices",
-        "given": dict(request.query_params),
+        "fields": FIELDS[task],
+        "task": task,
+        "given": {name: text for name, text in request.query_params.items() if text not in _USUAL.get(name, ())},
+        "fleets": {str(path): path.resolve().name for path in _workspace(request).fleets},
+        "usual_epsilon": USUAL_EPSILON.get(task, 8.0),
         "populations": list(POPULATIONS),
         "asked": _workspace(request).questions.all(),
     }
@@ -52,9 +58,9 @@ def _cost(request: Request) -> Response:
     from blindsight.accounting.ledger import Ledger
     from blindsight.accounting.planning import solve_noise
 
-    question = composed(request.query_params)
-    epsilon, delta = (float(question.fields.get(name, usual)) for name, usual in (("epsilon", 8.0), ("delta", 1e-6)))
-    place = _workspace(request)
+    question, place = _composed(request, request.query_params), _workspace(request)
+    epsilon = float(question.fields.get("epsilon", USUAL_EPSILON.get(question.task, 8.0)))
+    delta = float(question.fields.get("delta", 1e-6))
     ledger = Ledger(place.ledgers[0]) if place.ledgers else None
     values: dict[str, Any] = {"question": question, "epsilon": epsilon, "delta": delta, "known": False, "refused": ""}
     values["command"] = shlex.join(["blindsight", *question.words])
@@ -71,7 +77,7 @@ def _cost(request: Request) -> Response:
 
 def _power(request: Request) -> Response:
     """What the question could find: the dry run, from another process; the page asks again until it is there."""
-    question = composed(request.query_params)
+    question = _composed(request, request.query_params)
     found = _workspace(request).dry_runs.look(question)
     report = found.get("report")
     limits: list[dict[str, Any]] = ((report or {}).get("detection") or {}).get("limits") or []
@@ -88,12 +94,20 @@ def _power(request: Request) -> Response:
 
 def _ask(request: Request, fields: Mapping[str, str]) -> Response:
     """Ask it, which pays; the page of its progress is next."""
-    question = composed(fields)
+    question = _composed(request, fields)
     name = fields.get("name", "").strip() or _usual_name(question)
     one = _workspace(request).questions.ask(question, name)
     answer = told("Asking.")
     answer.headers["HX-Redirect"] = f"/questions/{one.number}"
     return answer
+
+
+def _composed(request: Request, given: Mapping[str, str]) -> ComposedQuestion:
+    """The question of a form; of the fleets of this studio only."""
+    question = composed(given)
+    if (fleet := question.fields.get("fleet")) is not None and Path(fleet) not in _workspace(request).fleets:
+        raise InvalidInput("there is no such fleet here: name its folder with --fleet when you start blindsight studio")
+    return question
 
 
 def _usual_name(question: ComposedQuestion) -> str:

@@ -15,6 +15,7 @@ from blindsight.errors import InvalidInput
 from blindsight.pages.curves import curves
 from blindsight.runs import Run
 from blindsight.studio.details import Curves, file_of, files_of, flat, header_of, measured, promise_of
+from blindsight.studio.fleet_runs import words_of_sites
 from blindsight.studio.listing import SORTS, RunRow
 from blindsight.studio.notes import save_notes
 from blindsight.studio.web import Workspace, page, parts, posted, report_policy, told
@@ -77,6 +78,7 @@ def _show(request: Request) -> Response:
         "bar": None if promise is None else privacy_bar(promise),
         "settings": list(flat(header.get("settings"))),
         "files": files_of(run),
+        "sites": words_of_sites(run),
         "progress": _progress(row, measured(run)),
         "header": header,
     }

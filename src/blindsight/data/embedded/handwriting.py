@@ -50,6 +50,7 @@ def handwriting(
         recipe=("handwriting", dice.seed, glyphs, span),
         classes={"label": GLYPHS[glyphs]},
         synthetic=True,
+        keep=True,
     )
 
 

@@ -37,6 +37,7 @@ _CONNECT_S = 10.0
 _SEND_S = 120.0  # for one whole message
 _WAITING = 4096  # messages that wait to be received; more are lost
 _HELD = LARGEST + (1 << 28)  # bytes of these messages: a flood fills the queue, not the memory
+_AGAIN_S = 0.1  # after which a task that goes on is told again to end
 _TURNS = 4  # of the event loop, in which a connection that is told to close does so
 _BUFFERED = 1 << 28  # bytes of pieces that arrive faster than they are joined
 
@@ -90,14 +91,16 @@ class OverNats:
         self._broken = asyncio.Event()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"nats {name}", daemon=True)
         self._thread.start()
-        try:
-            self._run(self._connect(url, tls), _CONNECT_S + 5)
-        except (NatsError, OSError, TimeoutError) as error:
-            self._stop()
-            raise BlindsightError(
-                f"{name!r} cannot connect to {url}: check that the server runs, its address, and that it knows this "
-                f"certificate ({type(error).__name__}: {error})"
-            ) from error
+        with contextlib.ExitStack() as unless_connected:
+            unless_connected.callback(self._stop)
+            try:
+                self._run(self._connect(url, tls), _CONNECT_S + 5)
+            except (NatsError, OSError, TimeoutError, ValueError) as error:  # the last: no host can have this name
+                raise BlindsightError(
+                    f"{name!r} cannot connect to {url}: check that the server runs, its address, and that it knows "
+                    f"this certificate ({type(error).__name__}: {error})"
+                ) from error
+            unless_connected.pop_all()
 
     @property
     def name(self) -> str:
@@ -224,11 +227,17 @@ class OverNats:
             raise
 
     async def _wind_up(self) -> None:
-        """End pending work, such as connection attempts, and let the loop close."""
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        """End what is under way, such as connections that are being made, and let it close.
+
+        A task may begin others while it ends, and `asyncio.wait_for` forgets that it was cancelled if what it waits for
+        is there at that moment (before Python 3.12): so all are told until none is left.
+        """
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in others:
+                task.cancel()
+            ended, _ = await asyncio.wait(others, timeout=_AGAIN_S)
+            for task in ended:
+                _ = task.cancelled() or task.exception()  # asyncio reports what nobody looks at
         self._loop.hang_up()
         for _ in range(_TURNS):
             await asyncio.sleep(0)

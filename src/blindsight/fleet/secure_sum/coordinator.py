@@ -5,6 +5,8 @@ sites that have not answered by then are out. Numbers are added as they arrive, 
 sites there are.
 """
 
+import dataclasses
+
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -113,7 +115,10 @@ class Coordinator:
 
     def _take(self, message: Message, data: bytes) -> None:
         if message.kind == Kind.KEYS:
-            self._keys |= read_keys([data], self._terms)
+            keys = read_keys([data], self._terms)
+            for public in dataclasses.astuple(keys[message.sender]):
+                masks.agreed_secret(X25519PrivateKey.generate(), public)  # or every other site would refuse the list
+            self._keys |= keys
         if message.kind == Kind.SHARES:
             self._check_shares(message)
         if message.kind == Kind.AGREED:

@@ -147,6 +147,10 @@ class Agent:
             self._clerk.note(f"refused job {job.digest[:12]} ({code}): {type(error).__name__}: {error}")
         if state == "lacking":
             self._pending[job.digest] = job
+            for old in list(self._pending)[:-_REMEMBERED]:
+                del self._pending[old]
+        if state == "refused":
+            self._files.forget(job)
         self._say_of_job(job.digest, state, code, **({"needs": self._files.lacking(job)} if state == "lacking" else {}))
 
     def _judged(self, job: Job, sent_at: str) -> tuple[str, Code | None]:
@@ -311,7 +315,8 @@ class Agent:
         """The part, once this site's own ledger has it."""
         part.pay()
         self._answered += 1
-        self._clerk.note(f"sent {part.numbers.size:,} numbers of job {one.job.digest[:12]}, paid and masked")
+        masked = "masked" if one.job.is_secure else "not masked, as there is nothing to hide them among"
+        self._clerk.note(f"sent {part.numbers.size:,} numbers of job {one.job.digest[:12]}, paid and {masked}")
         return part.numbers
 
     # --- what goes out

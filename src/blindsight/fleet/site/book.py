@@ -149,6 +149,7 @@ class Book:
         split: "Split | None" = None,
         arm: str = "",
         note: str = "",
+        is_again: bool = False,
         now: datetime.datetime | None = None,
     ) -> "Entry":
         """Pay for what the site is about to contribute to a question; contribute only after this has returned.
@@ -163,6 +164,8 @@ class Book:
             split: The split that `arm` is part of, if the release is about one arm.
             arm: Arm of the split.
             note: What was measured, for the ledger.
+            is_again: Whether a process may have paid for just this before it died, and sent nothing: then what was paid
+                is enough.
             now: The time; by default the clock's.
         """
         from blindsight.accounting.composition import share_of
@@ -172,9 +175,13 @@ class Book:
             share = share_of(event, unit=Unit(asked.unit), relation=relation, split=split, arm=arm)
             with self._file.writing() as db:
                 self._check_standing(db, asked, now or _now())
-                entry = self._paid(db, asked, share, split, note)
+                before = self._entry(asked, share) if is_again else None
+                entry = before or self._paid(db, asked, share, split, note)
+                if before is None or not shares_of(db, asked.job):
+                    self._note_payment(db, asked, share, note, entry)
         total = self.spent()[self.settings.name]
-        self.diary.write(f"paid for {asked.job[:12]} {note or asked.task}: epsilon {total:.4g} is spent in all")
+        paid = "had paid" if before else "paid"
+        self.diary.write(f"{paid} for {asked.job[:12]} {note or asked.task}: epsilon {total:.4g} is spent in all")
         return entry
 
     @contextlib.contextmanager
@@ -195,7 +202,7 @@ class Book:
             raise Declined(ruling.code or Code.pending, ruling.sentence)
 
     def _paid(self, db: sqlite3.Connection, asked: Asked, share: "Share", split: "Split | None", note: str) -> "Entry":
-        """The entry in the ledger and the row in the book; the caller's transaction keeps other payers waiting.
+        """The entry in the ledger; the caller's transaction, which adds it to the book, keeps other payers waiting.
 
         If this process dies between the two, the ledger counts a release that was not made.
         """
@@ -204,7 +211,7 @@ class Book:
         costs.check_question(asked, [*shares_of(db, asked.job), share])
         names = self._names(asked.asker)
         self._set_budgets(asked.asker)
-        entry = self.ledger.record(
+        return self.ledger.record(
             share.event,
             population=names,
             unit=share.unit,
@@ -214,14 +221,24 @@ class Book:
             run=asked.job,
             note=note,
         )
-        for name in names:
+
+    def _entry(self, asked: Asked, share: "Share") -> "Entry | None":
+        """The entry of the ledger for this event of a question, if there is one."""
+        event = to_json(share.event)
+        listed = self.ledger.entries(self.settings.name)
+        return next((one for one in listed if (one.kind, one.run, one.event) == ("release", asked.job, event)), None)
+
+    def _note_payment(self, db: sqlite3.Connection, asked: Asked, share: "Share", note: str, entry: "Entry") -> None:
+        """The row in the book, and what is spent now."""
+        from blindsight.fleet.site import costs
+
+        for name in self._names(asked.asker):
             total = costs.spent(self.ledger, name, self.settings.policy.delta)
             db.execute("INSERT OR REPLACE INTO spent VALUES (?, ?)", (name, total))
         event, terms = to_json(share.event), (share.unit.value, share.relation.value, share.split, share.arm)
         columns = "job, event, unit, relation, split, arm, note, entry, time"
         row = (asked.job, event, *terms, note, entry.hash, entry.time)
         db.execute(f"INSERT INTO payments ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-        return entry
 
     def _set_budgets(self, asker: str) -> None:
         """The limits of the policy as the ledger's budgets; each change is an entry of the ledger and a line here."""

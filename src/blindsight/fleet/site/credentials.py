@@ -4,7 +4,7 @@ import datetime
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -14,7 +14,10 @@ from blindsight.fleet.carriers.carrier import check_site_name
 from blindsight.fleet.certificates import identity_key, party_of
 from blindsight.fleet.secure_sum.identities import Party
 
-__all__ = ["check_credentials", "read_roster"]
+if TYPE_CHECKING:
+    from blindsight.fleet.site.settings import SiteSettings
+
+__all__ = ["check_credentials", "check_folder", "is_open_to_others", "read_roster"]
 
 
 def read_roster(path: Path) -> tuple[Party, ...]:
@@ -68,6 +71,24 @@ def check_credentials(
             dates = f"{one.not_valid_before_utc:%Y-%m-%d} to {one.not_valid_after_utc:%Y-%m-%d}"
             raise InvalidInput(f"{path} is valid from {dates}, and today is {now:%Y-%m-%d}: renew it, or set the clock")
     return own.not_valid_after_utc
+
+
+def check_folder(settings: "SiteSettings") -> datetime.datetime:
+    """The same of the files in a site's folder, now."""
+    return check_credentials(
+        settings.name,
+        settings.roster,
+        certificate=settings.certificate,
+        key=settings.key,
+        authority=settings.authority,
+        now=datetime.datetime.now(datetime.UTC),
+    )
+
+
+def is_open_to_others(key: Path) -> bool:
+    """Whether others on this machine may read a private key; the group of a key of root's may."""
+    state = key.stat()
+    return state.st_mode & (0o077 if state.st_uid else 0o037) != 0
 
 
 def _certificate(path: Path) -> x509.Certificate:

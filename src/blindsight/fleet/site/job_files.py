@@ -2,13 +2,18 @@
 
 import hashlib
 import re
+import shutil
 from pathlib import Path
 
 from blindsight.fleet.codes import Code, Declined
 from blindsight.fleet.job import LARGEST_INPUT, Job
 
-__all__ = ["JobFiles"]
+__all__ = ["REFERENCE_FILES", "JobFiles"]
 
+REFERENCE_FILES = "reference-files"
+"""Folder, in that of a job, of the public data that came with it."""
+
+_SPARE = 1 << 28  # bytes that nobody else's files may take: this site has its own ledger to write
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -42,10 +47,18 @@ class JobFiles:
             raise Declined(Code.too_large, f"{name} has {len(data):,} bytes, and {LARGEST_INPUT:,} are accepted")
         if job.inputs.get(name) != hashlib.sha256(data).hexdigest():
             return
+        if shutil.disk_usage(self.folder(job)).free < len(data) + _SPARE:
+            raise Declined(Code.disk_full, f"{name} has {len(data):,} bytes, and would leave less than {_SPARE:,} free")
         path = self.folder(job) / self._input(job, name).name
         scratch = path.with_name(f".{path.name}")
         scratch.write_bytes(data)
         scratch.replace(path)
+
+    def forget(self, job: Job) -> None:
+        """Delete the public inputs of a job that this site refuses; if it is asked again, they are sent again."""
+        for name in job.inputs:
+            self._input(job, name).unlink(missing_ok=True)
+        shutil.rmtree(self._folder / job.digest / REFERENCE_FILES, ignore_errors=True)
 
     def _input(self, job: Job, name: str) -> Path:
         return self._folder / job.digest / f"input-{hashlib.sha256(name.encode()).hexdigest()[:16]}"

@@ -71,7 +71,7 @@ class Statistic:
     def in_words(self, row: NamedEstimate) -> tuple[str, str]:
         """A value and its interval in words."""
         if self.unit == "share":
-            return percent(row.value), span(row.low, row.high)
+            return percent(row.value, within=(row.low, row.high)), span(row.low, row.high)
         return number(row.value), f"{number(row.low)} to {number(row.high)}"
 
 

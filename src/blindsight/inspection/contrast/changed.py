@@ -47,7 +47,8 @@ class Unknown:
     def __str__(self) -> str:
         who = ""
         if self.share is not None and self.low is not None and self.high is not None:
-            who = f" in about {percent(self.share)} of clients (95 %: {span(self.low, self.high)})"
+            share = percent(self.share, within=(self.low, self.high))
+            who = f" in about {share} of clients (95 %: {span(self.low, self.high)})"
         what = f": {', '.join(self.changed)}" if self.changed else ""
         return f"An unknown fault{who}{what}. No candidate predicts what was released."
 

@@ -48,7 +48,8 @@ class FaultShare:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.fault}, {percent(self.share)} of clients (95 %: {span(self.low, self.high)})"
+        share = percent(self.share, within=(self.low, self.high))
+        return f"{self.fault}, {share} of clients (95 %: {span(self.low, self.high)})"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,16 +21,15 @@ All of it is post-processing of releases and public data; it costs nothing.
 
 import dataclasses
 import functools
-import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from scipy import linalg, stats
 
 from blindsight.inspection.contrast.explained import ANYTHING, CLOSE, NAMELESS, Explanation, FaultShare, group_of
 
-__all__ = ["Evidence", "PlantedAnswers", "explain", "likeliest", "shortlist"]
+__all__ = ["Evidence", "PlantedAnswers", "explain", "likeliest", "likeliest_together", "shortlist"]
 
 _WIDE = float(stats.norm.isf(0.025))
 _POPULATIONS, _AT_ONCE = 199, 50
@@ -38,8 +37,11 @@ _FITTED = 8  # candidates that are fitted whole, the likeliest first
 _ALIKE = 3  # of one fault, in different degrees
 _RIVALS = 3  # changes without a name that are fitted whole
 _TESTED = 5  # candidates whose fit is simulated
-_PAIRED = 8  # candidates of which pairs are tried
+_PAIRED = 8  # pairs that are fitted whole, the likeliest first
+_TESTED_PAIRS = 2
+_TOGETHER = 24.0  # squared distance by which two faults must predict better to be looked at
 _HOPELESS = 0.015  # two faults are tried if every single one fits worse: a small second one would mend any misfit
+_PARALLEL = 1e-6  # squared sine of the angle below which two faults move clients in one direction
 _ANY_WAY = 0.2  # share of a fault's movement that may be in any direction
 
 PlantedAnswers = Mapping[str, tuple[np.ndarray, np.ndarray]]
@@ -61,6 +63,14 @@ def likeliest(evidence: Evidence, planted: PlantedAnswers) -> list[tuple[float, 
     return _Quick.of(evidence, planted).ranked()
 
 
+def likeliest_together(evidence: Evidence, planted: PlantedAnswers) -> list[str]:
+    """The faults of the pairs that predict the release best; none if a single fault predicts it nearly as well."""
+    quick = _Quick.of(evidence, {fault: sent for fault, sent in planted.items() if not fault.startswith(NAMELESS)})
+    alone = min((left for left, _ in quick.ranked()), default=0.0)
+    pairs = [(a, b) for left, a, b in quick.pairs()[:_TESTED_PAIRS] if left < alone - _TOGETHER]
+    return list(dict.fromkeys(fault for two in pairs for fault in two))
+
+
 def explain(evidence: Evidence, planted: PlantedAnswers) -> tuple[Explanation, ...]:
     """The candidates, the likeliest first; of the first few, whether it fits. If none does, pairs of them too."""
     if not planted:
@@ -68,15 +78,17 @@ def explain(evidence: Evidence, planted: PlantedAnswers) -> tuple[Explanation, .
     named = {fault: sent for fault, sent in planted.items() if not fault.startswith(NAMELESS)}
     quick, healthy = _Quick.of(evidence, named), _Normal.of(evidence)
     first, rivals = shortlist(likeliest(evidence, planted))
-    planted_faults = {fault: _Moved.of(evidence, healthy, fault, *planted[fault]) for fault in (*first, *rivals)}
-    fits = {fault: _fit(evidence, healthy, (one,)) for fault, one in planted_faults.items()}
+    moved = functools.cache(lambda fault: _Moved.of(evidence, healthy, fault, *planted[fault]))
+    fits = {fault: _fit(evidence, healthy, (moved(fault),)) for fault in (*first, *rivals)}
     singles = sorted((fits[fault] for fault in first), key=lambda one: one.deviance)
-    singles = _tested(evidence, healthy, singles, planted_faults)
+    singles = _tested(evidence, healthy, singles, moved)
     pairs = list[Explanation]()
     if all(one.p_value is None or one.p_value < _HOPELESS for one in singles):
-        twos = [(planted_faults[a], planted_faults[b]) for a, b in quick.pairs(first[:_PAIRED])]
-        fitted = sorted((_fit(evidence, healthy, two) for two in twos[:_TESTED]), key=lambda one: one.deviance)
-        pairs = _tested(evidence, healthy, fitted[:2], planted_faults)
+        listed = quick.pairs()
+        fitted = [_fit(evidence, healthy, (moved(a), moved(b))) for _, a, b in listed[:_PAIRED]]
+        alone = singles[0].deviance - 2 * math.log(max(len(listed), 1))  # the best of many is better by chance
+        better = sorted((one for one in fitted if one.deviance < alone), key=lambda one: one.deviance)
+        pairs = _tested(evidence, healthy, better[:_TESTED_PAIRS], moved)
     tried = (*singles, *pairs, *(fits[fault] for fault in rivals))
     return (*sorted(tried, key=lambda one: one.deviance), quick.anything())
 
@@ -93,13 +105,13 @@ def shortlist(ranked: Sequence[tuple[float, str]]) -> tuple[list[str], list[str]
 
 
 def _tested(
-    evidence: Evidence, healthy: "_Normal", ordered: Sequence[Explanation], moved: Mapping[str, "_Moved"]
+    evidence: Evidence, healthy: "_Normal", ordered: Sequence[Explanation], moved: Callable[[str], "_Moved"]
 ) -> list[Explanation]:
     """The first few with their fit; once one fits, only those that are nearly as likely could matter."""
     tested, best = list[Explanation](), math.inf
     for place, one in enumerate(ordered):
         if place < _TESTED and one.deviance < best + CLOSE:
-            p_value = _p_value(evidence, healthy, one, [moved[part.fault] for part in one.parts])
+            p_value = _p_value(evidence, healthy, one, [moved(part.fault) for part in one.parts])
             one = dataclasses.replace(one, p_value=p_value)
             best = min(best, one.deviance) if one.fits else best
         tested.append(one)
@@ -255,11 +267,33 @@ class _Quick:
         """Candidates by the squared distance that the best share leaves."""
         return sorted((self._misfit([place]), name) for place, name in enumerate(self.names))
 
-    def pairs(self, names: Sequence[str]) -> list[tuple[str, str]]:
-        """Pairs of different faults among these, the best first."""
-        places = {name: self.names.index(name) for name in names}
-        twos = [(a, b) for a, b in itertools.combinations(names, 2) if group_of(a) != group_of(b)]
-        return sorted(twos, key=lambda two: self._misfit([places[name] for name in two]))
+    def pairs(self) -> list[tuple[float, str, str]]:
+        """Pairs of different faults, the best first, each two faults in a few degrees at most.
+
+        All pairs are compared, not only those of the likeliest faults: the second of two faults often predicts little
+        of the release alone. Two shares that are not both positive are no pair.
+        """
+        products, along = self.steps @ self.steps.T, self.steps @ self.left
+        own = np.diag(products)
+        a, b = np.triu_indices(len(own), 1)
+        inner, alone = products[a, b], own[a] * own[b]
+        determinant = alone - inner**2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = np.stack([own[b] * along[a] - inner * along[b], own[a] * along[b] - inner * along[a]])
+            shares = np.clip(shares / determinant, 0.0, 1.0)
+        both = (determinant > _PARALLEL * alone) & (shares > 0).all(axis=0)
+        first, second = shares
+        gained = 2 * (first * along[a] + second * along[b])
+        misfit = self.left @ self.left - gained + first**2 * own[a] + second**2 * own[b] + 2 * first * second * inner
+        groups = [group_of(name) for name in self.names]
+        best, count = list[tuple[float, str, str]](), dict[frozenset[str], int]()
+        places = np.flatnonzero(both)
+        for place in places[np.argsort(misfit[places], kind="stable")].tolist():
+            two = frozenset((groups[a[place]], groups[b[place]]))
+            if len(two) == 2 and count.get(two, 0) < _ALIKE:
+                best.append((float(misfit[place]), self.names[int(a[place])], self.names[int(b[place])]))
+                count[two] = count.get(two, 0) + 1
+        return best
 
     def anything(self) -> Explanation:
         """The alternative to all candidates: movement in the directions of faults, or in any direction."""

@@ -247,10 +247,11 @@ def _of_candidate(
     share, low, high = share_of_clients(votes, label)
     is_detected = p_value <= ALPHA
     low, high = agreeing(low, high, effect=max(share, usual), is_detected=is_detected, usual=usual)
+    told = percent(share, within=(low, high))
     words = (
-        f"{label} would repair {percent(share)} of {_of(votes.arm)} (95 %: {span(low, high)})"
+        f"{label} would repair {told} of {_of(votes.arm)} (95 %: {span(low, high)})"
         if is_detected
-        else f"{label} does not explain {_of(votes.arm)}: {percent(share)} voted for it "
+        else f"{label} does not explain {_of(votes.arm)}: {told} voted for it "
         f"(95 %: {span(low, high)}){_limit(smallest)}"
     )
     return Finding(
@@ -277,7 +278,7 @@ def _diagnosis(votes: ArmVotes, winner: int | None) -> Diagnosis:
     elif winner is None:
         statement = f"No candidate fault explains {_of(votes.arm)}: {percent(share)} voted for none."
     else:
-        statement = f"{fault}, {percent(share)} of {_of(votes.arm)} (95 %: {span(low, high)})."
+        statement = f"{fault}, {percent(share, within=(low, high))} of {_of(votes.arm)} (95 %: {span(low, high)})."
     shares = np.clip(votes.shares, 0.0, 1.0).tolist() if votes.is_measurable else ()  # of too few they are noise
     tally = {label: round(share, 6) for label, share in zip(votes.labels, shares, strict=False)}
     return Diagnosis(fault, share, low, high, votes.arm, statement, tally)

@@ -20,5 +20,5 @@ def share_words(
     if cue not in _STATES:
         return None
     share, usual, low, high = (min(max(end, 0.0), 1.0) for end in (mean, other, *(other + d for d in difference)))
-    whose = f"{percent(share)} of {field or 'all values'} in {arms[0]}"
+    whose = f"{percent(share, within=(low, high))} of {field or 'all values'} in {arms[0]}"
     return f"{whose} is {_STATES[cue]} (95 %: {span(low, high)}), versus {percent(usual)} in {arms[1]}."

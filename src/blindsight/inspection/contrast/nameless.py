@@ -2,7 +2,7 @@
 
 A fault moves a field, and almost anything else that moves the same field looks like it in a noisy release. So a name
 has to predict the release clearly better than plain changes of the field, which are planted in public clients like any
-candidate: of a number's location and spread, and of an image's brightness, contrast, grain and shape, or of a part of
+candidate: of a number's location and spread, and of an image's brightness, contrast, grain and shape, or of parts of
 it. A change that predicts the release nearly as well leaves the fault unknown.
 """
 
@@ -87,6 +87,34 @@ def _slanted(images: np.ndarray, by: float) -> np.ndarray:
     return np.stack([np.roll(images[:, row], step, axis=1) for row, step in enumerate(steps)], axis=1)
 
 
+def _in_squares(images: np.ndarray, look: _Look, cells: int, share: float) -> np.ndarray:
+    """The look in that share of the squares of a grid."""
+    return np.where(_chosen(images, cells, share), look(images), images)
+
+
+def _chosen(images: np.ndarray, cells: int, share: float) -> np.ndarray:
+    grid = np.random.default_rng(0).random((len(images), cells, cells)) < share
+    rows, columns = (np.arange(side) * cells // side for side in images.shape[1:3])
+    return grid[:, rows][:, :, columns].reshape(*images.shape[:3], *(1,) * (images.ndim - 3))
+
+
+def _jumbled(images: np.ndarray, cells: int) -> np.ndarray:
+    """The squares of a grid in another order, for every image the same."""
+    rows, columns = (_in_another_order(side, cells) for side in images.shape[1:3])
+    return images[:, rows][:, :, columns]
+
+
+def _in_another_order(side: int, cells: int) -> np.ndarray:
+    order = np.random.default_rng(0).permutation(cells)
+    return np.argsort(order[np.arange(side) * cells // side], kind="stable")
+
+
+def _shaken(images: np.ndarray, by: int) -> np.ndarray:
+    """Every row moved to the side at random, in every image alike."""
+    steps = np.random.default_rng(0).integers(-by, by, images.shape[1], endpoint=True).tolist()
+    return np.stack([np.roll(images[:, row], step, axis=1) for row, step in enumerate(steps)], axis=1)
+
+
 _LOOKS: dict[str, _Look] = {
     "brighter": lambda images: images + 0.25,
     "darker": lambda images: images - 0.25,
@@ -100,4 +128,8 @@ _LOOKS: dict[str, _Look] = {
     "stretched in width": functools.partial(_stretched, axis=2),
     "slanted": functools.partial(_slanted, by=0.3),
     "slanted back": functools.partial(_slanted, by=-0.3),
+    "inverted in squares": functools.partial(_in_squares, look=lambda images: 1 - images, cells=7, share=0.5),
+    "grey in squares": functools.partial(_in_squares, look=lambda images: 0 * images + 0.5, cells=4, share=0.25),
+    "with its squares jumbled": functools.partial(_jumbled, cells=4),
+    "with its rows shaken": functools.partial(_shaken, by=3),
 }

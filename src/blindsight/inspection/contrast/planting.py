@@ -14,7 +14,14 @@ from blindsight.inspection.contrast import cues, votes
 from blindsight.inspection.contrast.changed import Unknown, changed_statistics, share_with_it
 from blindsight.inspection.contrast.cues import Cues
 from blindsight.inspection.contrast.explained import FACELESS, Explanation, group_of
-from blindsight.inspection.contrast.explaining import Evidence, PlantedAnswers, explain, likeliest, shortlist
+from blindsight.inspection.contrast.explaining import (
+    Evidence,
+    PlantedAnswers,
+    explain,
+    likeliest,
+    likeliest_together,
+    shortlist,
+)
 from blindsight.inspection.contrast.nameless import nameless
 from blindsight.inspection.contrast.planted import Planter
 from blindsight.inspection.contrast.question import Comparing
@@ -166,9 +173,10 @@ class _Planting:
         return dict(zip(seen, ((self.rows, one) for one in np.split(vectors, len(seen))), strict=True))
 
     def shortlist(self, planted: PlantedAnswers) -> list[str]:
-        """The candidates worth running the model for: by cues, and by votes."""
-        named, rivals = shortlist(likeliest(self.evidence(["cues"]), planted))
-        best = [*named, *rivals]
+        """The candidates worth running the model for: by cues, alone or two at once, and by votes."""
+        seen = self.evidence(["cues"])
+        named, rivals = shortlist(likeliest(seen, planted))
+        best = list(dict.fromkeys([*named, *likeliest_together(seen, planted), *rivals]))
         if "votes" not in self.one.by_name:
             return best
         labels = self.one.by_name["votes"].labels

@@ -135,7 +135,7 @@ def _row(one: Finding, limit: float) -> dict[str, object]:
 def _effect(one: Finding) -> tuple[str, str]:
     """The effect and its interval, in the units and with the rounding of the statement."""
     if one.kind == "votes" and one.low >= 0:
-        return percent(one.effect), f"{span(one.low, one.high)} %"
+        return percent(one.effect, within=(one.low, one.high)), f"{span(one.low, one.high)} %"
     if one.kind in _SHARES:
         return f"{points(one.effect)} points", f"{points(one.low)} to {points(one.high)}"
     return signed(one.effect), f"{signed(one.low)} to {signed(one.high)}"

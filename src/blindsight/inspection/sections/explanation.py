@@ -78,7 +78,7 @@ class ExplanationSection:
     def rows(self) -> list[tuple[str, str, str]]:
         """Each candidate, its share with the interval, and whether it fits."""
         return [
-            (one.fault, "; ".join(f"{percent(p.share)} ({span(p.low, p.high)})" for p in one.parts), _result(one))
+            (one.fault, "; ".join(_share(p.share, p.low, p.high) for p in one.parts), _result(one))
             for one in self.tried
             if one.fault not in (FACELESS, ANYTHING)
         ]
@@ -96,6 +96,10 @@ class ExplanationSection:
     def values(self, report: Facts) -> Mapping[str, object] | None:
         """The statement and a table."""
         return {"intro": INTRO, "statement": self.statement, "rows": self.rows}
+
+
+def _share(share: float, low: float, high: float) -> str:
+    return f"{percent(share, within=(low, high))} ({span(low, high)})"
 
 
 def _result(one: Explanation) -> str:

@@ -190,8 +190,8 @@ def _sign_words(reading: Reading, finding: Finding, place: int) -> str:
 
 
 def _vote_words(reading: Reading, finding: Finding, place: int) -> str:
-    interval = f"95 %: {span(max(finding.low, 0.0), max(finding.high, 0.0))}"
-    net = percent(max(finding.effect, 0.0))
+    ends = max(finding.low, 0.0), max(finding.high, 0.0)
+    interval, net = f"95 %: {span(*ends)}", percent(max(finding.effect, 0.0), within=ends)
     if finding.verdict == "detected":
         return f"Undoing {finding.name} would resolve new unknown words for {net} of clients ({interval})."
     return f"{finding.name} does not explain the unknown words: undoing it helps {net} of clients ({interval})."
@@ -210,5 +210,6 @@ def _diagnoses(reading: Reading, candidates: Sequence[Finding]) -> list[Diagnosi
     best = max(named, key=lambda one: one.effect)
     low, high = max(best.low, 0.0), min(best.high, 1.0)
     meaning = SUSPECTS.get(best.name) or faults.parse(best.name)[0].damage.description
-    statement = f"{best.name}: {meaning}, on {percent(best.effect)} of clients (95 %: {span(low, high)})."
+    share = percent(best.effect, within=(low, high))
+    statement = f"{best.name}: {meaning}, on {share} of clients (95 %: {span(low, high)})."
     return [Diagnosis(best.name, best.effect, low, high, SIDES[1], statement, tally)]

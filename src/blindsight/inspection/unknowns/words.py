@@ -81,7 +81,7 @@ def joined(before: Population, after: Population, *, field: str = "text") -> Pop
         starts[:, side] = np.where(there >= 0, one.offsets[there], 0) + side * before.n_examples
         sizes[:, side] = np.where(there >= 0, one.sizes[there], 0)
     rows = ranges(starts.ravel(), sizes.ravel())
-    return Population(
+    both = Population(
         {
             "text": np.concatenate([one.columns[field] for one in (before, after)])[rows],
             "side": np.repeat(np.tile(np.arange(2, dtype=np.int32), len(ids)), sizes.ravel()),
@@ -92,6 +92,7 @@ def joined(before: Population, after: Population, *, field: str = "text") -> Pop
         classes={"side": SIDES},
         synthetic=before.synthetic and after.synthetic,
     )
+    return both.with_types_of(before.types_read_off or after.types_read_off)
 
 
 def sides_of(population: Population) -> tuple[Population, Population]:
