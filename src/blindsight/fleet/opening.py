@@ -46,7 +46,7 @@ def open_job(
             )
     state, until = dict.fromkeys(sites.names, "silent"), time.monotonic() + wait_s
     begun, asked = time.monotonic(), dict.fromkeys(sites.names, 0.0)
-    by_hand = set[str]()  # sites that have said that somebody decides there; asked again, they look again
+    by_hand = set[str]()  # sites where a person decides; a repeated request makes them look again
     heard(dict(state))
     while True:
         undecided = [site for site, code in state.items() if code in _UNDECIDED]
