@@ -47,7 +47,15 @@ from blindsight.inspection.answering import Round
 from blindsight.inspection.bias import comparison, images, rounds
 from blindsight.inspection.bias import findings as bias_findings
 from blindsight.inspection.bias.images import FirstArm
-from blindsight.inspection.bias.measures import HALF, LOOKED, LOOKS, Shares, Styles, look, same_clients
+from blindsight.inspection.bias.measures import (
+    HALF,
+    STYLE_EXAMPLES,
+    STYLE_FIELD,
+    Shares,
+    Styles,
+    mark_style_examples,
+    same_clients,
+)
 from blindsight.inspection.bias.question import Bias
 from blindsight.inspection.bias.text import SURPRISE
 from blindsight.inspection.contrast import cues
@@ -123,10 +131,10 @@ def vectors(part: Shares | Styles, observed: Population) -> np.ndarray:
             blocks.append(cells / np.maximum(observed.sizes, 1)[:, None])
         shares = np.concatenate(blocks, axis=1)
         return np.concatenate([shares, shares**2 / 2, 0.5 * (observed.sizes > 0)[:, None]], axis=1)
-    looked = observed.columns[LOOKED].astype(bool)
+    looked = observed.columns[STYLE_FIELD].astype(bool)
     enough = np.bincount(owner[looked], minlength=observed.size) > 0
     values = observed.columns[part.field][looked]
-    means = np.nan_to_num(values.astype(np.float32)).reshape(-1, LOOKS, values.shape[1]).mean(axis=1)
+    means = np.nan_to_num(values.astype(np.float32)).reshape(-1, STYLE_EXAMPLES, values.shape[1]).mean(axis=1)
     low, high = (np.array([getattr(one, end) for one in part.limits]) for end in ("low", "high"))
     tails = np.concatenate([means < low, means > high], axis=1).astype(float)
     tails *= np.sqrt(np.minimum(1.0, 4 / np.maximum(tails.sum(axis=1, keepdims=True), 1)))
@@ -226,7 +234,7 @@ def with_cues(question: Bias, population: Population) -> Population:
         names = (*names, SURPRISE)
     found = population.replace({**population.columns, cues.FIELD: values})
     found.classes[cues.FIELD] = tuple(names)
-    return look(found)
+    return mark_style_examples(found)
 
 
 def digit_missing(public: Population, number: int) -> Population:
@@ -294,7 +302,7 @@ def real_writers() -> Pool:
     clients = Population(columns, sizes=sizes, ids=ids, name="mnist", classes=parts[0].classes)
     rows = np.concatenate([np.arange(s) < 24 for s in sizes])
     clients = same_clients(clients, rows)
-    clients = seen(clients.select(clients.sizes >= LOOKS), "image")
+    clients = seen(clients.select(clients.sizes >= STYLE_EXAMPLES), "image")
     owner = np.repeat(np.arange(clients.size), clients.sizes)
     pool = Pool(clients, 480, clients.size - 480, "image", {"a digit": digit_missing}, {"a digit": says_digit})
     for name, cue, words in (
@@ -335,7 +343,7 @@ def real_authors() -> Pool:
 def few_sentences(clients: Population) -> Population:
     """The first 20 sentences of clients who have ten."""
     found = text.split_sentences(clients, most=20)
-    found = found.select(found.sizes >= LOOKS)
+    found = found.select(found.sizes >= STYLE_EXAMPLES)
     kept = {name: column for name, column in found.columns.items() if name in ("text", "topic", "site")}
     return seen(found.replace(kept), "text")
 

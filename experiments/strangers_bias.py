@@ -121,7 +121,7 @@ def check_styles(part: Styles, means: np.ndarray) -> None:
     rows = jnp.asarray(enough(means).astype(np.float32))
 
     def on_client(value: jax.Array, weight: jax.Array) -> jax.Array:
-        batch = Batch({part.field: value[None], measures.LOOKED: weight}, weight)
+        batch = Batch({part.field: value[None], measures.STYLE_FIELD: weight}, weight)
         return part.client_part(batch, jnp.stack([weight * 0, weight]), jax.random.key(0))
 
     sent = jax.vmap(on_client)(rows, jnp.ones((len(rows), 1), jnp.float32))
@@ -204,7 +204,7 @@ def observed_shares(population: Population, divisions: Sequence[Division]) -> np
 
 def style_means(population: Population, field: str) -> np.ndarray:
     """Each client's means over ten examples; nan for clients with fewer."""
-    has = population.sizes >= measures.LOOKS
+    has = population.sizes >= measures.STYLE_EXAMPLES
     values = measures.client_means(population, field)
     means = np.full((population.size, values.shape[1]), np.nan)
     means[has] = values
@@ -315,7 +315,7 @@ def written(public: int, epsilons: Sequence[float]) -> Observed:
     population = data.dataset("stackexchange")
     kept = population.replace({field: population.columns[field] for field in ("text", "kind")})
     kept = text.split_sentences(kept, most=60)
-    kept = kept.select(np.flatnonzero(kept.sizes >= measures.LOOKS))
+    kept = kept.select(np.flatnonzero(kept.sizes >= measures.STYLE_EXAMPLES))
     kept.classes["kind"] = population.classes["kind"]
     schema = complete(Schema(inputs=("text",)), kept, ("text",), ("kind",))
     asked = Bias(schema=schema, clients=kept.size, epsilon=8.0, delta=strangers.DELTA, reference="public []", by="kind")

@@ -14,8 +14,8 @@ from blindsight.data.population import Population, as_text
 from blindsight.inspection.bias.images import FirstArm
 from blindsight.inspection.bias.measures import (
     HALF,
-    LOOKED,
-    LOOKS,
+    STYLE_EXAMPLES,
+    STYLE_FIELD,
     Division,
     Limits,
     Shares,
@@ -24,7 +24,7 @@ from blindsight.inspection.bias.measures import (
     client_shares,
     coins,
     halves,
-    look,
+    mark_style_examples,
     same_clients,
     with_halves,
 )
@@ -38,7 +38,7 @@ LIMITS = tuple(Limits(f"cue {n}", 0.2, 0.6, 5, 100) for n in range(7))
 def batch(count: int = 12, **changed) -> Batch:
     random = np.random.default_rng(count)
     fields = {"label": random.integers(0, 3, count), "kind": random.integers(0, 2, count)}
-    fields |= {"cues": random.random((count, 7)), LOOKED: np.ones(count, np.uint8)}
+    fields |= {"cues": random.random((count, 7)), STYLE_FIELD: np.ones(count, np.uint8)}
     fields = {name: jnp.asarray(value) for name, value in (fields | changed).items()}
     return Batch(fields, jnp.ones(count, jnp.float32))
 
@@ -114,7 +114,7 @@ def crowd(of: tuple[int, ...] = tuple(range(0, 60, 2))) -> Population:
     sizes = np.array(of)
     columns = {"label": random.integers(0, 3, sizes.sum()), "kind": random.integers(0, 2, sizes.sum())}
     columns["cues"] = random.random((sizes.sum(), 7)).astype(np.float32)
-    return look(Population(columns, sizes=sizes, name="crowd"))
+    return mark_style_examples(Population(columns, sizes=sizes, name="crowd"))
 
 
 def test_what_is_read_from_sums_is_what_public_clients_say():
@@ -133,10 +133,10 @@ def test_what_is_read_from_sums_is_what_public_clients_say():
 def test_ten_examples_are_looked_at_or_none():
     population = crowd()
     owner = np.repeat(np.arange(population.size), population.sizes)
-    looked = np.bincount(owner, population.columns[LOOKED], population.size)
-    assert set(looked[population.sizes >= LOOKS]) == {LOOKS}
-    assert not looked[population.sizes < LOOKS].any()
-    assert client_means(population, "cues").shape == ((population.sizes >= LOOKS).sum(), 7)
+    looked = np.bincount(owner, population.columns[STYLE_FIELD], population.size)
+    assert set(looked[population.sizes >= STYLE_EXAMPLES]) == {STYLE_EXAMPLES}
+    assert not looked[population.sizes < STYLE_EXAMPLES].any()
+    assert client_means(population, "cues").shape == ((population.sizes >= STYLE_EXAMPLES).sum(), 7)
 
 
 def test_limits_leave_a_twentieth_of_public_clients_beyond():

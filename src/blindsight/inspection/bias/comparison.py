@@ -16,7 +16,15 @@ from blindsight.data.population import TEXT, Population
 from blindsight.data.reading import as_classes
 from blindsight.errors import InvalidInput
 from blindsight.inspection.bias import text as unlikely_text
-from blindsight.inspection.bias.measures import HALF, Division, Limits, client_means, coins, look, with_halves
+from blindsight.inspection.bias.measures import (
+    HALF,
+    Division,
+    Limits,
+    client_means,
+    coins,
+    mark_style_examples,
+    with_halves,
+)
 from blindsight.inspection.bias.question import Bias
 from blindsight.inspection.bias.text import LIKELY, SURPRISE, Filter
 from blindsight.inspection.contrast import cues
@@ -289,7 +297,7 @@ def _with_cues(question: Bias, one: Population) -> Population:
         values = np.concatenate([observed.columns[cues.FIELD], surprise], axis=1)
         observed = observed.replace({**observed.columns, cues.FIELD: values})
         observed.classes[cues.FIELD] = names
-    return look(observed)
+    return mark_style_examples(observed)
 
 
 def _limits(public: Population) -> tuple[Limits, ...]:

@@ -23,10 +23,10 @@ from blindsight.data.population import Population
 from blindsight.inspection.measuring import Measured
 from blindsight.keys import lots
 
-__all__ = ["ARMS", "HALF", "LOOKED", "Division", "Limits", "ReadShares", "Shares", "Styles", "client_means"]
-__all__ += ["client_shares", "coins", "halves", "look", "same_clients", "with_halves"]
+__all__ = ["ARMS", "HALF", "STYLE_FIELD", "Division", "Limits", "ReadShares", "Shares", "Styles", "client_means"]
+__all__ += ["client_shares", "coins", "halves", "mark_style_examples", "same_clients", "with_halves"]
 
-HALF, LOOKED, LOOKS = "half", "looked", 10
+HALF, STYLE_FIELD, STYLE_EXAMPLES = "half", "looked", 10
 """Field with a client's half, field that marks the examples used for styles, and how many examples these are."""
 
 ARMS = ("learning", "confirming")
@@ -144,13 +144,13 @@ def client_shares(population: Population, divisions: Sequence[Division]) -> list
     return estimates
 
 
-def look(population: Population) -> Population:
+def mark_style_examples(population: Population) -> Population:
     """The population with the field `looked`: 1 for ten evenly spaced examples of each client that has ten."""
-    enough = population.sizes >= LOOKS
-    steps = np.arange(LOOKS)[None] * population.sizes[enough, None] // LOOKS
+    enough = population.sizes >= STYLE_EXAMPLES
+    steps = np.arange(STYLE_EXAMPLES)[None] * population.sizes[enough, None] // STYLE_EXAMPLES
     looked = np.zeros(population.n_examples, np.uint8)
     looked[(population.offsets[:-1][enough, None] + steps).ravel()] = 1
-    return population.replace({**population.columns, LOOKED: looked})
+    return population.replace({**population.columns, STYLE_FIELD: looked})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,7 +205,7 @@ class Styles:
     def client_part(self, batch: Batch, masks: jax.Array, key: jax.Array) -> jax.Array:
         """The limits that the client's means lie beyond; zeros if it has too few examples in these arms."""
         del key
-        weight = jnp.sum(masks[jnp.asarray(self.arms)], axis=0) * batch[LOOKED].astype(jnp.float32)
+        weight = jnp.sum(masks[jnp.asarray(self.arms)], axis=0) * batch[STYLE_FIELD].astype(jnp.float32)
         count = jnp.sum(weight)
         means = weight @ jnp.nan_to_num(batch[self.field].astype(jnp.float32)) / jnp.maximum(count, 1.0)
         low, high = (jnp.asarray([getattr(one, end) for one in self.limits], jnp.float32) for end in ("low", "high"))
@@ -223,9 +223,9 @@ class Styles:
 
 def client_means(population: Population, field: str) -> np.ndarray:
     """The means of clients with enough examples in each column of a field, (clients, cues). Public data only."""
-    looked = population.columns[LOOKED].astype(bool)
+    looked = population.columns[STYLE_FIELD].astype(bool)
     values = population.columns[field][looked].astype(np.float64)
-    return np.nan_to_num(values).reshape(-1, LOOKS, values.shape[1]).mean(axis=1)
+    return np.nan_to_num(values).reshape(-1, STYLE_EXAMPLES, values.shape[1]).mean(axis=1)
 
 
 def halves(ids: np.ndarray, seed: bytes) -> np.ndarray:

@@ -120,8 +120,8 @@ def first_round(compared: Comparison) -> Round:
         parts.append(FirstArm(_moments(compared, compared.image, parts)))
     if not parts:
         raise InvalidInput(
-            f"nothing to compare: name classes, a field to divide by, or public data with {measures.LOOKS} examples "
-            f"per client"
+            "nothing to compare: name classes, a field to divide by, or public data with "
+            f"{measures.STYLE_EXAMPLES} examples per client"
         )
     return _round(compared, "first", parts, mechanisms(compared, parts))
 
@@ -238,7 +238,7 @@ def read_second(compared: Comparison, learnt: Discriminator, one: Round, measure
 def _scored(field: str, learnt: Discriminator, population: Population) -> Population:
     """The population after every client has applied the discriminator to its own images."""
     groups, ratios = learnt.score(population.columns[field])
-    columns = {name: column for name, column in population.columns.items() if name in (HALF, measures.LOOKED)}
+    columns = {name: column for name, column in population.columns.items() if name in (HALF, measures.STYLE_FIELD)}
     return population.replace({**columns, _GROUP: groups, _RATIO: cues.in_steps(ratios.astype(np.float32)[:, None])})
 
 
