@@ -1,4 +1,4 @@
-"""What noise from whole numbers costs beside noise in floating point.
+"""The cost of noise from whole numbers, compared with noise in floating point.
 
     python benchmarks/exact_noise.py [--coordinates 1300000] [--repeats 5] [--output FILE.json]
 

@@ -1,4 +1,4 @@
-"""What exact noise adds to a round, and how fast rounds follow each other.
+"""The cost that exact noise adds to a round, and the speed of successive rounds.
 
     python benchmarks/rounds.py [--tasks cnn,lm,paper_gan,bayesian_gan] [--rounds 60] [--cohort N] [--repeats 3]
                                 [--output FILE.json]

@@ -1,10 +1,10 @@
-"""What a round costs as the population and the cohort grow: time and memory, from 100 to a million clients.
+"""The cost of a round as the population and the cohort grow: time and memory, from 100 to a million clients.
 
     python benchmarks/scaling.py [--json FILE] [--png FILE]
 
 Every client has 10 examples of 32 numbers and trains a logistic regression for one epoch under DP-FedAvg, truncated
-Poisson rounds, float noise. Each point is a process of its own, so that its memory is its own; times are the median of
-the rounds after the first three. Linear means: the time for one client stays the same.
+Poisson rounds, float noise. Each point is a separate process, so that its memory is measured alone; times are the
+median of the rounds after the first three. Linear means: the time for one client stays the same.
 """
 
 import argparse

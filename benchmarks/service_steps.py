@@ -1,4 +1,4 @@
-"""What the service's own code costs for a draw and its update: processor time in one process, without sockets.
+"""The cost of the service's own code for a draw and its update: processor time in one process, without sockets.
 
     python benchmarks/service_steps.py [--weights 387] [--pairs 20000] [--out RESULTS.json]
 

@@ -1,4 +1,4 @@
-"""How long a person waits for what is not training: plans, calibration, the embedded population, the bar, the demo.
+"""How long a person waits for anything but training: plans, calibration, the embedded population, the bar, the demo.
 
     python benchmarks/waiting.py [--repeats 3] [--demo] [--output benchmarks/results/waiting.json]
 

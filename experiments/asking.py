@@ -4,12 +4,12 @@
     python experiments/asking.py words [--runs 20]           unknown words by set union, on real text by author
 
 *Coverage* asks `tabular` (1,000 districts) the same question again and again: true sums with fresh Gaussian noise of
-the mechanism's own standard deviation, read as reports are, but that the quantile for the widths is computed in the
-first run of a cell alone: with other estimates it changes by less than a thousandth. A run counts as covered if every
-interval of the question contains its true value, which is computed from the rows without noise. *Words* joins the first
-two words of some sentences of Stack Exchange (3,424 authors; known are the 10,000 most frequent words of as many other
-authors), as `oov_tables.py` does, and asks for the unknown words that many authors use, through the ledger and with
-exact noise.
+the mechanism's own standard deviation, read as in reports, except that the quantile for the widths is computed only in
+the first run of a cell: it changes by less than a thousandth between runs. A run counts as covered if every interval of
+the question contains its true value, which is computed from the rows without noise. *Words* joins the first two words
+of some sentences of Stack Exchange (3,424 authors; the 10,000 most frequent words of as many other authors count as
+known), as `oov_tables.py` does, and asks for the unknown words that many authors use, through the ledger and with exact
+noise.
 """
 
 import argparse

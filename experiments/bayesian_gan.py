@@ -5,14 +5,14 @@
 Every image is a client of its own (example-level privacy, delta 1e-5). Generators are trained with the least noise at
 which the Bayesian accountant says (1, 1e-10), as the paper reports, and under plain DP at epsilon 1 and 10. On MNIST a
 bug turns half of the images by 90 degrees (Fig. 1). Students learn from samples alone, labelled by an annotator (a
-classifier of the real images with the same noise rule) or by the class that the generator was asked for (Table 1,
-Fig. 3). Beside every Bayesian number stands the plain epsilon of the same run, which holds for everyone; m and the
-largest distance go along.
+classifier of the real images with the same noise rule) or by the class that the generator was asked for (Table 1, Fig.
+3). Every Bayesian number comes with the plain epsilon of the same run, which holds for everyone, and with m and the
+largest distance.
 
 At full size a generator takes 80 seconds on an H200, its students some minutes on a core; `--small --epochs 0.25` is a
 faster rate and a smaller critic for two CPU cores. The bug is also looked for directly, at plain epsilon 1, with
-`inspect.sanity`. Results are written after every part to bayesian_gan.json, .npz and .png; what is there with the same
-settings is not done again, and a generator that was interrupted resumes from its folder under --runs.
+`inspect.sanity`. Results are written after every part to bayesian_gan.json, .npz and .png; parts already done with the
+same settings are skipped, and an interrupted generator resumes from its folder under --runs.
 """
 
 import argparse

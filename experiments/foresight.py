@@ -4,14 +4,15 @@
 
 Images (embedded handwriting, a small CNN), tables (embedded census rows, an MLP) and texts (embedded forum). The model
 is trained on public clients of its own. A prediction sees one reference of 150 other public clients and nothing else.
-The clients under test are strangers to both: what each of a pool would send is computed once, healthy and under each
-fault. The pool of tables is much larger than a reference: a small one would differ from all references alike. A run
-draws clients from it, and who is hit, and the noise of the round at (epsilon, 1e-6) with the default shares of
-precision, and reads the sums as `blindsight inspect` does. A fault counts as found if anything is detected.
+The clients under test are in neither: what each client of a pool would send is computed once, healthy and under each
+fault. The pool of tables is much larger than a reference, because a small pool would differ from all references alike.
+A run draws clients from the pool, the affected ones among them, and the noise of the round at (epsilon, 1e-6) with the
+default shares of precision, and reads the sums as `blindsight inspect` does. A fault counts as found if anything is
+detected.
 
 Every cell (data, inspection, fault, share, clients, epsilon) is predicted from several references, and simulated with
 each. Compared are the means over references; the deviation for single references is stated beside it.
-Writes foresight.json, cell by cell, so that a stopped run goes on, and foresight.png.
+Writes foresight.json, cell by cell, so that a stopped run resumes, and foresight.png.
 """
 
 import argparse

@@ -293,7 +293,7 @@ def main() -> None:
     parser.add_argument("--population", choices=["femnist", "handwriting"], default="femnist")
     parser.add_argument("--clients", type=int, default=3400)
     parser.add_argument("--rounds", type=int, default=SETTINGS["rounds"])
-    parser.add_argument("--only-sizes", action="store_true", help="no GANs: who is in which arm, and what is promised")
+    parser.add_argument("--only-sizes", action="store_true", help="no GANs: only the arms' sizes and the guarantee")
     parser.add_argument("--out", type=Path, default=Path("experiments/results"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ for each seed, in the usual sizes: six in seven test images, and four in five ro
 choice. Rows with five parties are means over all seeds; those with more use the first. `processes` repeats a row with a
 process for each party. What is recorded was trained with noise in float; private voters now draw exact noise.
 
-Rows are written as they finish, and finished rows are kept: it can be stopped and restarted.
+Rows are written as they finish, and finished rows are kept: the script can be stopped and restarted.
 """
 
 import argparse

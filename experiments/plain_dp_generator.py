@@ -3,14 +3,14 @@
     python experiments/plain_dp_generator.py [--data mnist fashion_mnist] [--epsilons 1 10] [--seeds 2] [--small]
 
 60,000 clients with one training image each, add or remove one, delta 1e-5: the published setting. Two releases
-(`algorithms.synthesis`) make a generator and an annotator; students learn from generated images alone. All are asked
-about the 10,000 real test images, once; settings were chosen on 5,600 training images of MNIST that were held out
-then (with the others' moments noised as here) and taken over to Fashion-MNIST as they are.
+(`algorithms.synthesis`) make a generator and an annotator; students learn from generated images alone. All are
+evaluated once, on the 10,000 real test images; settings were chosen on 5,600 held-out training images of MNIST (with
+the others' moments noised as here) and used unchanged for Fashion-MNIST.
 
     annotator   the classifier that is read off the second release in closed form
     strokes     a perceptron on the strokes of an image, taught by generated and redrawn images
     cnn         taught by the blurred images of the first release, and with it the samples' fidelity; not with --small,
-                which also draws half as many images, for a machine that others use too
+                which also draws half as many images, for a shared machine
 
 Writes plain_dp_generator.json after every run, resumes where it was stopped, and adds a strip to plain_dp_generator.png
 for every data set and epsilon: blurred samples, redrawn ones, and real images.

@@ -4,15 +4,15 @@
 
 The primary model is a small CNN trained on public writers (embedded handwriting, seed 99). Other public writers (seed
 100) say what arms look like where nothing is wrong, and how each fault moves them: the yardstick, which is what
-`blindsight plan --detect` reads. The writers under test (seed 5) are strangers to both. Arms are the papers' (T4):
+`blindsight plan --detect` reads. The writers under test (seed 5) are in neither. Arms are the papers' (T4):
 clients whose accuracy is below the 25th percentile of the public writers' (`failing`) and above the 75th (`healthy`).
 
-What each writer would send is computed once, healthy and under each fault. A run draws the writers anew, and who of
-them is hit, and the noise of one round at (epsilon, 1e-6) with cues and votes at half of the precision each. A fault
-is found *by a sanity check* (T1) if a cue of everyone differs from public writers', *by cues* if one differs between
-the arms beyond what public writers show, *by votes* if the failing arm names any fault; it is *named* if that is the
-right one. Runs with nothing wrong have no fault; `halves` divides their writers by a coin.
-Writes power.json, power.png and power_yardstick.json, of which the package holds a copy (inspection/yardstick.json).
+What each writer would send is computed once, healthy and under each fault. A run draws the writers anew, the affected
+ones among them, and the noise of one round at (epsilon, 1e-6) with cues and votes at half of the precision each. A
+fault is found *by a sanity check* (T1) if a cue of everyone differs from public writers', *by cues* if one differs
+between the arms beyond what public writers show, *by votes* if the failing arm names any fault; it is *named* if that
+is the right one. Runs with nothing wrong have no fault; `halves` divides their writers by a coin. Writes power.json,
+power.png and power_yardstick.json, of which the package holds a copy (inspection/yardstick.json).
 """
 
 import argparse

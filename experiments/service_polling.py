@@ -1,4 +1,4 @@
-"""What a token holder sees that draws after every update, by how many updates become visible together.
+"""What a token holder who draws after every update sees, by the number of updates that become visible together.
 
     python experiments/service_polling.py [--updates 4000] [--runs 5] [--out experiments/results]
 

@@ -1,4 +1,4 @@
-"""Spam against Draw and Discard: what a share of hostile clients that know everything can do past the service's guard.
+"""Spam against Draw and Discard: what hostile clients who know everything can do despite the guard.
 
     python experiments/spam.py [--data phishing] [--updates 60000] [--out experiments/results]
 
@@ -13,13 +13,13 @@ which holds the noise of all clients. Each attack sends
     hidden M                   M sigma along that descent, the rest of the length at random, to look like noise
     decoys M                   the same, the rest along 16 directions that draw the sketch's attention away
     insider M                  M sigma along what the sketch misses of that descent, all that its bounds allow along the
-                               rest: only who reads the memory of the process can do this
+                               rest: possible only for someone who reads the memory of the process
     rotating                   push along a different part of the weights each time, out of 32 parts
     hopping N                  the same, but along one of N parts for 250 updates: gone before the sketch has learned it
     push, by 100 % at the end  hostile clients wait, and then send all their updates in a row
 
 with and without public examples. `--data adult` is what the guard's constants were chosen on (`sketch`, `shields`,
-`canary_fall`); `--data phishing` is what it is judged on, and what the documentation quotes: 387 weights, k = 20,
+`canary_fall`); `--data phishing` is what it is evaluated on, and what the documentation quotes: 387 weights, k = 20,
 learning rate 0.001, epsilon = log 32 by feature, clients of ten. Of a fifth of the examples, 4,000 are public and the
 rest measure; attackers hold 4,000 of the clients' examples. Measured on data: `simulation_only`. Writes spam.json, or
 spam_adult.json.

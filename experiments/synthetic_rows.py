@@ -1,4 +1,4 @@
-"""Models trained on synthetic rows of Adult, judged on its real test rows.
+"""Models trained on synthetic rows of Adult, evaluated on its real test rows.
 
     python experiments/synthetic_rows.py [--seeds 3] [--epsilons 1 8] [--held-out]
 
@@ -8,7 +8,7 @@ with its default settings is trained on 100,000 synthetic rows and tested on Adu
 are public: those of the census' codes.
 
 Settings (bins, groups, shares, the size of the model) were chosen on a part of the training rows, 26,000 to synthesise
-from and 6,561 to judge by, at epsilon 1; `--held-out` repeats that split.
+from and 6,561 to evaluate on, at epsilon 1; `--held-out` repeats that split.
 """
 
 import argparse

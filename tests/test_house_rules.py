@@ -123,6 +123,29 @@ def test_another_formatter_would_be_noticed(written: str):
     assert PERCENT.search(f'f"{written} of clients"')
 
 
+# Constructions that read as translated, each found in this project once.
+TRANSLATED = re.compile(
+    r"\b(?:for|of|by|from|to) who (?:has|have|is|are|may|can|knows|reads|asks|wants|adds)\b|\bwhose it is\b"
+    r"|\bat least so many\b|\b(?:it|all|everything) hangs on\b|\bin vain\b|\bwho knows of it\b"
+)
+PROSE = re.compile(r"(?:src|docs|clients|experiments|benchmarks)/.*\.(?:py|md|html|js|ts)|[A-Z]+\.md")
+
+
+def test_prose_is_plain_english():
+    texts = {name: " ".join(text.split()) for name, text in text_files().items() if PROSE.fullmatch(name)}
+    assert len(texts) > 500
+    found = {name: match[0] for name, text in texts.items() if (match := TRANSLATED.search(text))}
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["has to be named by who knows of it", "clients with at least so many examples", "for who has it in memory"],
+)
+def test_a_translated_sentence_would_be_noticed(written: str):
+    assert TRANSLATED.search(written)
+
+
 # --- signatures and lengths
 
 MOST_PARAMETERS, MOST_LINES, DOCUMENTED_FROM = 12, 60, 6

@@ -1,4 +1,4 @@
-"""Composing a question: its command, its cost, dry runs in a process of their own, and asking it."""
+"""Composing a question: its command, its cost, dry runs in a separate process, and asking it."""
 
 import dataclasses
 import json

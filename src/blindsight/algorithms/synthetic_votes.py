@@ -129,7 +129,7 @@ def aggregate(
     **Guarantee**: the worst in the parties' ledgers, per example, at `delta`; infinite for unprotected votes.
 
     Args:
-        parties: Parties, each with data, a generator and a model of its own.
+        parties: Parties, each with its own data, generator and model.
         classes: Names of the classes, public.
         shape: Shape of one example, public.
         samples: Examples that each party generates.

@@ -9,7 +9,7 @@ from blindsight.errors import InvalidInput
 __all__ = ["DECIMAL", "ENCODING", "SEPARATOR", "TYPES", "described"]
 
 SEPARATOR = "Separator of a CSV file, such as ; or tab. Default: read off the header."
-ENCODING = "Encoding of a CSV file, such as cp1252. Default: read off the header."
+ENCODING = "Encoding of a CSV file, such as cp1252. Default: guessed."
 DECIMAL = "Decimal mark of a CSV file. Default: a point; either, if the separator is not a comma."
 
 TYPES = "Type of a field, age=whole:0:120; its public range only, age=0:100; or a JSON file of types. Repeatable."

@@ -1,4 +1,4 @@
-"""`blindsight inspect`: questions about data that nobody may look at, each a command of its own."""
+"""`blindsight inspect`: questions about data that nobody may look at, each a separate command."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal

@@ -21,7 +21,7 @@ def serve(
     data: Annotated[Path | None, typer.Option(help="Folder for snapshots and tokens. Default: service.")] = None,
     store: Annotated[str | None, typer.Option(help="memory, or redis://host:6379/0.")] = None,
     admin_listen: Annotated[
-        str | None, typer.Option(help="Address of its own for admin calls, metrics and health: 127.0.0.1:8753.")
+        str | None, typer.Option(help="Separate address for admin calls, metrics and health: 127.0.0.1:8753.")
     ] = None,
     backup: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Copy all models there, replacing an older copy, and exit.")

@@ -255,7 +255,7 @@ class AuditSettings:
     rate: float = 0.575  # canaries: share of rounds that their clients take part in
     public: str = "forum"  # canaries: public data; its sentences fill up their clients
     public_options: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    one_run: int = 0  # clients included or left out by fair coins, each with a canary of its own
+    one_run: int = 0  # clients included or left out by fair coins, each with its own canary
     directions: int = 0  # the same for clients that send a fixed random vector
     examples: int = 20  # one_run, classifiers: copies of its canary per client
 

@@ -110,7 +110,7 @@ def _tff(file: Path, fields: Mapping[str, Field], split: str | None) -> ClientEx
         if split is None and len(splits) > 1:
             raise InvalidInput(
                 f'{file} has several splits: to train, choose one, options = {{ split = "train" }}; to inspect one, '
-                f"write it to a file of its own"
+                f"write it to a separate file"
             )
         chosen = split if split is not None else next(iter(splits), None)
         examples: dict[str, list[dict[str, Any]]] = {client: [] for client, name in listed if name == chosen}

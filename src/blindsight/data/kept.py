@@ -1,9 +1,9 @@
-"""Generated examples that take seconds to draw are kept on disk, so that the next command reads them instead.
+"""A cache on disk of generated examples that take seconds to draw, so that the next command reads them instead.
 
-They lie in the cache folder, one folder for each recipe, and are mapped into memory. What is kept is taken only if its
-recipe, the code that draws and NumPy are the same, and its checksums are right; otherwise the examples are drawn again.
-A folder gets its name when it is complete, so that two processes do not disturb each other. The oldest folders are
-removed when all together take more than two gigabytes. A cache that cannot be read or written is none.
+Each recipe has a folder in the cache, which is mapped into memory. It is used only if the recipe, the drawing code and
+NumPy are the same and its checksums match; otherwise the examples are drawn again. A folder gets its name when it is
+complete, so that two processes do not disturb each other. The oldest folders are removed when all together take more
+than two gigabytes. A cache that cannot be read or written is ignored.
 """
 
 import contextlib
@@ -26,13 +26,13 @@ from blindsight.keys import digest_of
 
 __all__ = ["kept_or_drawn"]
 
-_LEAST, _MOST = 64 << 20, 1 << 30  # bytes: what is drawn in less than a second, and what surprises on a disk
+_LEAST, _MOST = 64 << 20, 1 << 30  # bytes: less is drawn in under a second, more would surprise on a disk
 _ALL = 2 << 30
 _FACTS = "columns.json"
 
 
 def kept_or_drawn(recipe: Any, nbytes: int, draw: Callable[[], Columns]) -> Columns:
-    """`draw()`, or what it returned for the same recipe before; kept if about `nbytes` bytes are worth it."""
+    """The result of `draw()`, cached under `recipe` if its size of about `nbytes` makes that worthwhile."""
     code = _code()
     if not (_LEAST <= nbytes <= _MOST and code):
         return draw()
@@ -62,13 +62,13 @@ def _code() -> str:
 
 
 def _read(folder: Path) -> Columns | None:
-    """The columns in a folder, mapped into memory; None if something is missing or not as it was."""
+    """The columns in a folder, mapped into memory; None if something is missing or changed."""
     try:
         facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
         columns = {name: np.load(folder / f"{place}.npy", mmap_mode="r") for place, name in enumerate(facts)}
         if any(zlib.crc32(_bytes(column)) != facts[name] for name, column in columns.items()):
             return None
-        os.utime(folder)  # used last now
+        os.utime(folder)  # marks it as used most recently
     except (OSError, ValueError, EOFError):
         return None
     return columns
@@ -84,7 +84,7 @@ def _write(folder: Path, columns: Columns) -> None:
             np.save(part / f"{place}.npy", np.ascontiguousarray(column))
         facts = {name: zlib.crc32(_bytes(column)) for name, column in columns.items()}
         (part / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)  # one that is damaged
+        shutil.rmtree(folder, ignore_errors=True)  # a damaged one
         part.rename(folder)
     finally:
         shutil.rmtree(part, ignore_errors=True)

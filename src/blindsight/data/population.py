@@ -44,7 +44,7 @@ class Population:
     """Whether the examples are at the sites of a fleet."""
 
     types_read_off = False
-    """Whether a loader chose the types of fields by looking at values, as it does for who may look at the data."""
+    """Whether a loader chose the types of fields by looking at values, which is for people who may see the data."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Private data sets of Hugging Face: columns as Arrow holds them, and the types that the set's features declare.
 
-Features are part of a set's description, which its author wrote. What they do not say is never read off values: a
-missing number makes no column fractional, and the size of images has to be given.
+Features are part of the description that a set's author wrote. Nothing else is ever inferred from values: a missing
+number makes no column fractional, and the size of images must be given.
 """
 
 from collections.abc import Mapping

@@ -4,7 +4,7 @@
 
     hospitals/
       fleet.toml        `FleetSettings`
-      roster.json       {"sites": {name: certificate}}: public; each site has a copy of its own
+      roster.json       {"sites": {name: certificate}}: public; each site has its own copy
       nats.conf         made from the two above
       authority/        certificate.pem, key.pem      whoever has this key can be any site
       server/           certificate.pem, key.pem

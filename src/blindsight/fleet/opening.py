@@ -29,8 +29,15 @@ def open_job(
     """Ask every site to take the job, until enough have approved; returns the code of each that has not.
 
     Sites that refuse, or stay silent, are out; those where a person decides are waited for up to `wait_s` seconds.
-    Raises `Unanswered` if too few have approved by then, but enough still may. `heard` is called with what every site
-    has said whenever one says something new.
+    Raises `Unanswered` if too few have approved by then, but enough still may.
+
+    Args:
+        sites: The lines to the sites.
+        job: The job.
+        inputs: Its public inputs, by name.
+        wait_s: Seconds to wait for sites where a person decides.
+        progress: Called with the step under way, in words.
+        heard: Called with the state of every site whenever one of them changes.
     """
     for name, data in inputs.items():
         if len(data) > LARGEST_INPUT:
@@ -39,7 +46,7 @@ def open_job(
             )
     state, until = dict.fromkeys(sites.names, "silent"), time.monotonic() + wait_s
     begun, asked = time.monotonic(), dict.fromkeys(sites.names, 0.0)
-    by_hand = set[str]()  # sites that have said that somebody decides there; asked again, they look again
+    by_hand = set[str]()  # sites where a person decides; a repeated request makes them look again
     heard(dict(state))
     while True:
         undecided = [site for site, code in state.items() if code in _UNDECIDED]

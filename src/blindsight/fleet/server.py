@@ -73,7 +73,7 @@ def _run_once(
     with tempfile.TemporaryDirectory() as ports:
         words = [program, "-c", "nats.conf", "--ports_file_dir", ports]
         seen = _stamps(fleet.path)
-        # In a session of its own, so that Ctrl-C reaches this process alone, which then ends it
+        # In a separate session, so that Ctrl-C reaches this process alone, which then ends it
         process = subprocess.Popen(words, cwd=fleet.path, start_new_session=True, preexec_fn=_end_with_parent)
         try:
             return _watch(process, fleet, say, ending, reload, Path(ports), seen)

@@ -1,6 +1,6 @@
 """The tasks: the question type of each, to read questions from JSON.
 
-A new task is a question, its rounds, and a function that conducts them, in a folder of its own, and one entry here.
+A new task is a question, its rounds, and a function that conducts them, in a new folder, and one entry here.
 """
 
 from collections.abc import Mapping

@@ -18,8 +18,16 @@ from blindsight.jobs.tasks import TrainingTask, classification_task, language_ta
 from blindsight.participation import Full, TruncatedPoissonRounds
 from blindsight.privacy import Privacy
 
-__all__ = ["TossedAtSites", "check_config", "cost_of_sums", "fields_read", "on_terms", "ready", "task_of"]
-__all__ += ["with_public_classes"]
+__all__ = [
+    "TossedAtSites",
+    "check_config",
+    "cost_of_sums",
+    "fields_read",
+    "on_terms",
+    "ready",
+    "task_of",
+    "with_public_classes",
+]
 
 _SPARE = 0.2  # of the rounds: repeated after a crash, and paid for beforehand
 

@@ -43,7 +43,7 @@ class Plants:
 
     key: Key
     canaries: Canaries | None
-    clients: np.ndarray  # one coin per client with a canary of its own: whether it was included
+    clients: np.ndarray  # one coin for each client with its own canary: whether it was included
     directions: np.ndarray
     classes: int = 0
 
@@ -110,7 +110,7 @@ def kept_plants(run: Run, vocabulary: Vocabulary | None) -> Plants:
 def coin_clients(
     config: Config, plants: Plants, clients: Population, vocabulary: Vocabulary | None, *, copies: int | None = None
 ) -> Population:
-    """The clients that coins include or leave out, each with `copies` of a canary of its own.
+    """The clients that coins include or leave out, each with `copies` of its own canary.
 
     The real `clients` give the types of fields; by default there are as many copies as in the settings.
     """
@@ -142,7 +142,7 @@ def marks(config: Config) -> Marks:
 
 
 def _new(config: Config, settings: AuditSettings, vocabulary: Vocabulary | None, classes: int, key: Key) -> Plants:
-    # a reproducible run has reproducible canaries; otherwise they have a root of their own, since it is written down
+    # a reproducible run has reproducible canaries; otherwise they have a separate root, since it is written down
     own = key.derive("audit") if key.is_reproducible else keys.root()
     canaries = None
     if config.model.is_language and settings.canaries and vocabulary is not None:

@@ -42,7 +42,7 @@ def read_run(config: Config) -> Population:
     if is_private_table(data.population):
         return _read_table(config, data.population, data.options)
     if schema.fields:
-        raise InvalidInput(f"[data] schema and types: {data.population} has types of its own; leave them out")
+        raise InvalidInput(f"[data] schema and types: {data.population} has its own types; leave them out")
     return read_others(data.population, data.options)
 
 

@@ -54,7 +54,7 @@ def _fields(request: SynthesizeRequest, schema: Schema, reference: Population | 
         return list(dict.fromkeys(request.fields))
     columns = header(request.data, request.client, schema, reference, dialect=request.dialect)
     if columns is None:
-        return []  # embedded, or a data set with types of its own
+        return []  # embedded, or a data set with its own types
     public = {} if reference is None else Schema.of(reference).fields
     kinds = {**public, **schema.fields}
     described_here = [name for name in columns if name in kinds and kinds[name].kind not in ("text", "image")]

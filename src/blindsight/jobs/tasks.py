@@ -91,7 +91,7 @@ def split_clients(population: Population, share: float) -> tuple[Population, Pop
 
 
 def one_example_each(population: Population) -> Population:
-    """Every example as a client of its own, for example-level privacy; one that does not fit is an empty client."""
+    """Every example as a separate client, for example-level privacy; one that does not fit is an empty client."""
     places = population.columns.get(FITS, np.ones(population.n_examples, bool)).astype(np.int64)
     return Population(
         fitting(population).columns,

@@ -50,7 +50,7 @@ def run_unknowns(request: UnknownsRequest, *, progress: Progress = quiet) -> tup
 
 
 def _on_fleet(request: UnknownsRequest, progress: Progress) -> tuple[Report, Path]:
-    """The same question of sites, each of which tells before from after by a field of its own."""
+    """The same question of sites, each of which tells before from after by one of its own fields."""
     field = request.inputs[0] if request.inputs else "text"
     reading = {"text": field, "side": request.side, "values": list(request.values)}
     schema = Schema({"text": Field("text"), "side": Field("category", values=SIDES)})

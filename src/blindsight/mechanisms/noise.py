@@ -13,7 +13,7 @@ __all__ = ["AdditiveNoise", "DrawnElsewhere", "Sampler"]
 
 @runtime_checkable
 class DrawnElsewhere(Protocol):
-    """Noise drawn by others, such as the sites of a fleet, through a mechanism of their own."""
+    """Noise drawn by others, such as the sites of a fleet, through their own mechanism."""
 
     def mechanism(self, noise_multiplier: float) -> Any:
         """The mechanism that describes their noise."""

@@ -148,7 +148,7 @@ class BegunNoise:
 
     def _use(self) -> None:
         if self._is_used:
-            raise PrivacyError("this noise has been released with another sum: draw noise of its own for each")
+            raise PrivacyError("this noise has been released with another sum: draw separate noise for each")
         self._is_used = True
 
     def _decided(self, unsure: jax.Array, number: jax.Array) -> jax.Array:

@@ -34,7 +34,7 @@ def part(template: str, **values: object) -> Markup:
 
 
 def embed(page: str, *, title: str) -> str:
-    """`page` in a frame of its own, for notebooks: neither can touch the other's style or script."""
+    """`page` in a separate frame, for notebooks: neither can touch the other's style or script."""
     return render("embed.html", page=page, title=title)
 
 

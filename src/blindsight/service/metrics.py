@@ -1,8 +1,8 @@
 """Prometheus metrics: totals only, kept as plain numbers so that they cost the hot path almost nothing.
 
 Counters start at zero with each process, and every scrape of a process that shares a port reaches any of them: give
-each process an `admin_listen` of its own and let Prometheus add up. Whatever is a property of the model and not of a
-process (its spread, frozen) is a gauge, to be read with `max` or `avg`.
+each process its own `admin_listen` and let Prometheus add up. Whatever is a property of the model and not of a process
+(its spread, frozen) is a gauge, to be read with `max` or `avg`.
 """
 
 import dataclasses

@@ -111,7 +111,7 @@ class Settings:
             listening_at(self.admin_listen)
         elif self.host not in _LOOPBACK:
             raise InvalidInput(
-                f"host {self.host} opens admin calls to the network: set admin_listen to an address of its own, "
+                f"host {self.host} opens admin calls to the network: set admin_listen to a separate address, "
                 "such as 127.0.0.1:8753"
             )
         if (self.certificate is None) != (self.private_key is None):

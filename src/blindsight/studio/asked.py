@@ -1,4 +1,4 @@
-"""Questions that were asked from the studio: each is a process of its own, which goes on if the studio stops.
+"""Questions that were asked from the studio: each is a separate process, which continues if the studio stops.
 
 What it prints goes to a file in a hidden folder beside the runs. A question that was stopped is resumed by asking it
 again under the same name, and pays nothing twice.

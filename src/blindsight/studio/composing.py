@@ -1,4 +1,4 @@
-"""A question as a form: its fields, what they become on the command line, and dry runs in a process of their own."""
+"""A question as a form: its fields, what they become on the command line, and dry runs in a separate process."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Runs that ask a fleet: what each site said to the question, and the rounds that it has missed."""
+"""Runs that ask a fleet: each site's answer to the question, and the rounds that it has missed."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _MISSED = "fleet.json"
 
 @dataclasses.dataclass(frozen=True)
 class SiteWord:
-    """What one site said: approved, pending, silent or refused; `missed` names the rounds without it."""
+    """One site's answer: approved, pending, silent or refused; `missed` names the rounds without it."""
 
     site: str
     state: str
@@ -31,19 +31,19 @@ class SiteWord:
 
 @dataclasses.dataclass(frozen=True)
 class FleetRun:
-    """A run in the list with what the sites said and its finished rounds."""
+    """A run in the list with the sites' answers and its finished rounds."""
 
     row: RunRow
     sites: tuple[SiteWord, ...]
     rounds: int
 
     def count(self, state: str) -> int:
-        """How many sites said this."""
+        """Number of sites with this answer."""
         return sum(one.state == state for one in self.sites)
 
 
 def words_of_sites(run: Run) -> tuple[SiteWord, ...]:
-    """What every site said to the run's question; empty if it asked no fleet."""
+    """Every site's answer to the run's question; empty if it asked no fleet."""
     said = _object(_read(run, SITES).get("sites"))
     missed = _object(_read(run, _MISSED).get("missed"))
     return tuple(

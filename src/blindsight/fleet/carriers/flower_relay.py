@@ -1,6 +1,6 @@
 """What Flower carries: parcels of messages, between a socket of the coordinator's machine and one of each site's.
 
-Flower's own processes call this, in an environment of their own (deploy/fleet/flower): the ServerApp runs `relay`, and
+Flower's processes call this, in their own environment (deploy/fleet/flower): the ServerApp runs `relay`, and
 a ClientApp calls `hand_over` once for each message of Flower's. Nothing but the standard library is imported here, and
 a parcel is never opened on its way: what is in it is signed and masked by those who sent it.
 

@@ -1,6 +1,6 @@
 """Lines over Flower, for sites that already run it: slow, and with the same promises as any carrier.
 
-A site's agent listens at a socket of its own machine; the ClientApp that the site's SuperNode starts brings it a parcel
+A site's agent listens at a local socket; the ClientApp that the site's SuperNode starts brings it a parcel
 of messages and takes one back. The coordinator connects to the socket of the ServerApp. Flower itself is in an
 environment of its own and never imported here (`fleet.carriers.flower_relay`, deploy/fleet/flower).
 

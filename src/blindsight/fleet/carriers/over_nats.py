@@ -37,7 +37,7 @@ _CONNECT_S = 10.0
 _SEND_S = 120.0  # for one whole message
 _WAITING = 4096  # messages that wait to be received; more are lost
 _HELD = LARGEST + (1 << 28)  # bytes of these messages: a flood fills the queue, not the memory
-_AGAIN_S = 0.1  # after which a task that goes on is told again to end
+_AGAIN_S = 0.1  # after which a task that still runs is cancelled again
 _TURNS = 4  # of the event loop, in which a connection that is told to close does so
 _BUFFERED = 1 << 28  # bytes of pieces that arrive faster than they are joined
 
@@ -227,7 +227,7 @@ class OverNats:
             raise
 
     async def _wind_up(self) -> None:
-        """End what is under way, such as connections that are being made, and let it close.
+        """End pending work, such as connection attempts, and let the loop close.
 
         A task may begin others while it ends, and `asyncio.wait_for` forgets that it was cancelled if what it waits for
         is there at that moment (before Python 3.12): so all are told until none is left.
@@ -237,7 +237,7 @@ class OverNats:
                 task.cancel()
             ended, _ = await asyncio.wait(others, timeout=_AGAIN_S)
             for task in ended:
-                _ = task.cancelled() or task.exception()  # asyncio reports what nobody looks at
+                _ = task.cancelled() or task.exception()  # asyncio would report an exception that nobody retrieves
         self._loop.hang_up()
         for _ in range(_TURNS):
             await asyncio.sleep(0)

@@ -4,7 +4,7 @@ import datetime
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -14,10 +14,22 @@ from blindsight.fleet.carriers.carrier import check_site_name
 from blindsight.fleet.certificates import identity_key, party_of
 from blindsight.fleet.secure_sum.identities import Party
 
-if TYPE_CHECKING:
-    from blindsight.fleet.site.settings import SiteSettings
-
 __all__ = ["check_credentials", "check_folder", "is_open_to_others", "read_roster"]
+
+
+class _SiteFolder(Protocol):
+    """What `SiteSettings` say of the files in a site's folder."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def roster(self) -> Sequence[Party]: ...
+    @property
+    def certificate(self) -> Path: ...
+    @property
+    def key(self) -> Path: ...
+    @property
+    def authority(self) -> Path: ...
 
 
 def read_roster(path: Path) -> tuple[Party, ...]:
@@ -73,7 +85,7 @@ def check_credentials(
     return own.not_valid_after_utc
 
 
-def check_folder(settings: "SiteSettings") -> datetime.datetime:
+def check_folder(settings: _SiteFolder) -> datetime.datetime:
     """The same of the files in a site's folder, now."""
     return check_credentials(
         settings.name,

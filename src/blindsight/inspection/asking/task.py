@@ -78,7 +78,7 @@ def conduct(question: Ask, inquiry: Inquiry) -> Report:
     steps, statistics = 1 + len(listings), dict[int, Statistic]()
     places = {one: place for place, one in enumerate(question.items)}
     measured = inquiry.ask(rounds(question, inquiry.public, inquiry.progress))
-    # lists of words have noise of their own: the product of all probabilities is the one that is promised
+    # lists of words have separate noise: the product of all probabilities is the one that is promised
     confidence = CONFIDENCE ** (1 / (len(listings) + (measured is not None)))
     if measured is not None:
         answers, _ = reading.read(question, measured.parts, confidence=confidence)

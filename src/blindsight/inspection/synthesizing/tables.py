@@ -50,7 +50,7 @@ def columns_of(question: Synthesize) -> tuple[FieldTable, ...]:
 
 
 def _axis(field: Field) -> Axis:
-    """At most 64 bins of equal width; the lowest of many whole numbers, often zero, has one of its own."""
+    """At most 64 bins of equal width; the lowest of many whole numbers, often zero, has a separate bin."""
     axis = axis_of(field, _FINE)
     if field.kind != "whole" or axis.edges[1] - axis.edges[0] <= 1:
         return axis
