@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from blindsight.inspection.contrast.explained import FACELESS, SEVERAL, UNKNOWN, Explanation, statement_of, verdict_on
-from blindsight.inspection.contrast.explaining import Evidence, explain
+from blindsight.inspection.contrast.explaining import Evidence, explain, likeliest, likeliest_together
 
 CLIENTS, PUBLIC, SIZE = 300, 120, 12
 
@@ -61,6 +61,44 @@ def test_a_hundred_public_clients_leave_much_of_a_covariance_open():
         tried = explain(evidence, {"a": (rows, public[rows] + move)})[0]
         fits += tried.p_value is not None and tried.p_value >= 0.08
     assert fits / runs >= 0.9
+
+
+def test_the_second_of_two_faults_is_found_though_many_candidates_predict_more_alone():
+    """Ten candidates that resemble the first fault are all likelier alone than the second one."""
+    dice = np.random.default_rng(7)
+    first, second = 3 * MOVES["a"], np.roll(MOVES["b"], 3) * 0.7
+    moves = {f"like a, {k}": first + dice.normal(0, 0.5, SIZE) for k in range(10)} | {"a": first, "b": second}
+    rows, std, named, runs = np.arange(60), np.full(SIZE, 2.0), 0, 5
+    for _ in range(runs):
+        private, public = people(dice, 1000), people(dice, PUBLIC)
+        who = dice.random(1000)
+        private[who < 0.3] += first
+        private[who > 0.7] += second
+        evidence = Evidence(private.sum(axis=0) + std * dice.standard_normal(SIZE), std, 1000, public)
+        planted = {name: (rows, public[rows] + move) for name, move in moves.items()}
+        tried = explain(evidence, planted)
+        best, _ = verdict_on(tried)
+        assert "b" not in [fault for _, fault in likeliest(evidence, planted)[:8]]  # of single faults
+        named += set(best.split(" + ")) == {"a", "b"}
+        assert set(likeliest_together(evidence, planted)) >= {"a", "b"}  # so the model runs on both
+    assert named >= runs - 1
+
+
+def test_a_second_fault_is_not_tried_for_what_it_mends_by_chance():
+    """Among hundreds of pairs one is always somewhat better than the best single fault; this misfit none can mend."""
+    dice, runs, pairs = np.random.default_rng(8), 4, 0
+    others = {f"other {k}": np.r_[0, dice.normal(0, 0.6, SIZE - 1)] for k in range(25)}
+    rows, std, moves = np.arange(60), np.full(SIZE, 2.0), others | {"a": np.r_[0, MOVES["a"][1:]]}
+    for _ in range(runs):
+        private, public = people(dice, CLIENTS), people(dice, PUBLIC)
+        private[dice.random(CLIENTS) < 0.3] += moves["a"]
+        sums = private.sum(axis=0) + std * dice.standard_normal(SIZE)
+        sums[0] += 6 * np.sqrt(std[0] ** 2 + CLIENTS * public[:, 0].var())
+        planted = {name: (rows, public[rows] + move) for name, move in moves.items()}
+        tried = explain(Evidence(sums, std, CLIENTS, public), planted)
+        assert not any(one.fits for one in tried)
+        pairs += any(" + " in one.fault for one in tried)
+    assert pairs <= 1  # of four; without regard to chance all four
 
 
 def test_without_a_fault_no_candidate_has_a_share():
