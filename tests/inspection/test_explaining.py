@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from blindsight.inspection.contrast.explained import FACELESS, SEVERAL, UNKNOWN, Explanation, statement_of, verdict_on
+from blindsight.inspection.contrast.explained import (
+    FACELESS,
+    SEVERAL,
+    UNKNOWN,
+    Explanation,
+    FaultShare,
+    statement_of,
+    verdict_on,
+)
 from blindsight.inspection.contrast.explaining import Evidence, explain, likeliest, likeliest_together
 
 CLIENTS, PUBLIC, SIZE = 300, 120, 12
@@ -106,8 +114,10 @@ def test_without_a_fault_no_candidate_has_a_share():
     assert sum(verdict_on(asked(dice, "a", 0.0))[0] == UNKNOWN for _ in range(20)) >= 18
 
 
-def one(fault: str, deviance: float, p_value: float | None = 0.5, low: float = 0.1) -> Explanation:
-    return Explanation(fault, 0.2, low, 0.3, deviance, p_value)
+def one(
+    fault: str, deviance: float, p_value: float | None = 0.5, low: float = 0.1, parts: tuple[str, ...] = ()
+) -> Explanation:
+    return Explanation(fault, 0.2, low, 0.3, deviance, p_value, tuple(FaultShare(p, 0.1, 0.05, 0.15) for p in parts))
 
 
 @pytest.mark.parametrize(
@@ -121,6 +131,7 @@ def one(fault: str, deviance: float, p_value: float | None = 0.5, low: float = 0
         ((one("a", 0, None),), UNKNOWN),  # nobody has tried
         ((one("a", 0), one(FACELESS, 5)), UNKNOWN),  # clients fail, and nothing of the fault is needed to say so
         ((one("a", 0), one(FACELESS, 30)), "a"),
+        ((one(f"a + {FACELESS}", 0, parts=("a", FACELESS)),), UNKNOWN),  # half of it is no signature
         ((), UNKNOWN),
     ],
 )
