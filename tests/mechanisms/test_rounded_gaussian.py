@@ -162,6 +162,8 @@ def test_the_error_is_below_what_is_proved_with_room_to_spare():
         share = (np.abs(exact - found) / proved)[:, np.isfinite(margin[0])]
         assert share.shape[1] > 0.9 * u.size
         assert 0.2 < share.max() < 0.7
+        spare = (margin[0] - 2 * proved) / (radius * 2.0**-53)  # h may be computed twice, with different roundings
+        assert np.all(spare[np.isfinite(margin[0])] > 13.9)
 
 
 FAST_MATH = """
@@ -214,7 +216,7 @@ def test_the_bound_is_no_exaggeration():
 def test_hardly_anything_is_decided_again():
     noise, unsure = rounded_gaussian._approximate(chacha.key_words(SECRET), np.arange(2**17, dtype=np.uint32), 24)
     assert noise.size == 2**20
-    assert unsure.sum() <= 3  # 0.1 are expected
+    assert unsure.sum() <= 3  # 0.2 are expected
 
 
 # What is in doubt.
