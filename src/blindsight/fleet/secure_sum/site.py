@@ -66,6 +66,11 @@ class Site:
         self._survivors: tuple[str, ...] = ()
         self._transcript = b""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether this site has revealed its shares: it has nothing more to say."""
+        return Kind.AGREEMENTS in self._answered
+
     def begin(self) -> bytes:
         """This round's fresh public keys, signed; a round that this site has begun before is refused."""
         if not self._hello:
