@@ -24,7 +24,10 @@ from blindsight.fleet.secure_sum.rounds import Rounds
 from blindsight.fleet.secure_sum.terms import Terms, digest_of_parts
 from blindsight.fleet.secure_sum.transcript import SiteKeys, context_of, read_keys, transcript_of
 
-__all__ = ["Site"]
+__all__ = ["SEALED_BYTES", "Site"]
+
+SEALED_BYTES = 2 * shamir.SHARE_BYTES + 16
+"""Two shares for a peer, encrypted, with the tag that shows changes."""
 
 _NO_NONCE = bytes(12)  # a key of `share_key` encrypts one message
 
