@@ -251,6 +251,15 @@ def test_who_turns_before_the_sketch_has_learned_a_direction_gains_little(monkey
     assert np.mean([kept(seed) for seed in range(4)]) < 1.5
 
 
+def test_the_drift_is_one_for_noise_and_more_if_all_push_one_way():
+    random, sketch = np.random.default_rng(0), Sketch(400, 0.5)
+    assert sketch.drift is None
+    sketch.cut(random.normal(0, 0.5, (200, 400)).astype(np.float32))
+    assert sketch.drift == pytest.approx(1, abs=0.15)
+    sketch.cut(random.normal(0.25, 0.5, (200, 400)).astype(np.float32))  # half a sigma in each weight
+    assert sketch.drift == pytest.approx(0.5 * math.sqrt(128), rel=0.1)
+
+
 def test_the_sketch_cuts_from_the_first_updates_on_and_leaves_honest_ones(make_task):
     """Those before its first block would otherwise move a model further than thousands of honest ones repair."""
     task = custom(make_task, 387)

@@ -52,6 +52,15 @@ class Sketch:
         self._filled = 0
         self._part = -(-weights // _CHEAP)
 
+    @property
+    def drift(self) -> float | None:
+        """How long the mean of the last differences is, over its length if they were noise; None if none were seen."""
+        recent = self._recent[: self._filled]
+        if not len(recent) or not self._sigma:
+            return None
+        of_noise = self._sigma * math.sqrt(recent.shape[1] / len(recent))
+        return float(np.linalg.norm(recent.mean(axis=0, dtype=np.float64))) / of_noise
+
     def cut(self, changes: np.ndarray) -> np.ndarray:
         """Weaken rows of `changes` in place, and learn from all as they were; which rows were weakened."""
         if not len(self.basis):
