@@ -216,14 +216,13 @@ def test_a_push_hidden_in_noise_is_weakened_beside_what_the_sketch_has_learned_t
         monkeypatch.setattr("blindsight.service.sketch.secret_generator", lambda: np.random.default_rng(100 + seed))
         random, weights = np.random.default_rng(seed), 200
         sketch, way, pushes = Sketch(weights, 1.0), np.full(weights, 1 / math.sqrt(weights)), list[float]()
-        for number in range(6000):
-            change = random.standard_normal(weights)
-            if number % 20 == 0:
-                change += (5 - change @ way) * way
-            row = change.astype(np.float32)[None]
-            sketch.cut(row)
-            if number % 20 == 0 and number > 4000:
-                pushes.append(float(row[0] @ way))
+        for number in range(0, 6000, 20):
+            changes = random.standard_normal((20, weights))
+            changes[0] += (5 - changes[0] @ way) * way
+            rows = changes.astype(np.float32)
+            sketch.cut(rows)
+            if number > 4000:
+                pushes.append(float(rows[0] @ way))
         return float(np.mean(pushes))
 
     assert np.mean([kept(seed) for seed in range(8)]) < 1.6
@@ -248,7 +247,7 @@ def test_who_turns_before_the_sketch_has_learned_a_direction_gains_little(monkey
                 pushes.append(float(changes[0] @ way))
         return float(np.mean(pushes))
 
-    assert np.mean([kept(seed) for seed in range(4)]) < 1.5
+    assert np.mean([kept(seed) for seed in range(2)]) < 1.5
 
 
 def test_the_drift_is_one_for_noise_and_more_if_all_push_one_way():
