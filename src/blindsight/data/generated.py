@@ -95,4 +95,6 @@ class GeneratedPopulation(Population):
         options: dict[str, Any] = {"ids": self.ids, "classes": self.classes, "synthetic": self.synthetic}
         if self._recipe is not None and recipe is not None:
             options["recipe"] = (self._recipe, self._numbers, recipe)
-        return GeneratedPopulation(lambda some: change(some, self.examples(some)), sizes=self.sizes, name=name, **options)
+        return GeneratedPopulation(
+            lambda some: change(some, self.examples(some)), sizes=self.sizes, name=name, **options
+        )
