@@ -21,6 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK, OUT = ROOT / "site" / "source", ROOT / "site" / "html"
+RESULTS = ROOT / "experiments" / "results"
 REPOSITORY = "https://github.com/blindsight-ml/blindsight"
 LINK = re.compile(r"(\]\()(\.\./)+(?!docs/)([^)#\s]+)")
 
@@ -50,6 +51,7 @@ def main() -> None:
     for page in WORK.rglob("*.md"):
         page.write_text(_relinked(page.read_text(encoding="utf-8")), encoding="utf-8")
     _fill(WORK / "gallery.md", "figures", _figures())
+    _fill(WORK / "gallery.md", "tables", _tables())
     _fill(WORK / "peers.md", "benchmarks", _benchmarks())
     names = [_reference(package) for package in PACKAGES]
     settings = ROOT / "site" / "mkdocs.yml"  # JSON is YAML
@@ -82,16 +84,56 @@ def _fill(page: Path, marker: str, lines: Iterator[str]) -> None:
 def _figures() -> Iterator[str]:
     """Every figure of an experiment with the first paragraph of the script that draws it."""
     (WORK / "figures").mkdir()
-    scripts = {path.stem: path for path in (ROOT / "experiments").glob("*.py")}
-    for figure in sorted((ROOT / "experiments" / "results").glob("*.png")):
+    for figure in sorted(RESULTS.glob("*.png")):
         shutil.copy(figure, WORK / "figures")
-        script = max(sorted(scripts), key=lambda name: _common(name, figure.stem))
-        told = (inspect.cleandoc(_docstring(scripts[script])) + "\n").split("\n\n")
-        command = next((line.strip() for line in told[1].splitlines() if line.strip().startswith("python")), "")
-        yield f"### {figure.stem.replace('_', ' ')}\n"
-        yield f"{' '.join(told[0].split())}\n"
-        yield f"![{figure.stem.replace('_', ' ')}](figures/{figure.name})\n"
-        yield f"```\n{re.split(r'  +', command)[0]}\n```\n"
+        told, command = _experiment(figure.stem)
+        name = figure.stem.replace("_", " ")
+        yield f"### {name}\n\n{told}\n\n![{name}](figures/{figure.name})\n\n```\n{command}\n```\n"
+
+
+def _tables() -> Iterator[str]:
+    """Every result of an experiment that has no figure: what it measured, its rows if it has some, and its file."""
+    for file in sorted(RESULTS.glob("*.json")):
+        if file.with_suffix(".png").exists():
+            continue
+        told, command = _experiment(file.stem)
+        place = f"[{file.name}]({REPOSITORY}/blob/main/experiments/results/{file.name})"
+        yield f"### {file.stem.replace('_', ' ')}\n\n{told}\n\nThe numbers are in {place}.\n"
+        yield from _as_table(json.loads(file.read_text(encoding="utf-8")))
+        yield f"```\n{command}\n```\n"
+
+
+def _experiment(name: str) -> tuple[str, str]:
+    """What the script of a result says first, and the command that made it, or how to run the script."""
+    scripts = {path.stem: path for path in (ROOT / "experiments").glob("*.py")}
+    file = RESULTS / f"{name}.json"
+    ran = str(json.loads(file.read_text(encoding="utf-8")).get("command", "")) if file.exists() else ""
+    named = re.search(r"(\w+)\.py", ran)
+    script = named[1] if named and named[1] in scripts else max(sorted(scripts), key=lambda one: _common(one, name))
+    told = (inspect.cleandoc(_docstring(scripts[script])) + "\n").split("\n\n")
+    command = next((line.strip() for line in told[1].splitlines() if line.strip().startswith("python")), "")
+    return " ".join(told[0].split()), ran or re.split(r"  +", command)[0]
+
+
+def _as_table(result: dict[str, Any]) -> Iterator[str]:
+    """The rows of a result, or its summary, if they are plain values and not too many to read."""
+    summary, rows = result.get("summary"), result.get("rows")
+    if isinstance(summary, dict):
+        rows = [{"": name, **row} for name, row in summary.items()]
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        return
+    columns = [name for row in rows for name, value in row.items() if not isinstance(value, dict | list)]
+    names = list(dict.fromkeys(columns))
+    if not rows or len(rows) > 40 or len(names) > 12:
+        return
+    yield f"| {' | '.join(names)} |\n|{'---|' * len(names)}"
+    for row in rows:
+        yield f"| {' | '.join(_cell(row.get(name, '')) for name in names)} |"
+    yield ""
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("|", "\\|")
 
 
 def _common(one: str, other: str) -> int:

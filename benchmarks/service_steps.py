@@ -1,17 +1,20 @@
 """The cost of the service's own code for a draw and its update: processor time in one process, without sockets.
 
-    python benchmarks/service_steps.py [--weights 387] [--pairs 20000] [--out RESULTS.json]
+    python benchmarks/service_steps.py [--weights 387] [--at-once 2 16] [--pairs 20000] [--out RESULTS.json]
 
 `benchmarks/service.py` measures whole servers and wants a quiet machine. Here the bare handler of that benchmark and
 the service take turns, a few hundred pairs each, in one process: first called as functions (`handler`), then through
-uvicorn's HTTP protocol with 16 connections whose transport only keeps what is written (`protocol`). Other work on the
-machine slows both alike, so medians over turns of the difference and of the ratio can be read on a busy one too. What
-is missing is the kernel's part, which is the same for both and makes the ratio of whole servers better than this one.
+uvicorn's HTTP protocol with connections whose transport only keeps what is written (`protocol`). `--at-once` is how
+many of them ask in one turn of the event loop: 16 if they wait for the service, two or so if it waits for them. Other
+work on the machine slows both alike, so medians over turns of the difference and of the ratio can be read on a busy one
+too. What is missing is the kernel's part, which is the same for both and makes the ratio of whole servers better than
+this one.
 """
 
 import argparse
 import asyncio
 import gc
+import itertools
 import json
 import os
 import statistics
@@ -22,6 +25,7 @@ from typing import Any
 
 import uvicorn
 from service import ADMIN, TOKEN, bare, write
+from threadpoolctl import threadpool_limits
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
@@ -32,15 +36,14 @@ from blindsight.service.connections import Connection, Listener, limits_of
 from blindsight.service.registry import Registry
 
 TURN = 320  # pairs
-CONNECTIONS = 16
 DRAW, UPDATE = "/v1/models/load/draw", "/v1/models/load/update"
 
 
 class Handler:
     """An application, called as a function: what it is sent is made beforehand, what it answers is kept."""
 
-    def __init__(self, app: Any, task: Task) -> None:
-        self._app = app
+    def __init__(self, app: Any, task: Task, at_once: int) -> None:
+        self._app, self._at_once = app, at_once
         self._start: dict[str, Any] = {}
         self._body = b""
         self._token = [(b"host", b"127.0.0.1:8752"), (b"authorization", f"Bearer {TOKEN}".encode())]
@@ -60,7 +63,7 @@ class Handler:
             await self._app(
                 {"type": "http", "method": "POST", "path": UPDATE, "headers": headers}, self._receive, self._send
             )
-            if number % CONNECTIONS == 0:
+            if number % self._at_once == 0:
                 await asyncio.sleep(0)  # what was left for the end of the loop's turn
         return time.process_time() - began
 
@@ -102,7 +105,7 @@ class Transport(asyncio.Transport):
 class Protocol:
     """An application behind uvicorn's protocol, the service behind its own, on connections without sockets."""
 
-    def __init__(self, app: Any, task: Task) -> None:
+    def __init__(self, app: Any, task: Task, at_once: int) -> None:
         config = uvicorn.Config(app, ws="none", lifespan="off", access_log=False, log_config=None, proxy_headers=False)
         config.load()
         state = ServerState()
@@ -110,9 +113,9 @@ class Protocol:
         given: dict[str, Any] = {"config": config, "server_state": state, "app_state": {}}
         if isinstance(app, Service):
             listener = Listener(limits_of(app.registry.settings))
-            self._all = [Connection({0: listener}, **given) for _ in range(CONNECTIONS)]
+            self._all = [Connection({0: listener}, **given) for _ in range(at_once)]
         else:
-            self._all = [HttpToolsProtocol(**given) for _ in range(CONNECTIONS)]
+            self._all = [HttpToolsProtocol(**given) for _ in range(at_once)]
         for one in self._all:
             one.connection_made(Transport())
         token = f"Host: 127.0.0.1:8752\r\nAuthorization: Bearer {TOKEN}\r\n"
@@ -125,8 +128,8 @@ class Protocol:
     async def turn(self) -> float:
         """Seconds of processor time for `TURN` pairs."""
         used = 0.0
-        for _ in range(TURN // CONNECTIONS):
-            used += await self._ask([self._draw] * CONNECTIONS)
+        for _ in range(TURN // len(self._all)):
+            used += await self._ask([self._draw] * len(self._all))
             used += await self._ask([self._with_ticket(one.transport.written) for one in self._all])  # pyright: ignore
         return used
 
@@ -146,7 +149,7 @@ class Protocol:
         return self._update + ticket + b"\r\n\r\n" + body
 
 
-async def measure(weights: int, pairs: int) -> dict[str, Any]:
+async def measure(weights: int, pairs: int, at_once: int) -> dict[str, Any]:
     """Both ways of asking, both applications by turns."""
     task = Task(model="load", family="custom", weights=weights, unit="feature", epsilon=1.0)
     with tempfile.TemporaryDirectory() as folder:
@@ -157,9 +160,9 @@ async def measure(weights: int, pairs: int) -> dict[str, Any]:
         await registry.open()
     service = Service(registry)
     gc.freeze()
-    found: dict[str, Any] = {"weights": weights}
+    found: dict[str, Any] = {"weights": weights, "at_once": at_once}
     for asked in (Handler, Protocol):
-        both = asked(bare(weights), task), asked(service, task)
+        both = asked(bare(weights), task, at_once), asked(service, task, at_once)
         turns = [[1e6 / TURN * await one.turn() for one in both] for _ in range(pairs // TURN + 3)][3:]
         found[asked.__name__.lower()] = {
             "bare_us": statistics.median(one for one, _ in turns),
@@ -177,6 +180,7 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weights", type=int, nargs="+", default=[387])
+    parser.add_argument("--at-once", type=int, nargs="+", default=[2, 16])
     parser.add_argument("--pairs", type=int, default=20_000)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
@@ -188,14 +192,15 @@ def main() -> None:
     except ImportError:
         print("without uvloop")
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; microseconds of processor time for a pair")
-    print("weights             bare    memory   more   ratio")
+    print("weights  at once             bare    memory   more   ratio")
     results: list[dict[str, Any]] = []
-    for weights in asked.weights:
-        with asyncio.Runner(loop_factory=loop) as runner:
-            results.append(runner.run(measure(weights, asked.pairs)))
+    for weights, at_once in itertools.product(asked.weights, asked.at_once):
+        with asyncio.Runner(loop_factory=loop) as runner, threadpool_limits(1, user_api="blas"):  # as `serve` does
+            results.append(runner.run(measure(weights, asked.pairs, at_once)))
         for name in ("handler", "protocol"):
             row = results[-1][name]
-            print(f"{weights:7,} {name:9} {row['bare_us']:7.1f} {row['memory_us']:9.1f} {row['more_us']:6.1f}", end="")
+            print(f"{weights:7,} {at_once:8} {name:9}", end="")
+            print(f" {row['bare_us']:7.1f} {row['memory_us']:9.1f} {row['more_us']:6.1f}", end="")
             print(f"   {row['memory_to_bare']:.3f}", flush=True)
     write(asked.out, {"results": results})
 

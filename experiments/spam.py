@@ -15,8 +15,10 @@ which holds the noise of all clients. Each attack sends
     insider M                  M sigma along what the sketch misses of that descent, all that its bounds allow along the
                                rest: possible only for someone who reads the memory of the process
     rotating                   push along a different part of the weights each time, out of 32 parts
-    hopping N                  the same, but along one of N parts for 250 updates: gone before the sketch has learned it
-    push, by 100 % at the end  hostile clients wait, and then send all their updates in a row
+    hopping N                  the same, but along one of N parts for 500 updates, after which the sketch has learned it
+                               on average: gone by then, and back when it is forgotten
+    push, by 100 % at the end  hostile clients wait, send all their updates in a row, and are gone
+    to one of N processes      all that is hostile goes to one of several processes, each with a guard of its own
 
 with and without public examples. `--data adult` is what the guard's constants were chosen on (`sketch`, `shields`,
 `canary_fall`); `--data phishing` is what it is evaluated on, and what the documentation quotes: 387 weights, k = 20,
@@ -37,6 +39,7 @@ from typing import Any
 
 import numpy as np
 from draw_and_discard_models import phishing_features, phishing_rows
+from threadpoolctl import threadpool_limits
 
 from blindsight import data
 from blindsight.algorithms.draw_and_discard import Task
@@ -45,7 +48,7 @@ from blindsight.service.canary import INSPECT_EVERY, Canary, ranking
 from blindsight.service.shown import MIXED, mixture
 from blindsight.service.spam import Guard, recent_draws
 
-EACH, PUBLIC, OWN, DECOYS, PARTS, HOP = 10, 4000, 4000, 16, 32, 250
+EACH, PUBLIC, OWN, DECOYS, PARTS, HOP = 10, 4000, 4000, 16, 32, 500
 Examples = tuple[np.ndarray, np.ndarray]
 
 
@@ -77,8 +80,12 @@ def _task(features: FeatureSpec) -> Task:
 class Server:
     """Instances behind the guard, as a pool of the service has them."""
 
-    def __init__(self, task: Task, random: np.random.Generator, canary: Canary | None = None) -> None:
-        self.task, self.random, self.canary, self.guard = task, random, canary, Guard(task)
+    def __init__(
+        self, task: Task, random: np.random.Generator, canary: Canary | None = None, processes: int = 1
+    ) -> None:
+        self.task, self.random, self.canary = task, random, canary
+        self.guards = [Guard(task) for _ in range(processes)]
+        self.guard = self.guards[0]  # what is hostile goes there
         self.count = self.frozen_at = 0
         self.shown = list[bytes]()
         self.restart(np.zeros(task.weights))
@@ -103,22 +110,30 @@ class Server:
         """What everybody is shown."""
         return np.frombuffer(self.shown[-1], np.float32)
 
-    def take(self, updates: np.ndarray) -> list[bool]:
+    def take(self, updates: np.ndarray, hostile: np.ndarray | None = None) -> list[bool]:
         """Which of these updates of one batch, the rows, were accepted."""
         if self.canary is not None and self.count % INSPECT_EVERY == 0:
-            self.guard.shield, good = self.canary.inspect(self.mean())
+            shield, good = self.canary.inspect(self.mean())
+            for guard in self.guards:
+                guard.shield = shield
             if good is not None and not self.frozen_at:
                 self.frozen_at = self.count
                 self.restart(good)
         self.count += len(updates)
-        sent = [row.tobytes() for row in updates.astype(np.float32)]
-        measured = self.guard.measure(sent, self.shown, self.shown[-1])
-        for is_known, instance in measured:
-            if is_known:
-                self.rows[self.random.integers(len(self.rows))] = instance
+        sent, taken = [row.tobytes() for row in updates.astype(np.float32)], [False] * len(updates)
+        process = np.zeros(len(sent), int)
+        if len(self.guards) > 1 and hostile is not None:
+            process = np.where(hostile, 0, self.random.integers(len(self.guards), size=len(sent)))
+        for number, guard in enumerate(self.guards):
+            places = np.flatnonzero(process == number).tolist()
+            measured = guard.measure([sent[place] for place in places], self.shown, self.shown[-1]) if places else []
+            for place, (is_known, instance) in zip(places, measured, strict=True):
+                taken[place] = is_known
+                if is_known:
+                    self.rows[self.random.integers(len(self.rows))] = instance
         if self.count % self.task.instances == 0:
             self.show()
-        return [is_known for is_known, _ in measured]
+        return taken
 
 
 def noise(task: Task, random: np.random.Generator, clients: int = 1) -> np.ndarray:
@@ -136,7 +151,7 @@ class Attacker:
         self.positive, self.negative = own[0][own[1] > 0], own[0][own[1] == 0]
         self.sigma = math.sqrt(self.task.variance)
         self.decoys = _unit_rows(self.random.standard_normal((DECOYS, self.task.weights)))
-        self.part = self.random.integers(PARTS, size=self.task.weights)
+        self.place = self.random.permutation(self.task.weights)  # the parts are of these
         self.harm = np.zeros(self.task.weights)
 
     def update(self, honest: np.ndarray, drawn: np.ndarray) -> np.ndarray:
@@ -167,10 +182,10 @@ class Attacker:
         if kind == "insider":
             return self._past_the_sketch(float(much) * self.sigma)
         if kind == "rotating":
-            return radius * _unit(np.where(self.part == self.random.integers(PARTS), harm, 0))
+            return radius * _unit(np.where(self.place % PARTS == self.random.integers(PARTS), harm, 0))
         if kind == "hopping":
             parts = int(much)
-            return radius * _unit(np.where(self.part % parts == self.server.count // HOP % parts, harm, 0))
+            return radius * _unit(np.where(self.place % parts == self.server.count // HOP % parts, harm, 0))
         if self.attack == "push, layered" and guard.shield is not None:
             return self._layered(radius)
         return radius * harm
@@ -215,16 +230,25 @@ def _unit_rows(rows: np.ndarray) -> np.ndarray:
 
 
 def trained(
-    task: Task, parts: dict[str, Examples], *, attack: str, share: float, public: bool, updates: int, begin: int = 0
+    task: Task,
+    parts: dict[str, Examples],
+    *,
+    attack: str,
+    share: float,
+    public: bool,
+    updates: int,
+    begin: int = 0,
+    most: int | None = None,
+    processes: int = 1,
 ) -> dict[str, Any]:
-    """A model trained by honest clients and, from update `begin` on, a share of hostile ones."""
+    """A model trained by honest clients and, for `most` updates from `begin` on, a share of hostile ones."""
     random, began = np.random.default_rng(1), time.monotonic()
     canary = Canary(task, *parts["public"], fall=0.05) if public else None
-    server = Server(task, random, canary)
+    server = Server(task, random, canary, processes)
     attacker = Attacker(attack, server, parts["own"])
     x, y = parts["clients"]
     order, hostile = random.integers(len(x), size=updates), random.random(updates) < share
-    hostile[:begin] = False
+    hostile[:begin] = hostile[begin + (updates if most is None else most) :] = False
     taken, curve, end = {False: 0, True: 0}, list[float](), 0
     while end < updates and not server.frozen_at:
         batch = slice(end, end + task.instances)
@@ -235,7 +259,7 @@ def trained(
         sent_now = drawn - steps + noise(task, random, len(spam))
         for place in np.flatnonzero(spam):
             sent_now[place] = attacker.update(sent_now[place], drawn)
-        for was_hostile, is_taken in zip(spam.tolist(), server.take(sent_now), strict=True):
+        for was_hostile, is_taken in zip(spam.tolist(), server.take(sent_now, spam), strict=True):
             taken[was_hostile] += is_taken
         if end % (updates // 6) == 0 or server.frozen_at:
             curve.append(round(ranking(parts["held"][0] @ server.mean(), parts["held"][1]), 4))
@@ -245,9 +269,10 @@ def trained(
         "share": share,
         "public examples": public,
         "attacked from update": begin,
+        "processes": processes,
         "honest refused": 1 - taken[False] / sent[False],
         "hostile refused": 1 - taken[True] / sent[True] if sent[True] else None,
-        "shortened": server.guard.shortened / end,
+        "shortened": sum(guard.shortened for guard in server.guards) / end,
         "frozen and rolled back at": server.frozen_at or None,
         "simulation_only": {"roc_auc": curve[-1], "curve": curve},
         "seconds": round(time.monotonic() - began, 1),
@@ -290,12 +315,20 @@ def _spike(server: Server) -> np.ndarray:
 
 
 ATTACKS = {
-    (0.05, False): ("hidden 2", "hidden 2.5", "hidden 3", "hidden 5", "push", "rotating", "insider 4"),
-    (0.05, True): ("hidden 2.5", "hidden 5", "push", "push, layered"),
-    (0.01, False): ("hidden 5", "push"),
+    (0.05, False): (
+        *("hidden 2", "hidden 2.5", "hidden 3", "hidden 5", "push", "rotating"),
+        *("hopping 16", "hopping 32", "hopping 64", "insider 4"),
+    ),
+    (0.05, True): ("hidden 2.5", "hidden 3", "hidden 5", "push", "push, layered", "hopping 64"),
+    (0.01, False): ("hidden 5", "push", "hopping 32"),
     (0.01, True): ("hidden 5",),
 }
 """By the share of hostile clients, and whether there are public examples."""
+
+
+def one_thread() -> None:
+    """Compute as `serve` does: matrices of a few updates are small."""
+    threadpool_limits(1, user_api="blas")
 
 
 def plan(updates: int) -> list[dict[str, Any]]:
@@ -304,8 +337,10 @@ def plan(updates: int) -> list[dict[str, Any]]:
     for (share, public), attacks in ATTACKS.items():
         runs += [{"attack": attack, "share": share, "public": public} for attack in attacks]
     runs += [{"attack": "hidden 2.5", "share": 0.05, "public": False, "begin": updates // 2}]
-    for public in (True, False):  # all that 5 % of the clients may send
-        runs += [{"attack": "push", "share": 1.0, "public": public, "begin": updates - updates // 20}]
+    for processes, attacks in ((4, ("hidden 3", "hidden 5")), (20, ("hidden 5",))):
+        runs += [{"attack": attack, "share": 0.05, "public": False, "processes": processes} for attack in attacks]
+    all_of_5 = {"share": 1.0, "begin": updates - 1000 - updates // 20, "most": updates // 20}  # in a row
+    runs += [{"attack": "push", "public": public} | all_of_5 for public in (True, False)]
     return [{"updates": updates} | run for run in runs]
 
 
@@ -330,7 +365,7 @@ def main() -> None:
         "clients": (x[kept:end].reshape(dealt, EACH, -1), y[kept:end].reshape(dealt, EACH)),
     }
     results: dict[str, Any] = {
-        "command": f"python {Path(__file__).name} --data {asked.data} --updates {asked.updates}",
+        "command": f"python experiments/{Path(__file__).name} --data {asked.data} --updates {asked.updates}",
         "hardware": f"{platform.machine()}, {os.cpu_count()} CPU cores, shared",
         "weights": task.weights,
     }
@@ -341,7 +376,7 @@ def main() -> None:
         ]
         results["a burst of hostile updates alone"] = burst()
         print(json.dumps(results, indent=1), flush=True)
-    with ProcessPoolExecutor(asked.jobs) as jobs:
+    with ProcessPoolExecutor(asked.jobs, initializer=one_thread) as jobs:
         started = [jobs.submit(trained, task, parts, **run) for run in plan(asked.updates)]
         for job in as_completed(started):
             print(json.dumps(job.result()), flush=True)

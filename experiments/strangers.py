@@ -299,10 +299,11 @@ def upper(alarms: int, runs: int) -> float:
 CELLS = [(n, m) for n in (100, 220, 1000) for m in (100, 1000)]
 
 
-def null(made: "Planted", runs: int, epsilon: float) -> list[tuple[Any, ...]]:
+def null(made: "Planted", runs: int, epsilon: float, only: tuple[str, ...]) -> list[tuple[Any, ...]]:
     """The cells of the table of false alarms: every task, as far as the data set reaches."""
-    fits = [(n, m) for n, m in CELLS if n + m <= len(made.healthy.right)]
-    return [(null_cell, made.name, task, n, m, runs, epsilon) for task in QUESTIONS for n, m in fits]
+    fits = [(task, n, m) for task in QUESTIONS for n, m in CELLS if n + m <= len(made.healthy.right)]
+    cells = [(null_cell, made.name, task, n, m, runs, epsilon) for task, n, m in fits]
+    return [cell for cell in cells if not only or ":".join(map(str, cell[1:5])) in only]
 
 
 def null_cell(made: "Planted", task: str, n: int, m: int, runs: int, epsilon: float) -> dict[str, Any]:
@@ -498,6 +499,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--epsilon", type=float, nargs="+", default=[8.0])
     parser.add_argument("--beds", default=",".join(BEDS))
+    parser.add_argument("--only", nargs="+", default=[], help="Cells of null: 'adult, weak:slices:220:1000'.")
     parser.add_argument("--cache", type=Path, default=None, help="Folder that keeps what clients send.")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -514,7 +516,7 @@ def main() -> None:
     cells = list[tuple[Any, ...]]()
     for made in MADE.values():
         if asked.part == "null":
-            cells += [cell for epsilon in asked.epsilon for cell in null(made, asked.runs, epsilon)]
+            cells += [cell for epsilon in asked.epsilon for cell in null(made, asked.runs, epsilon, tuple(asked.only))]
         else:
             cells += naming(made, asked.runs, tuple(asked.epsilon))
     with multiprocessing.get_context("fork").Pool(asked.processes) as pool:

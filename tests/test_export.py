@@ -58,6 +58,31 @@ def test_a_language_model_brings_its_words_and_its_guarantee(tmp_path):
     np.testing.assert_allclose(logits, expected, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["cnn", "char_lm", "gan"])
+def test_the_other_kinds(tmp_path, kind):
+    (tmp_path / "words.txt").write_text("the\na\n")
+    text = {"vocabulary": str(tmp_path / "words.txt"), "length": 8, "field": "text"}
+    made = {"network": "compact", "latents": 2, "channels": [2, 2, 2]}
+    of = {"cnn": {"channels": [2], "hidden": 4}, "char_lm": {"embedding": 3, "cells": 3}, "gan": {}}[kind]
+    more = {"cnn": {}, "char_lm": {"text": text}, "gan": {"gan": made}}[kind]
+    people = {"population": "forum" if kind == "char_lm" else "digits", "options": {"clients": 12}, "held_out": 0}
+    folder = trained(tmp_path, data=people, model={"kind": kind, **of}, **more)
+    assert run_export(folder, tmp_path / "m.onnx").kind == kind
+    dice, model = np.random.default_rng(0), load_trained(folder).model
+    if kind == "gan":
+        inputs: dict[str, Any] = {"latents": dice.normal(size=(3, 2)).astype(np.float32), "labels": np.arange(3)}
+        expected = model.decode(jnp.asarray(inputs["latents"]), jnp.arange(3))
+    elif kind == "cnn":
+        inputs = {"input": dice.uniform(size=(3, 8, 8)).astype(np.float32)}
+        expected = model(jnp.asarray(inputs["input"]))
+    else:
+        inputs = {"tokens": dice.integers(0, 99, (2, 5))}
+        expected = model(jnp.asarray(inputs["tokens"], jnp.int32))
+    (found,) = session(tmp_path / "m.onnx").run(None, inputs)
+    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("words", "refusal"),
     [

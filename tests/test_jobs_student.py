@@ -14,6 +14,7 @@ from blindsight import jobs, runs
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.data import embedded
 from blindsight.errors import InvalidInput, PrivacyError
+from blindsight.jobs.student import read_student
 from blindsight.samples.export import save_set
 from blindsight.samples.synthetic_set import read_set
 from blindsight.samples.views import ArmView
@@ -90,6 +91,17 @@ def test_its_page_shows_which_classes_it_confuses_and_examples_that_it_misreads(
     assert f"{percent(right / total)} <small>({span(low, high)})</small>" in page
     stored = json.loads((tmp_path / "student" / "report.json").read_text())
     assert stored["public"]["confusion"] == confusion.tolist()
+
+
+def test_an_exported_student_computes_the_same(student, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    exported = jobs.run_export(student.path, tmp_path / "m.onnx")
+    assert (exported.kind, Guarantee.from_dict(exported.guarantee)) == ("logistic", PROMISE)
+    images = np.random.default_rng(0).integers(0, 256, (3, 8, 8)).astype(np.uint8)
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    (scores,) = session.run(None, {"input": images.astype(np.float32) / 255})
+    expected = read_student(student.path)[0](images)
+    np.testing.assert_allclose(scores, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_a_page_without_public_data_is_not_green(student):

@@ -43,15 +43,26 @@ def test_links_beside_the_pages_lead_to_the_repository_and_figures_along(website
     )
 
 
-@pytest.mark.parametrize(("page", "marker"), [("peers", "benchmarks"), ("gallery", "figures")])
+@pytest.mark.parametrize(("page", "marker"), [("peers", "benchmarks"), ("gallery", "figures"), ("gallery", "tables")])
 def test_what_the_site_fills_in_is_pointed_to_elsewhere(website, tmp_path, page, marker):
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-    assert "/results](https://github.com/" in text[text.index(f"<!-- {marker}:") : text.index("<!-- end -->")]
+    start = text.index(f"<!-- {marker}:")
+    told = text[start : text.index("<!-- end -->", start)]
+    assert "/results](https://github.com/" in told
     copy = tmp_path / "page.md"
     copy.write_text(text, encoding="utf-8")
     website._fill(copy, marker, iter(["filled in"]))
     assert "filled in" in copy.read_text(encoding="utf-8")
-    assert "/results](https://github.com/" not in copy.read_text(encoding="utf-8")
+    assert told not in copy.read_text(encoding="utf-8")
+
+
+def test_every_result_of_an_experiment_is_in_the_gallery(website, tmp_path, monkeypatch):
+    monkeypatch.setattr(website, "WORK", tmp_path)
+    shown = "\n".join([*website._figures(), *website._tables()])
+    for file in (ROOT / "experiments" / "results").iterdir():
+        assert f"### {file.stem.replace('_', ' ')}\n" in shown
+    assert max(len(part.splitlines()) for part in shown.split("### ")) < 60  # nobody reads longer tables
+    assert "| simulation | 0.6667 |" in shown
 
 
 def test_docstrings_become_markdown(website):

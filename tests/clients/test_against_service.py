@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from waiting import until
+from waiting import HANG_S, until
 
 from blindsight.algorithms.draw_and_discard import Task
 from blindsight.codings.specs import BooleanField, FeatureSpec, NumberField, Response
@@ -68,7 +68,7 @@ def test_the_documented_example_trains_a_model(node, service, tmp_path):
         capture_output=True,
         text=True,
         cwd=CLIENT,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
     assert run.returncode == 0, run.stderr

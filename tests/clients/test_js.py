@@ -5,12 +5,14 @@ import re
 import subprocess
 from pathlib import Path
 
+from waiting import HANG_S
+
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "clients" / "js"
 
 
 def run_node(node: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([node, *words], capture_output=True, text=True, cwd=CLIENT, timeout=120, check=False)
+    return subprocess.run([node, *words], capture_output=True, text=True, cwd=CLIENT, timeout=HANG_S, check=False)
 
 
 def test_its_own_tests_pass(node):

@@ -11,9 +11,10 @@ from blindsight import config
 from blindsight.data.population import Population
 from blindsight.data.private_sets import declared
 from blindsight.data.schema import Schema
+from blindsight.data.sources import source
 from blindsight.errors import InvalidInput
 from blindsight.jobs.run_data import read_run
-from blindsight.jobs.tables import header, kinds_of, read_clients, schema_of
+from blindsight.jobs.tables import content_of_clients, header, kinds_of, read_clients, schema_of
 
 datasets: Any = pytest.importorskip("datasets", reason="datasets is not installed")
 
@@ -109,6 +110,16 @@ def test_a_set_that_cannot_be_read_is_refused_without_a_word_on_its_content():
     with pytest.raises(InvalidInput, match="people cannot be read: run blindsight data check people") as refused:
         read("age")
     assert "secret" not in str(refused.value)
+
+
+def test_a_ledger_knows_the_set_by_the_name_and_the_content_that_its_loader_gives():
+    """So a budget that was set before types were asked for still counts."""
+    saved()
+    Path("people").rename("of.people")
+    whole = source("of.people", {"client": "who"})
+    found = read_clients("of.people", client="who", needed={"age": None}, schema=schema_of(None, [], "of.people"))
+    assert found.name == whole.name == "of.people"
+    assert content_of_clients("of.people", {"client": "who"}, found) == whole.content
 
 
 def test_one_split_is_read_as_it_is_chosen():

@@ -21,7 +21,7 @@ from blindsight.fleet.carriers.carrier import Delivery
 from blindsight.fleet.codes import Code, Declined
 from blindsight.fleet.noise_shares import NoisedSum, NoiseShares
 from blindsight.fleet.opening import open_job
-from blindsight.fleet.summing import SumLost
+from blindsight.fleet.summing import SiteSum, SumLost
 from blindsight.keys import root
 from blindsight.mechanisms.release import publish
 
@@ -125,6 +125,42 @@ def test_a_site_that_restarts_says_so_and_refuses_to_begin_the_same_sum_again(tm
         assert (answer.kind, answer.head["code"]) == ("refused", "malformed")
         assert any("already taken part" in words for words in one.desks["site02"].said)
         check_paid(one, summing.number, survivors)
+
+
+@pytest.mark.parametrize("is_later", [True, False])
+@pytest.mark.parametrize("phase", range(1, PHASES))
+def test_two_questions_at_once_do_not_cost_each_other_what_was_paid_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: int, is_later: bool
+):
+    """Somebody else asks just before a message of a phase: the first sum is whole, or nobody has paid for it."""
+    numbers = iter([5, 6 if is_later else 4])
+    monkeypatch.setattr("blindsight.fleet.summing.secrets.randbits", lambda bits: next(numbers))
+    with fleet(tmp_path, 4) as one:
+        summing, other_job = one.sum(), a_job(4, "another run")
+        open_job(one.sites, other_job, {}, wait_s=240)
+        other = SiteSum(one.sites, other_job, {"step": "two"}, [], length=LENGTH, bits=32, progress=one.hurry)
+        send, sent = one.sites.send, dict.fromkeys(one.desks, 0)
+
+        def interrupting(site: str, data: bytes) -> None:
+            if wire.decode(data)[0]["kind"] in ("sum", "secure"):
+                if sent[site] == phase:
+                    send(site, other.request)
+                sent[site] += 1
+            send(site, data)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(one.sites, "send", interrupting)
+            if phase < 3 and not is_later:
+                assert isinstance(caught(lambda: (summing.collect(), summing.total())), SumLost)
+                check_paid(one, summing.number, [])
+            else:
+                summing.collect()
+                total, count = summing.total()
+                assert count == 4
+                assert np.array_equal(total, one.expected(list(one.desks)))
+        other.collect()
+        assert np.array_equal(other.total()[0], one.expected(list(one.desks), "two"))
+        check_paid(one, other.number, list(one.desks))
 
 
 def test_a_part_that_fails_is_a_code_there_and_words_here(tmp_path: Path):

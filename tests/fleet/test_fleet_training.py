@@ -129,11 +129,23 @@ class Killed(BaseException):
     """What a kill looks like from inside: nothing after it runs."""
 
 
-@pytest.mark.parametrize("before_unmasking", [True, False])
+KILLED = [
+    (CLASSIFIER, True),
+    (CLASSIFIER, False),
+    *(pytest.param(one, True, marks=pytest.mark.slow) for one in (GENERATOR, LANGUAGE)),
+]
+
+
+@pytest.mark.parametrize(("settings", "before_unmasking"), KILLED)
 def test_a_killed_coordinator_resumes_to_the_same_model_and_both_ledgers_have_paid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without_noise: Key, before_unmasking: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    without_noise: Key,
+    settings: dict[str, Any],
+    before_unmasking: bool,
 ):
-    data, _ = embedded("tabular", SITES)
+    name = settings["data"]["population"]
+    data, _ = embedded(name, SITES, **OPTIONS.get(name, {}))
     ledger, total, unmasked = Ledger(tmp_path / "l.db"), SiteSum.total, list[int]()
 
     def dying(self: SiteSum) -> tuple[np.ndarray, int]:
@@ -149,16 +161,16 @@ def test_a_killed_coordinator_resumes_to_the_same_model_and_both_ledgers_have_pa
         with monkeypatch.context() as patch:
             patch.setattr(SiteSum, "total", dying)
             with pytest.raises(Killed):
-                train_on_fleet(config(7), fleet, out=tmp_path / "run", ledger=ledger)
+                train_on_fleet(config(7, settings), fleet, out=tmp_path / "run", ledger=ledger)
         assert unmasked == [1, 2], "each round was in the ledger before it was unmasked"
-        resumed = train_on_fleet(config(7), fleet, out=tmp_path / "run", ledger=ledger)
-        whole = train_on_fleet(config(7), fleet, out=tmp_path / "whole", ledger=Ledger(tmp_path / "other.db"))
+        resumed = train_on_fleet(config(7, settings), fleet, out=tmp_path / "run", ledger=ledger)
+        whole = train_on_fleet(config(7, settings), fleet, out=tmp_path / "whole", ledger=Ledger(tmp_path / "other.db"))
     check_same(resumed.model, whole.model)
     assert sum(one.kind == "release" for one in ledger.entries("hospitals")) >= 3
     for name in SITES:
-        settings = SiteSettings.read(tmp_path / "sites" / name / "SITE.toml")
-        paid = [one for one in Ledger(settings.ledger).entries(name) if one.kind == "release"]
-        sums = sorted(len(path.read_bytes()) for path in (settings.state / "jobs").glob("*/sums"))
+        site = SiteSettings.read(tmp_path / "sites" / name / "SITE.toml")
+        paid = [one for one in Ledger(site.ledger).entries(name) if one.kind == "release"]
+        sums = sorted(len(path.read_bytes()) for path in (site.state / "jobs").glob("*/sums"))
         assert len(paid) == 2, "once for each run, however often it was begun"
         assert sums[0] == 3
         assert 4 <= sums[1] <= json.loads((tmp_path / "run/fleet.json").read_text())["content"]["sums"]

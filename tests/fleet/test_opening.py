@@ -2,6 +2,7 @@
 
 import threading
 import time
+import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from blindsight.fleet import wire
 from blindsight.fleet.carriers.carrier import COORDINATOR
 from blindsight.fleet.carriers.in_process import Exchange
 from blindsight.fleet.certificates import party_of
+from blindsight.fleet.clients import Fleet
 from blindsight.fleet.codes import Code
 from blindsight.fleet.job import Job
 from blindsight.fleet.opening import open_job
@@ -73,6 +75,17 @@ def test_a_job_without_a_time_or_a_question_is_malformed_and_the_agent_goes_on(s
     with pytest.raises(BlindsightError, match="0 of 3 sites take part, 3 are needed"):
         open_job(sites, JOB, {}, wait_s=120.0)
     assert set(sites.roll_call()) == set(CLIENTS)
+
+
+@pytest.mark.parametrize("said", [10**12, 0, -1, True, 2.0, "5", None])
+def test_a_number_of_clients_that_nobody_can_have_counts_as_none(said: Any):
+    heads = {"a": {"clients": said}, "b": {"clients": 6}, "c": {"clients": 7}}
+    lines: Any = types.SimpleNamespace(roll_call=lambda: heads)
+    given: dict[str, Any] = {"connect": lambda: lines, "sites": tuple(CLIENTS), "fewest": 3, "colluding": 1}
+    known, unknown = (Fleet(name="f", noise="sites", declared=one, **given) for one in ({"a": 5}, {}))
+    assert known.counts == CLIENTS
+    with pytest.raises(BlindsightError, match="a never answered"):
+        _ = unknown.counts
 
 
 def answer_of(sites: Sites, name: str) -> Mapping[str, Any]:

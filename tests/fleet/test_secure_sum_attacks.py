@@ -107,6 +107,19 @@ def test_a_key_of_small_order_is_refused():
         done.sites["site00"].answer(coordinator_says(done, Kind.KEY_LIST, *hellos[:3], weak))
 
 
+def test_shares_of_the_wrong_size_are_not_passed_on():
+    """One site's boxes go to all others, who would have to take whatever it sends."""
+    done = Round.of(terms(4)).until("keys")
+    outgoing = done.coordinator.advance()
+    sent = Message.decoded(done.sites["site03"].answer(outgoing["site03"]))
+    for box in (b"", bytes(1 << 20)):
+        fields = (*sent.fields[:3], box, *sent.fields[4:])
+        swollen = dataclasses.replace(sent, fields=fields).signed(secure_round.KEYS[3].sign).encoded()
+        with refused(Reason.MALFORMED):
+            done.coordinator.receive(swollen)
+    done.coordinator.receive(sent.encoded())
+
+
 @pytest.mark.parametrize("keys", [(bytes(32), bytes(32)), (b"short", b"short")])
 def test_a_site_whose_keys_are_none_is_left_out_and_the_others_go_on(keys: tuple[bytes, bytes]):
     """Passed on to the others, they would make every one of them refuse."""

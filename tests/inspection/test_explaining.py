@@ -3,8 +3,16 @@
 import numpy as np
 import pytest
 
-from blindsight.inspection.contrast.explained import FACELESS, SEVERAL, UNKNOWN, Explanation, statement_of, verdict_on
-from blindsight.inspection.contrast.explaining import Evidence, explain
+from blindsight.inspection.contrast.explained import (
+    FACELESS,
+    SEVERAL,
+    UNKNOWN,
+    Explanation,
+    FaultShare,
+    statement_of,
+    verdict_on,
+)
+from blindsight.inspection.contrast.explaining import Evidence, explain, likeliest, likeliest_together
 
 CLIENTS, PUBLIC, SIZE = 300, 120, 12
 
@@ -63,13 +71,53 @@ def test_a_hundred_public_clients_leave_much_of_a_covariance_open():
     assert fits / runs >= 0.9
 
 
+def test_the_second_of_two_faults_is_found_though_many_candidates_predict_more_alone():
+    """Ten candidates that resemble the first fault are all likelier alone than the second one."""
+    dice = np.random.default_rng(7)
+    first, second = 3 * MOVES["a"], np.roll(MOVES["b"], 3) * 0.7
+    moves = {f"like a, {k}": first + dice.normal(0, 0.5, SIZE) for k in range(10)} | {"a": first, "b": second}
+    rows, std, named, runs = np.arange(60), np.full(SIZE, 2.0), 0, 5
+    for _ in range(runs):
+        private, public = people(dice, 1000), people(dice, PUBLIC)
+        who = dice.random(1000)
+        private[who < 0.3] += first
+        private[who > 0.7] += second
+        evidence = Evidence(private.sum(axis=0) + std * dice.standard_normal(SIZE), std, 1000, public)
+        planted = {name: (rows, public[rows] + move) for name, move in moves.items()}
+        tried = explain(evidence, planted)
+        best, _ = verdict_on(tried)
+        assert "b" not in [fault for _, fault in likeliest(evidence, planted)[:8]]  # of single faults
+        named += set(best.split(" + ")) == {"a", "b"}
+        assert set(likeliest_together(evidence, planted)) >= {"a", "b"}  # so the model runs on both
+    assert named >= runs - 1
+
+
+def test_a_second_fault_is_not_tried_for_what_it_mends_by_chance():
+    """Among hundreds of pairs one is always somewhat better than the best single fault; this misfit none can mend."""
+    dice, runs, pairs = np.random.default_rng(8), 4, 0
+    others = {f"other {k}": np.r_[0, dice.normal(0, 0.6, SIZE - 1)] for k in range(25)}
+    rows, std, moves = np.arange(60), np.full(SIZE, 2.0), others | {"a": np.r_[0, MOVES["a"][1:]]}
+    for _ in range(runs):
+        private, public = people(dice, CLIENTS), people(dice, PUBLIC)
+        private[dice.random(CLIENTS) < 0.3] += moves["a"]
+        sums = private.sum(axis=0) + std * dice.standard_normal(SIZE)
+        sums[0] += 6 * np.sqrt(std[0] ** 2 + CLIENTS * public[:, 0].var())
+        planted = {name: (rows, public[rows] + move) for name, move in moves.items()}
+        tried = explain(Evidence(sums, std, CLIENTS, public), planted)
+        assert not any(one.fits for one in tried)
+        pairs += any(" + " in one.fault for one in tried)
+    assert pairs <= 1  # of four; without regard to chance all four
+
+
 def test_without_a_fault_no_candidate_has_a_share():
     dice = np.random.default_rng(3)
     assert sum(verdict_on(asked(dice, "a", 0.0))[0] == UNKNOWN for _ in range(20)) >= 18
 
 
-def one(fault: str, deviance: float, p_value: float | None = 0.5, low: float = 0.1) -> Explanation:
-    return Explanation(fault, 0.2, low, 0.3, deviance, p_value)
+def one(
+    fault: str, deviance: float, p_value: float | None = 0.5, low: float = 0.1, parts: tuple[str, ...] = ()
+) -> Explanation:
+    return Explanation(fault, 0.2, low, 0.3, deviance, p_value, tuple(FaultShare(p, 0.1, 0.05, 0.15) for p in parts))
 
 
 @pytest.mark.parametrize(
@@ -83,6 +131,7 @@ def one(fault: str, deviance: float, p_value: float | None = 0.5, low: float = 0
         ((one("a", 0, None),), UNKNOWN),  # nobody has tried
         ((one("a", 0), one(FACELESS, 5)), UNKNOWN),  # clients fail, and nothing of the fault is needed to say so
         ((one("a", 0), one(FACELESS, 30)), "a"),
+        ((one(f"a + {FACELESS}", 0, parts=("a", FACELESS)),), UNKNOWN),  # half of it is no signature
         ((), UNKNOWN),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
-from waiting import until
+from waiting import HANG_S, until
 
 from blindsight.algorithms.draw_and_discard import client_update
 from blindsight.keys import reproducible
@@ -109,7 +109,7 @@ def test_clients_of_a_service_learn_a_model(serving, make_task):
 def test_without_the_extra_serve_ends_in_one_sentence(tmp_path, hidden, options):
     code = f"import sys; sys.modules[{hidden!r}] = None; from blindsight.cli import main; main()"
     words = [sys.executable, "-c", code, "serve", "--port", "0", "--data", str(tmp_path / "kept"), *options]
-    run = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(words, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert run.returncode == 2
     assert "pip install 'blindsight[service]'" in " ".join(run.stderr.split())
     assert "Traceback" not in run.stderr

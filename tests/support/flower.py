@@ -1,7 +1,7 @@
 """Flower's lines: the relay and both ends with nothing between them, or with a real SuperLink and SuperNodes.
 
-The real one is in an environment of its own, made by `pip install 'blindsight[flower]'` or with `pip install flwr`
-alone; `BLINDSIGHT_FLOWER` is its folder of programs, unless they are on the PATH.
+The real one is in an environment of its own, made by `pip install 'blindsight[flower]'` or by `pip install flwr
+lazy_loader`; `BLINDSIGHT_FLOWER` is its folder of programs, unless they are on the PATH.
 """
 
 import json

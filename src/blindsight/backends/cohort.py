@@ -208,7 +208,7 @@ def _joined_on_device(high: Tree, low: Tree) -> Tree:
 
 
 def _sum_of_halves(high: Any, low: Any) -> Any:
-    return (high.astype(np.int64) << _LIMB) + low
+    return (high.astype(np.int64) << _LIMB) + low.astype(np.int64)
 
 
 def parts_of_setting(setting: Any) -> dict[str, Any]:

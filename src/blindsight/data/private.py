@@ -82,7 +82,8 @@ def private_table(
         read = _from_clients(path, fields, split, client)
     else:
         read = _from_rows(_table(path, fields, client, split, dialect), fields, client, str(path))
-    return _population(read, fields, str(path), name or table_name(path), mark_misfits=mark_misfits, gaps=gaps)
+    own = Path(path).resolve().name if is_saved_set(path) else table_name(path)
+    return _population(read, fields, str(path), name or own, mark_misfits=mark_misfits, gaps=gaps)
 
 
 def _table(

@@ -16,6 +16,7 @@ from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.fleet.job import Job, JobKind
 from blindsight.fleet.noise_shares import SiteNoise
 from blindsight.fleet.sites import Sites
+from blindsight.fleet.wire import MOST_CLIENTS
 from blindsight.keys import digest_of
 
 __all__ = ["Fleet", "FleetClients"]
@@ -56,7 +57,9 @@ class Fleet:
     def counts(self) -> dict[str, int]:
         """Number of clients that each site declares: now if it is online, else when it was last seen."""
         there = {site: head.get("clients") for site, head in self.lines.roll_call().items()}
-        counts = {**self.declared, **{site: count for site, count in there.items() if type(count) is int and count > 0}}
+        # a number that nobody can have fills no memory here
+        said = {site: one for site, one in there.items() if type(one) is int and 1 <= one <= MOST_CLIENTS}
+        counts = {**self.declared, **said}
         if absent := [site for site in self.sites if site not in counts]:
             raise BlindsightError(f"{', '.join(absent)} never answered: start blindsight site run there")
         return {site: counts[site] for site in sorted(self.sites)}

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from blindsight.errors import InvalidInput
 from blindsight.fleet.noise_shares import SiteNoise
 from blindsight.fleet.secure_sum.terms import FEWEST_SITES, least_threshold
+from blindsight.fleet.wire import MOST_CLIENTS
 from blindsight.version import __version__
 
 __all__ = ["INPUTS", "LARGEST_INPUT", "Job", "JobKind", "digest_of_job"]
@@ -64,8 +65,8 @@ class Job:
         sites = len(self.clients)
         if self.kind not in ("question", "training") or self.noise not in ("sites", "coordinator"):
             raise InvalidInput(f"a job is a question or training, with noise of the sites or the coordinator: {self}")
-        if not sites or any(not 1 <= count < 1 << 40 for count in self.clients.values()):
-            raise InvalidInput("every site of a job declares at least one client")
+        if not sites or any(not 1 <= count <= MOST_CLIENTS for count in self.clients.values()):
+            raise InvalidInput(f"every site of a job declares 1 to {MOST_CLIENTS:,} clients")
         if unknown := self.inputs.keys() - INPUTS:
             raise InvalidInput(
                 f"public inputs of a job are {', '.join(sorted(INPUTS))}, not {sorted(unknown)[0]!r:.40}"

@@ -20,13 +20,16 @@ from typing import Any
 from blindsight.errors import InvalidInput
 from blindsight.fleet.carriers.carrier import LARGEST
 
-__all__ = ["LARGEST_HEAD", "MOST_BLOBS", "BadEnvelope", "decode", "encode"]
+__all__ = ["LARGEST_HEAD", "MOST_BLOBS", "MOST_CLIENTS", "BadEnvelope", "decode", "encode"]
 
 LARGEST_HEAD = 1 << 22
 """Bytes that a head may have."""
 
 MOST_BLOBS = 1 << 12
 """Blobs that an envelope may hold."""
+
+MOST_CLIENTS = 10**8
+"""Clients that one site may declare: the coordinator keeps a place for each."""
 
 _MAGIC = b"BSF1"
 _FRONT = struct.Struct("<4sII")

@@ -7,9 +7,9 @@ the bits and of nothing else. For whole x, x + round(g) = round(x + g), so a sum
 the continuous Gaussian mechanism, and every bound for that one holds without slack.
 
 **How it is computed.** From the first 64 bits of u and v, in float64, an approximation h of g is computed with a proved
-bound m on |h - g|. If no boundary between whole numbers lies within m of h, then round(h) = round(g). Otherwise (once
-in 10^7 coordinates) `decide` reads more bits and computes with more digits until the same test passes. So every machine
-draws the same numbers from the same key, whatever its rounding.
+bound on |h - g|. If no boundary between whole numbers lies within a margin m of h, then round(h) = round(g). Otherwise
+(twice in 10^7 coordinates) `decide` reads more bits and computes with more digits until the same test passes. So every
+machine draws the same numbers from the same key, whatever its rounding.
 
 **The bound.** Let e = 2^-53. Only +, -, *, / and sqrt of float64 are used, each with a relative error of at most e
 (IEEE 754; CUDA rounds all five correctly in double precision), and no library's logarithm, sine or cosine. A fused
@@ -35,11 +35,13 @@ accelerators other than GPUs, whose float64 may be emulated or missing, NumPy dr
   factor a. So sin a <= 0.71 is at most 5.3e wrong and cos a at most 4.5e, in absolute numbers.
 * The product with r rounds once more, with s not at all.
 
-In all |h - g| <= s r (9e + 1.8e/L + 0.51 * 2^-65/(uL)). The code allows s r (16e + 8e/L + 2^-65/(uL)), computed from
-hat u and hat L, and decides again wherever the bracket exceeds 2^-20 or is not a number. The difference, at least
-s r (7e + 6e/L) >= 36e, covers what is not in the bound: the errors of hat u and hat L themselves (below 2^-10 of the
-bracket), and the comparison, in which h - round(h) is exact, or rounded once, by at most e/2, where it is fused with
-the last product, and its distance from 1/2 is rounded by at most e/2.
+In all |h - g| <= b = s r (9e + 1.8e/L + 0.51 * 2^-65/(uL)). The code takes m = s r (32e + 8e/L + 2^-64/(uL)), computed
+from hat u and hat L, and decides again wherever the bracket exceeds 2^-20 or is not a number. That is more than 2b:
+a compiler may compute h twice, in one kernel to round it and in another to test it, and not with the same roundings. If
+no boundary lies within m of the tested one, none lies within m - b >= b of g, nor therefore between g and the rounded
+one. The rest of m - 2b, at least s r (14e + 4.4e/L) >= 44e, covers what is not in the bound: the errors of hat u and
+hat L themselves (below 2^-10 of the bracket), and the comparison, in which h - round(h) is exact, or rounded once, by
+at most e/2, where it is fused with the last product, and its distance from 1/2 is rounded by at most e/2.
 """
 
 import math
@@ -219,13 +221,13 @@ def _approximate(key: Any, counters: Any, bits: int) -> tuple[Any, Any]:
 
 
 def _normals(words: Sequence[Any], bits: int, xp: Any) -> tuple[Any, Any]:
-    """Two approximate normals of scale 2^bits from the two words of u and those of v, and the bound on their error."""
+    """Two approximate normals of scale 2^bits from the two words of u and those of v, and the margin m."""
     high, low, angle_high, angle_low = words
     uniform = _joined(high, low) * 2.0**-64
     length = _minus_log(uniform, xp)
     radius = xp.sqrt(2.0 * length) * 2.0**bits
     with np.errstate(divide="ignore", invalid="ignore"):  # a length of zero has no bound
-        error = 16 * _EPSILON + (8 * _EPSILON + 2.0**-65 / uniform) / length
+        error = 32 * _EPSILON + (8 * _EPSILON + 2.0**-64 / uniform) / length
         margin = xp.where(error < 2.0**-20, radius * error, np.inf)
     normals = radius[..., None, :] * xp.stack(_cosine_and_sine(angle_high, angle_low, xp), axis=-2)
     return normals, margin[..., None, :]

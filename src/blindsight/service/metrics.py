@@ -123,6 +123,10 @@ def _guards(pools: list[Pool]) -> Iterator[str]:
     yield from _head("blindsight_updates_shortened_total", "counter", "updates longer than one step and its noise")
     for pool in pools:
         yield f'blindsight_updates_shortened_total{{model="{pool.model}"}} {pool.guard.shortened}'
+    yield from _head("blindsight_model_drift", "gauge", "length of the mean of recent updates, over that of noise")
+    for pool in pools:
+        if (drift := pool.guard.sketch.drift) is not None:
+            yield f'blindsight_model_drift{{model="{pool.model}"}} {drift}'
     yield from _head("blindsight_alarm", "gauge", "1 if a model was rolled back, or its spread cannot be explained")
     for pool in pools:
         yield f'blindsight_alarm{{model="{pool.model}"}} {int(pool.alarm)}'

@@ -96,9 +96,10 @@ class OverNats:
             try:
                 self._run(self._connect(url, tls), _CONNECT_S + 5)
             except (NatsError, OSError, TimeoutError, ValueError) as error:  # the last: no host can have this name
+                reason = (isinstance(error, TimeoutError) and self._noted) or _in_words(error)
                 raise BlindsightError(
                     f"{name!r} cannot connect to {url}: check that the server runs, its address, and that it knows "
-                    f"this certificate ({type(error).__name__}: {error})"
+                    f"this certificate ({reason})"
                 ) from error
             unless_connected.pop_all()
 
@@ -189,6 +190,7 @@ class OverNats:
 
     async def _breaks(self) -> None:
         self._broken.set()
+        self._noted = ""
         if not self._client.is_closed:
             self._note("the connection to the server broke, and is made again as soon as that is possible")
 
@@ -199,13 +201,13 @@ class OverNats:
 
     async def _hears_of(self, error: Exception) -> None:
         """Note once why there is no connection; errors need no action, because lost messages are requested again."""
-        words = f"{type(error).__name__}: {error}".rstrip(": ")
+        words = _in_words(error)
         if self._broken.is_set() and words != self._noted:
-            self._noted = words
             self._note(
                 f"the server cannot be reached, or does not let this party in ({words}): if this lasts, see whether it "
                 f"runs, and whether this certificate was revoked, replaced or has expired"
             )
+        self._noted = words
 
     async def _take(self, message: Any) -> None:
         sender = message.subject.rpartition(".")[2] if self._name == COORDINATOR else COORDINATOR
@@ -253,6 +255,10 @@ class OverNats:
 
 # asyncio says so whenever a server ends a connection that nats-py upgraded to TLS: nothing anybody can act on
 logging.getLogger("asyncio").addFilter(lambda record: "eof_received() has no effect" not in record.getMessage())
+
+
+def _in_words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(": ")
 
 
 def _to(site: str) -> str:

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from blindsight.fleet.secure_sum import masks, shamir
 from blindsight.fleet.secure_sum.messages import Kind, Message
 from blindsight.fleet.secure_sum.refusals import Reason, Refused
+from blindsight.fleet.secure_sum.site import SEALED_BYTES
 from blindsight.fleet.secure_sum.terms import Terms, digest_of_parts
 from blindsight.fleet.secure_sum.transcript import SiteKeys, context_of, read_keys, transcript_of
 
@@ -142,6 +143,8 @@ class Coordinator:
             raise Refused(Reason.MALFORMED, f"{message.sender!r} did not share its secrets with every site")
         if message.fields[0] != self._context:
             raise Refused(Reason.OTHER_TERMS, f"{message.sender!r} shared its secrets for another list of keys")
+        if {len(box) for box in message.fields[3::2]} != {SEALED_BYTES}:  # every site is sent those of all others
+            raise Refused(Reason.MALFORMED, f"{message.sender!r} sent shares of the wrong size")
 
     def _check_agreement(self, message: Message) -> None:
         if message.fields != (self._transcript,):

@@ -24,7 +24,10 @@ from blindsight.fleet.secure_sum.rounds import Rounds
 from blindsight.fleet.secure_sum.terms import Terms, digest_of_parts
 from blindsight.fleet.secure_sum.transcript import SiteKeys, context_of, read_keys, transcript_of
 
-__all__ = ["Site"]
+__all__ = ["SEALED_BYTES", "Site"]
+
+SEALED_BYTES = 2 * shamir.SHARE_BYTES + 16
+"""Two shares for a peer, encrypted, with the tag that shows changes."""
 
 _NO_NONCE = bytes(12)  # a key of `share_key` encrypts one message
 
@@ -65,6 +68,11 @@ class Site:
         self._sharing: tuple[str, ...] = ()
         self._survivors: tuple[str, ...] = ()
         self._transcript = b""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this site has revealed its shares: it has nothing more to say."""
+        return Kind.AGREEMENTS in self._answered
 
     def begin(self) -> bytes:
         """This round's fresh public keys, signed; a round that this site has begun before is refused."""

@@ -30,6 +30,7 @@ __all__ = ["Agent"]
 _LISTEN_S = 0.2
 _BRIEFLY_S = 0.02  # while a part is computed, so that it leaves as soon as it is ready
 _ALIVE_S = 1.0
+_GIVEN_UP_S = 30.0  # without a word of the coordinator's
 _REMEMBERED = 100
 
 
@@ -44,6 +45,8 @@ class _Sum:
     part: OwnPart | None = None
     problem: BaseException | None = None
     secure: Site | None = None
+    heard_at: float = dataclasses.field(default_factory=time.monotonic)
+    is_paid: bool = False
     is_done: bool = False
     said: tuple[dict[str, Any], Sequence[bytes]] | None = None  # the final answer, repeated if it was lost
 
@@ -211,8 +214,8 @@ class Agent:
             self._send({"kind": "refused", "job": digest, "sum": number, "code": str(code)})
         elif one is not None and one.number == number:
             self._repeat(one)
-        elif one is not None and one.thread is not None and one.thread.is_alive():
-            self._say_working(job, number)  # after the part that it still computes: the coordinator asks again
+        elif one is not None and _goes_before(one, job, number):
+            self._say_working(job, number)  # after the sum that is under way: the coordinator asks again
         else:
             one = _Sum(job, number, data)
             try:
@@ -248,6 +251,7 @@ class Agent:
                 code = Code.restarted if one is None else Code.busy
                 self._send({"kind": "refused", "job": job.digest, "sum": number, "code": str(code)})
             return
+        one.heard_at = time.monotonic()
         if one.secure is None or len(blobs) != 1:
             return
         try:
@@ -314,6 +318,7 @@ class Agent:
     def _paid(self, one: _Sum, part: OwnPart) -> np.ndarray:
         """The part, once this site's own ledger has it."""
         part.pay()
+        one.is_paid = True
         self._answered += 1
         masked = "masked" if one.job.is_secure else "not masked, as there is nothing to hide them among"
         self._clerk.note(f"sent {part.numbers.size:,} numbers of job {one.job.digest[:12]}, paid and {masked}")
@@ -350,6 +355,20 @@ class Agent:
             return self._sum.job
         place = self._files.place(digest)
         return None if place is None else self._clerk.job(digest, place)
+
+
+def _goes_before(one: _Sum, job: Job, number: int) -> bool:
+    """Whether the sum that is under way goes before another one, which then waits.
+
+    Two people may ask the same sites at once. What was paid for is not given up for another question, unless nothing
+    was heard of it for long. Of sums that cost nothing yet all sites prefer the same, so that no two wait for another.
+    """
+    if one.thread is not None and one.thread.is_alive():
+        return True
+    if one.secure is None or one.secure.is_over or one.said is not None or one.job.digest == job.digest:
+        return False
+    is_given_up = time.monotonic() - one.heard_at > _GIVEN_UP_S
+    return not is_given_up and (one.is_paid or one.number < number)
 
 
 def _code_of(error: BaseException, folder: Path) -> Code:

@@ -11,6 +11,7 @@ from blindsight.errors import InvalidInput
 from blindsight.fleet.carriers.carrier import check_site_name
 from blindsight.fleet.carriers.lines import is_flower
 from blindsight.fleet.site.policy import Policy
+from blindsight.fleet.wire import MOST_CLIENTS
 
 if TYPE_CHECKING:
     from blindsight.fleet.secure_sum.identities import Party
@@ -34,7 +35,7 @@ class SiteIdentity:
     def __post_init__(self) -> None:
         check_site_name(self.name)
         require(_is_server(self.server), "site", "server", 'an address such as "tls://host:4222"', repr(self.server))
-        require(self.clients >= 1, "site", "clients", ">= 1", self.clients)
+        require(1 <= self.clients <= MOST_CLIENTS, "site", "clients", f"1 to {MOST_CLIENTS:,}", self.clients)
 
 
 def _is_server(address: str) -> bool:

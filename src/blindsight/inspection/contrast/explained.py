@@ -118,7 +118,7 @@ def verdict_on(tried: Sequence[Explanation]) -> tuple[str, tuple[Explanation, ..
     fitting = [one for one in tried if one.fits and not one.is_nameless]
     close = tuple(one for one in fitting if one.deviance - fitting[0].deviance < CLOSE)
     anything = min((one.deviance for one in tried if one.fault == ANYTHING), default=float("inf"))
-    if not close or any(one.fault == FACELESS for one in close):
+    if not close or any(part.fault == FACELESS for one in close for part in one.parts):
         return UNKNOWN, ()
     plain = min((one.deviance for one in tried if one.is_nameless), default=float("inf"))
     if close[0].deviance > plain - _DISTINCT:

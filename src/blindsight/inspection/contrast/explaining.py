@@ -27,7 +27,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 from scipy import linalg, stats
 
-from blindsight.inspection.contrast.explained import ANYTHING, CLOSE, NAMELESS, Explanation, FaultShare, group_of
+from blindsight.inspection.contrast.explained import (
+    ANYTHING,
+    CLOSE,
+    FACELESS,
+    NAMELESS,
+    Explanation,
+    FaultShare,
+    group_of,
+)
 
 __all__ = ["Evidence", "PlantedAnswers", "explain", "likeliest", "likeliest_together", "shortlist"]
 
@@ -289,9 +297,10 @@ class _Quick:
         best, count = list[tuple[float, str, str]](), dict[frozenset[str], int]()
         places = np.flatnonzero(both)
         for place in places[np.argsort(misfit[places], kind="stable")].tolist():
-            two = frozenset((groups[a[place]], groups[b[place]]))
-            if len(two) == 2 and count.get(two, 0) < _ALIKE:
-                best.append((float(misfit[place]), self.names[int(a[place])], self.names[int(b[place])]))
+            one, other = int(a[place]), int(b[place])
+            two = frozenset((groups[one], groups[other]))
+            if len(two) == 2 and FACELESS not in two and count.get(two, 0) < _ALIKE:
+                best.append((float(misfit[place]), self.names[one], self.names[other]))
                 count[two] = count.get(two, 0) + 1
         return best
 
