@@ -99,7 +99,7 @@ def test_little_is_not_kept_nor_texts(cache, monkeypatch: pytest.MonkeyPatch):
     assert kept.kept_or_drawn("words", 1, lambda: words) is words
     monkeypatch.undo()
     assert not cache.exists()
-    assert kept._LEAST == 64 << 20
+    assert kept._LEAST == 48 << 20
     assert kept.kept_or_drawn("huge", 2 << 30, lambda: {"x": np.zeros(1)})["x"].size == 1
     assert not cache.exists()
 
@@ -119,3 +119,12 @@ def test_handwriting_is_kept(cache):
     one = embedded("handwriting", clients=3).columns
     assert np.array_equal(embedded("handwriting", clients=3).columns["image"], one["image"])
     assert len(list(cache.iterdir())) == 1
+
+
+def test_what_is_in_memory_is_not_drawn_again():
+    draws = Draws()
+    people = draws.people(keep=False)
+    people.columns  # noqa: B018
+    assert people.select([0, 2]).columns["x"].tolist() == [0, 0, 2, 2]
+    assert people.transform(lambda clients, columns: columns, name="same").columns["y"].shape == (10, 3)
+    assert draws.times == 1

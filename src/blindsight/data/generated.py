@@ -65,7 +65,7 @@ class GeneratedPopulation(Population):
         return {field: (column.dtype, column.shape[1:]) for field, column in some.items()}
 
     def examples(self, clients: np.ndarray) -> Columns:
-        """The examples of these clients; no others are drawn."""
+        """The examples of these clients; no others are drawn, and none again."""
         return super().examples(clients) if self._columns else self.draw(clients)
 
     @functools.cached_property
@@ -85,7 +85,7 @@ class GeneratedPopulation(Population):
         chosen = self._chosen(clients)
         options: dict[str, Any] = {"ids": self.ids[chosen], "classes": self.classes, "synthetic": self.synthetic}
         options |= {"recipe": self._recipe, "keep": self._keep}
-        draw = lambda some: self.draw(chosen[some])  # noqa: E731
+        draw = lambda some: self.examples(chosen[some])  # noqa: E731
         selected = GeneratedPopulation(draw, sizes=self.sizes[chosen], name=name or self.name, **options)
         selected._numbers = self._numbers[chosen]
         return selected
@@ -95,4 +95,5 @@ class GeneratedPopulation(Population):
         options: dict[str, Any] = {"ids": self.ids, "classes": self.classes, "synthetic": self.synthetic}
         if self._recipe is not None and recipe is not None:
             options["recipe"] = (self._recipe, self._numbers, recipe)
-        return GeneratedPopulation(lambda some: change(some, self.draw(some)), sizes=self.sizes, name=name, **options)
+        draw = lambda some: change(some, self.examples(some))  # noqa: E731
+        return GeneratedPopulation(draw, sizes=self.sizes, name=name, **options)

@@ -26,7 +26,7 @@ from blindsight.keys import digest_of
 
 __all__ = ["kept_or_drawn"]
 
-_LEAST, _MOST = 64 << 20, 1 << 30  # bytes: what is drawn in less than a second, and what surprises on a disk
+_LEAST, _MOST = 48 << 20, 1 << 30  # bytes: less is drawn in less than a second, more would surprise on a disk
 _ALL = 2 << 30
 _FACTS = "columns.json"
 
