@@ -316,7 +316,7 @@ def _spike(server: Server) -> np.ndarray:
 
 ATTACKS = {
     (0.05, False): (
-        *("hidden 2", "hidden 2.5", "hidden 3", "hidden 5", "push", "rotating"),
+        *("hidden 1.25", "hidden 2", "hidden 2.5", "hidden 3", "hidden 5", "push", "rotating"),
         *("hopping 16", "hopping 32", "hopping 64", "insider 4"),
     ),
     (0.05, True): ("hidden 2.5", "hidden 3", "hidden 5", "push", "push, layered", "hopping 64"),

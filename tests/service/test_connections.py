@@ -137,6 +137,37 @@ def test_a_huge_head_that_comes_at_once_is_refused_too(talk):
     assert talk.client.get("/healthz", headers={"x-more": "a" * 8000}).status_code == 200
 
 
+def test_a_flood_of_requests_in_one_connection_is_cut_short(talk):
+    """40,000 requests in 720 kB, all before the first answer: twenty such connections once took 1.8 GB and a minute."""
+    few = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n" * 8
+    with sockets(talk.address, 1, few) as (one,):
+        received = b""
+        while received.count(b"HTTP/1.1 200 ") < 8:
+            received += one.recv(1 << 16)
+    assert closed(talk, "pipelined") == 0
+    total = talk.service.totals.refused.total()
+    with sockets(talk.address, 1) as (one,):
+        with contextlib.suppress(OSError):
+            one.sendall(b"GET / HTTP/1.1\r\n\r\n" * 40_000)
+        ended(one)
+    assert closed(talk, "pipelined") == 1
+    assert talk.service.totals.refused.total() - total < 100  # the others were never made
+    assert talk.draw().status_code == 200
+
+
+def test_fields_after_a_chunked_body_are_not_read_without_an_end(serving):
+    """The parser would copy the whole of a value with each part of it, as in a head."""
+    talk = serving(body_s=HANG_S)
+    head = b"GET /openapi.json HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx-more: "
+    with sockets(talk.address, 1, head) as (one,):
+        until(lambda: one.recv(1) != b"")
+        with contextlib.suppress(OSError):
+            for _ in range(2000):  # 16 MB
+                one.sendall(b"a" * 8192)
+        ended(one)
+    assert closed(talk, "late_body") == 1
+
+
 def test_large_bodies_are_not_taken_for_heads(serving, make_task):
     talk = serving(make_task(model="other", family="custom", features=None, response=None, weights=60_000))
     drawn = talk.draw("other")

@@ -4,7 +4,8 @@ uvicorn parses requests but limits neither their head nor a client's silence. A 
 byte, the rest of its head, or the reading of its response takes too long, and refused if its head is too large. If the
 listener is full, the oldest connection that has never made a request makes room for a new one, then the oldest that is
 between two requests: thousands of silent sockets cost nobody else a request. Bodies are limited where they are read
-(`app`), because only there is their length known.
+(`app`), because only there is their length known. Requests that come before earlier ones are answered wait in a queue
+of uvicorn's that has no end, so a connection that sends more than a few of them is closed.
 
 All deadlines share one timer (`Listener.sweep`): a timer per request would cost as much as a draw.
 """
@@ -14,7 +15,8 @@ All deadlines share one timer (`Listener.sweep`): a timer per request would cost
 
 import asyncio
 import dataclasses
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from uvicorn import Config
@@ -29,6 +31,7 @@ _MOST_HEADERS = 100
 _LOOKED_AT = 32  # busy connections passed over in search of one that can make room
 _MOST_REFUSED = 512  # refused connections that may linger to read their answer
 _LINGER_S = 2.0
+_MOST_PIPELINED = 8  # requests of one connection behind the one in progress
 
 _CAUSES: tuple[str, ...] = (
     "late_first_byte",
@@ -36,6 +39,7 @@ _CAUSES: tuple[str, ...] = (
     "late_body",
     "late_write",
     "large_head",
+    "pipelined",
     "full",
     "crowded_out",
 )
@@ -158,6 +162,7 @@ class Connection(HttpToolsProtocol):
         self._state: tuple[object, str] = (None, "")
         self._since = 0.0
         self._is_refused = False
+        self.pipeline = _Pipeline(self._on_too_many)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Count the connection, or refuse it."""
@@ -177,6 +182,9 @@ class Connection(HttpToolsProtocol):
         """Parse what came, and limit the part of it that is a request's head."""
         before = self.cycle
         is_body = before is not None and before.more_body
+        if is_body and before.response_complete and _is_chunked(before.scope["headers"]):
+            self.listener.close(self, "late_body")  # it says no length, and fields may follow it without an end
+            return
         if len(data) > self._most and not is_body:
             self._in_pieces(data)
         elif not self._is_refused:
@@ -196,6 +204,11 @@ class Connection(HttpToolsProtocol):
             size = len(data) if is_body else self._most
             self.data_received(memoryview(data)[:size])
             data = memoryview(data)[size:]
+
+    def _on_too_many(self) -> None:
+        """uvicorn answers 400 and closes, because its parser fails."""
+        self._is_refused = True
+        self.listener.closed["pipelined"] += 1
 
     def _add_to_head(self, size: int) -> None:
         self._head += size
@@ -248,3 +261,22 @@ class Connection(HttpToolsProtocol):
             self.transport.write_eof()
         else:
             self.transport.close()
+
+
+class _Pipeline(deque[Any]):
+    """uvicorn's queue of requests behind the one in progress, with an end."""
+
+    def __init__(self, on_too_many: Callable[[], None]) -> None:
+        super().__init__()
+        self._on_too_many = on_too_many
+
+    def appendleft(self, x: Any, /) -> None:
+        """One more request, unless there are too many: the exception ends the parser."""
+        if len(self) >= _MOST_PIPELINED:
+            self._on_too_many()
+            raise OverflowError("too many requests at once")
+        super().appendleft(x)
+
+
+def _is_chunked(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    return any(name == b"transfer-encoding" for name, _ in headers)
