@@ -1,15 +1,19 @@
 """Admin calls at the same time, through one process or several: no token is lost and no freeze undone."""
 
 import asyncio
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx2 as httpx
 import pytest
 from waiting import HANG_S, until
 
+from blindsight.errors import InvalidInput
+from blindsight.service import Settings
 from blindsight.service.memory import MemoryStore
 from blindsight.service.pool import first_instances
 from blindsight.service.redis_store import RedisStore
+from blindsight.service.registry import Registry
 from blindsight.service.store import Record
 
 ADMIN = {"Authorization": "Bearer administrator-of-the-tests"}
@@ -75,3 +79,36 @@ def test_a_record_takes_the_place_of_its_predecessor_only(make_task, tmp_path, r
         await store.close()
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_of_processes_that_start_at_once_one_creates_the_model_and_all_serve_it(
+    make_task, tmp_path, redis_server, monkeypatch, is_same
+):
+    def registry(task) -> Registry:
+        path = tmp_path / f"{task.version}.json"
+        path.write_text(json.dumps(task.to_dict()), encoding="utf-8")
+        return Registry(Settings(store=redis_server.address, data=tmp_path / "data", tasks=(path,)))
+
+    slow, quick = registry(make_task()), registry(make_task() if is_same else make_task(epsilon=1.0))
+    create = Registry.create
+
+    async def create_last(self, task, **options):
+        if self is slow:
+            await quick.open()  # after the slow one has looked, and before it creates anything
+        return await create(self, task, **options)
+
+    async def check():
+        try:
+            await slow.open()
+            assert slow.pool("phishing").record == quick.pool("phishing").record
+        finally:
+            await slow.close()
+            await quick.close()
+
+    monkeypatch.setattr(Registry, "create", create_last)
+    if is_same:
+        asyncio.run(check())
+    else:
+        with pytest.raises(InvalidInput, match="differs from the task"):
+            asyncio.run(check())

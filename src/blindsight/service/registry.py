@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,20 +66,25 @@ class Registry:
         self._use_secret(await self.store.open())
         await self.reload()
         for path in self.settings.tasks:
-            task = _read_task(path)
-            pool = self.pools.get(task.model)
-            if task.model in self.store.faults:
-                continue  # the others are served
-            if pool is None:
-                await self.create(task)
-            elif pool.record.task.version != task.version:
-                raise InvalidInput(
-                    f"{path} differs from the task of {task.model}: replace the model with an admin call, or omit it"
-                )
+            await self._provide(path)
         if self.store.shared:
             self._watcher = asyncio.create_task(self._watch())
         self.is_open = True
         _log.info("serving: %s", ", ".join(self.pools) or "no model yet")
+
+    async def _provide(self, path: Path) -> None:
+        """Create the model of a task file unless it exists, whether or not it can be served."""
+        task = _read_task(path)
+        if task.model not in self.pools and task.model not in self.store.faults:
+            try:
+                await self.create(task)
+            except Refusal:
+                if task.model not in self.pools:
+                    raise  # it does not exist, so no other process that starts now has created it
+        if task.model not in self.store.faults and self.pool(task.model).record.task.version != task.version:
+            raise InvalidInput(
+                f"{path} differs from the task of {task.model}: replace the model with an admin call, or omit it"
+            )
 
     async def use(self, settings: Settings) -> None:
         """Use these settings from now on, and their files as they are now; nothing changes if one cannot be read."""
@@ -330,7 +336,7 @@ def _tokens_of(settings: Settings) -> dict[str, set[str]]:
     return tokens
 
 
-def _read_task(path: Any) -> Task:
+def _read_task(path: Path) -> Task:
     try:
         values: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
