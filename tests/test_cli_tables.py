@@ -50,7 +50,7 @@ def here(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.usefixtures("few_steps")
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("suffix", ["csv", pytest.param("parquet", marks=pytest.mark.slow)])
 def test_missing_and_unlisted_values_are_findings(here, suffix):
     write(here / f"people.{suffix}", people(1, 150, 0.25, 0.2))
     write(here / f"public.{suffix}", people(2, 150, 0.02, 0.0))

@@ -154,7 +154,7 @@ def test_nor_is_it_for_training(tmp_path, monkeypatch, what):
     assert read("other.csv")
 
 
-@pytest.mark.parametrize("task", ["sanity", "labelling", "bias"])
+@pytest.mark.parametrize("task", ["sanity", "labelling", pytest.param("bias", marks=pytest.mark.slow)])
 def test_a_report_includes_the_cost_of_a_model_trained_on_the_same_clients(tmp_path, task):
     """The report is computed from the model, so what the model tells about its clients is in the report."""
     model = primary(brightness, learnt=Learnt("people", TRAINED.to_dict()))

@@ -283,8 +283,10 @@ def test_a_file_that_is_none_is_refused_without_a_word_about_what_it_holds(tmp_p
     "odd",
     [
         "a word",
-        "a letter that cannot be written",
-        *(pytest.param(odd, marks=pytest.mark.slow) for odd in ("a fraction", "nothing")),
+        *(
+            pytest.param(odd, marks=pytest.mark.slow)
+            for odd in ("a letter that cannot be written", "a fraction", "nothing")
+        ),
     ],
 )
 def test_an_inspection_says_the_same_whatever_one_client_holds(tmp_path, monkeypatch, odd):

@@ -68,6 +68,7 @@ def test_images_of_few_clients_say_that_they_show_noise(tmp_path):
     assert WORDS in (tmp_path / "run" / "samples" / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_images_of_many_clients_do_not(tmp_path):
     report = labelled(tmp_path, 150, 100.0)
     assert report.arms[0].signal_to_noise is not None

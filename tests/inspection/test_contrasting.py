@@ -253,6 +253,7 @@ def test_noise_is_in_what_is_kept(tmp_path):
 TRAINING = Training(rounds=2, cohort=40, batch_size=8, generator_steps=1)
 
 
+@pytest.mark.slow
 @jax.numpy_dtype_promotion("standard")  # which Optax needs
 def test_a_generator_of_rows_can_be_trained_on_clients_for_the_same_price(tmp_path):
     """All of it stays within what was asked for, and the ledger agrees; a budget that ends half-way stops it."""

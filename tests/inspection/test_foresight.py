@@ -74,7 +74,7 @@ def sanity() -> Foresight:
     return sight_of(question(Sanity))
 
 
-@pytest.mark.parametrize("name", ["slices", "sanity"])
+@pytest.mark.parametrize("name", ["slices", pytest.param("sanity", marks=pytest.mark.slow)])
 def test_the_simulated_tests_are_those_that_read_a_release(name, request):
     """A twin: the same sums, read one by one as an inspection does, with nothing wrong and with a fault."""
     sight = request.getfixturevalue(name)
@@ -167,6 +167,7 @@ def test_a_single_fault_is_no_range():
     )
 
 
+@pytest.mark.slow
 def test_limits_are_those_of_every_fault_even_if_one_was_found(tmp_path):
     clients, reference = people(2, 400), people(1, 60)
     broken = clients.columns["weight"] * np.where(np.repeat(np.arange(400) < 200, 8), 2.2, 1.0)

@@ -59,7 +59,7 @@ def asked(kind: str, schema: Schema, fault: str, *, clients: int = 600) -> Repor
     [
         pytest.param("column_swap:0.3:a=age:b=savings", marks=pytest.mark.slow),
         pytest.param("unit_change:0.3:field=hours:factor=2.54", marks=pytest.mark.slow),
-        "missing_fill:0.3:field=age:value=-1",
+        pytest.param("missing_fill:0.3:field=age:value=-1", marks=pytest.mark.slow),
         pytest.param("repeated_rows:0.4", marks=pytest.mark.slow),
     ],
 )

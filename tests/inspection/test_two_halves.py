@@ -109,7 +109,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-QUICK = ("mistakes in rows with gaps", "ask", "synthesize", "unknowns")
+QUICK = ("mistakes in rows with gaps", "unknowns")
 
 
 @pytest.fixture(autouse=True)

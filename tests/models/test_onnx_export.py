@@ -109,8 +109,7 @@ GANS = {
     "name",
     [
         "compact",
-        "selu by class",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("compact by class", "selu")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("compact by class", "selu", "selu by class")),
     ],
 )
 def test_generators(name):

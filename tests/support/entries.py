@@ -229,7 +229,9 @@ ENTRIES: dict[str, Entry] = {
         "unknowns", _SIDES, *_LEDGER, through=("ledger show", "ledger export", "ledger verify", "ledger budget set")
     ),
     "sanity": _inspect("sanity", f"{_NUMBERS} {_PUBLIC}"),
-    "sanity of all kinds of fields": _inspect("sanity", f"--input age --input region --input text {_PUBLIC}"),
+    "sanity of all kinds of fields": _inspect(
+        "sanity", f"--input age --input region --input text {_PUBLIC}", slow=True
+    ),
     "mistakes": _inspect("mistakes", f"{_NUMBERS} {_PUBLIC} --minimum 1"),
     "slices": _inspect("slices", f"{_NUMBERS} {_PUBLIC} {_REGION}"),
     "labelling": _inspect(
@@ -261,6 +263,7 @@ ENTRIES: dict[str, Entry] = {
         "--input age --type age=whole:0:100",
         "inspect sanity people.csv --client who --input age --type age=number:0:100 --out again --ledger ledger.db "
         "--even-if-blind",
+        slow=True,
     ),
     "rehearsed": _inspect("sanity", f"{_NUMBERS} {_PUBLIC} --dry-run"),
     "refused": Entry(("inspect sanity",), functools.partial(_refused, f"{_CHECKED} --epsilon 0.01 --out run")),
@@ -268,15 +271,15 @@ ENTRIES: dict[str, Entry] = {
     "train words": _train(("export",), "export run model.onnx --json", model=_WORDS, text=_TEXT),
     "tune": Entry((), _tuned),
     "audit": _train(("audit",), "audit run --references 10", model=_ROWS, audit={"one_run": 4, "directions": 4}),
-    "contrast in Python": Entry(("contrast",), python_entries.contrast),
+    "contrast in Python": Entry(("contrast",), python_entries.contrast, slow=True),
     "unknowns in Python": Entry(("unknowns",), python_entries.unknowns),
     "words in Python": Entry(("count_words", "discover_words", "release_words"), python_entries.words),
     "moments in Python": Entry(("measure",), python_entries.moments),
     "parties in Python": Entry(("aggregate",), python_entries.parties),
     "draw and discard": Entry(("serve",), python_entries.draw_and_discard),
     "train examples": dataclasses.replace(_train((), model=_ROWS, privacy=_EXAMPLES), by_example=True),
-    "ask in Python": Entry(("ask",), python_entries.asked),
-    "rows in Python": Entry(("synthesize",), python_entries.synthesized),
+    "ask in Python": Entry(("ask",), python_entries.asked, slow=True),
+    "rows in Python": Entry(("synthesize",), python_entries.synthesized, slow=True),
     "a site of a fleet": Entry(
         ("ask", "site run", "site review", "site log", "fleet status"),
         functools.partial(
