@@ -159,9 +159,9 @@ def check(site: SiteFile, as_json: AsJson = False) -> None:
     from blindsight.data.schema import Schema
 
     settings = _settings(site)
-    from blindsight.fleet.site.credentials import check_folder, is_open_to_others
+    from blindsight.fleet.site.credentials import is_open_to_others
 
-    valid_until, is_open = f"{check_folder(settings):%Y-%m-%d}", is_open_to_others(settings.key)
+    valid_until, is_open = f"{settings.check_papers():%Y-%m-%d}", is_open_to_others(settings.key)
     schema = Schema({}) if settings.schema is None else Schema.load(settings.schema)
     schema = schema.updated([f"{name}={kind}" for name, kind in settings.data.types.items()])
     report, is_fine = checked(settings.population, settings.data.options, schema)

@@ -24,7 +24,7 @@ from blindsight.fleet.job import Job
 from blindsight.fleet.secure_sum import RoundBook, signer
 from blindsight.fleet.site.agent import Agent
 from blindsight.fleet.site.book import Book
-from blindsight.fleet.site.credentials import check_folder, is_open_to_others
+from blindsight.fleet.site.credentials import is_open_to_others
 from blindsight.fleet.site.duties import Opened
 from blindsight.fleet.site.job_files import REFERENCE_FILES
 from blindsight.fleet.site.policy import CLOCKS_DIFFER_S, Asked, Leaf, Ruling, Standing
@@ -47,7 +47,7 @@ _SAME = 1e-6  # share of an epsilon by which two processors may differ; what is 
 
 def run_site(settings: SiteSettings) -> None:
     """Connect, and answer until the process is told to end."""
-    check_folder(settings)
+    settings.check_papers()
     settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     desk = Desk(settings)
     if is_open_to_others(settings.key):

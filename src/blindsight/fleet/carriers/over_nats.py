@@ -59,10 +59,11 @@ class _Loop(asyncio.SelectorEventLoop):
 
     _connection: Any = None
 
-    async def create_connection(self, *arguments: Any, **options: Any) -> Any:
+    async def create_connection(self, *arguments: Any, **options: object) -> Any:
         """As the event loop's own, once the connection before is closed."""
         self.hang_up()
-        self._connection, protocol = await super().create_connection(*arguments, **options)
+        connect: Any = super().create_connection
+        self._connection, protocol = await connect(*arguments, **options)
         return self._connection, protocol
 
     def hang_up(self) -> None:

@@ -4,7 +4,7 @@ import datetime
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -14,22 +14,7 @@ from blindsight.fleet.carriers.carrier import check_site_name
 from blindsight.fleet.certificates import identity_key, party_of
 from blindsight.fleet.secure_sum.identities import Party
 
-__all__ = ["check_credentials", "check_folder", "is_open_to_others", "read_roster"]
-
-
-class _SiteFolder(Protocol):
-    """What `SiteSettings` say of the files in a site's folder."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def roster(self) -> Sequence[Party]: ...
-    @property
-    def certificate(self) -> Path: ...
-    @property
-    def key(self) -> Path: ...
-    @property
-    def authority(self) -> Path: ...
+__all__ = ["check_credentials", "is_open_to_others", "read_roster"]
 
 
 def read_roster(path: Path) -> tuple[Party, ...]:
@@ -83,18 +68,6 @@ def check_credentials(
             dates = f"{one.not_valid_before_utc:%Y-%m-%d} to {one.not_valid_after_utc:%Y-%m-%d}"
             raise InvalidInput(f"{path} is valid from {dates}, and today is {now:%Y-%m-%d}: renew it, or set the clock")
     return own.not_valid_after_utc
-
-
-def check_folder(settings: _SiteFolder) -> datetime.datetime:
-    """The same of the files in a site's folder, now."""
-    return check_credentials(
-        settings.name,
-        settings.roster,
-        certificate=settings.certificate,
-        key=settings.key,
-        authority=settings.authority,
-        now=datetime.datetime.now(datetime.UTC),
-    )
 
 
 def is_open_to_others(key: Path) -> bool:

@@ -1,6 +1,7 @@
 """SITE.toml: a site's identity, data and policy. The file's folder holds everything else."""
 
 import dataclasses
+import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -104,6 +105,13 @@ class SiteSettings(_Tables):
         from blindsight.fleet.site.credentials import read_roster
 
         return read_roster(self.folder / self.site.roster)
+
+    def check_papers(self) -> datetime.datetime:
+        """The end of the certificate's validity; refuses papers that do not fit together, or not the time."""
+        from blindsight.fleet.site.credentials import check_credentials
+
+        paths = {"certificate": self.certificate, "key": self.key, "authority": self.authority}
+        return check_credentials(self.name, self.roster, **paths, now=datetime.datetime.now(datetime.UTC))
 
     @property
     def state(self) -> Path:
