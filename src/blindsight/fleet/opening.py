@@ -29,8 +29,15 @@ def open_job(
     """Ask every site to take the job, until enough have approved; returns the code of each that has not.
 
     Sites that refuse, or stay silent, are out; those where a person decides are waited for up to `wait_s` seconds.
-    Raises `Unanswered` if too few have approved until then, and enough may yet. `heard` is called with what every site
-    has said whenever one says something new.
+    Raises `Unanswered` if too few have approved until then, and enough may yet.
+
+    Args:
+        sites: The lines to the sites.
+        job: The job.
+        inputs: Public inputs by name, for sites that lack them.
+        wait_s: How long to wait for sites that decide by hand.
+        progress: Called with what is being waited for.
+        heard: Called with what every site has said whenever one says something new.
     """
     for name, data in inputs.items():
         if len(data) > LARGEST_INPUT:
