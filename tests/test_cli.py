@@ -119,6 +119,7 @@ def test_no_noise_is_said_to_be_no_privacy():
         (["ledger", "show", "--ledger", "."], "is a folder"),
         (["data", "describe", "nothing"], "neither a file nor a population"),
         (["data", "describe", "digits", "--client", "x"], "already has client ids"),
+        (["ask", "tabular", "age", "--clients", "9000000000000000", "--dry-run"], "not enough memory"),
         (["data", "get", "mnits"], "did you mean 'mnist'"),
         (["data", "get", "mnist", "--from", "ftp://mirror", "--to", "nowhere"], "https://"),
         (["data", "get", "mnist", "--to", __file__], "cannot create"),

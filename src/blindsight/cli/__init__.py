@@ -105,6 +105,8 @@ def main() -> None:
     except BrokenPipeError:  # the reader of the output has read enough
         sys.stdout = None
         sys.exit(1)
+    except MemoryError:  # what it says may be of clients' data
+        _refuse("not enough memory: choose fewer clients, smaller images or models, or a larger machine", 2)
     except OSError as error:
         sys.stdout = None  # the error may be about stdout itself
         where = f" on {error.filename}" if error.filename else ""
