@@ -17,6 +17,7 @@ from blindsight.asking import Histogram, Mean
 from blindsight.data.schema import Schema, read_field
 from blindsight.fleet.folder import FleetFolder
 from blindsight.fleet.membership import revoke, rotate
+from blindsight.fleet.protocol import agreed
 from blindsight.fleet.site.agent import Agent
 from blindsight.fleet.site.book import Book
 from blindsight.fleet.site.diary import Diary
@@ -55,12 +56,7 @@ def an_hour_off(patch: Monkey) -> None:
 
 
 def of_another_version(patch: Monkey) -> None:
-    whole = Agent._problem
-
-    def problem(self: Agent, job: Any) -> Any:
-        return whole(self, dataclasses.replace(job, version="9.9") if self.name == BAD else job)
-
-    patch.setattr(Agent, "_problem", problem)
+    patch.setattr(Agent, "spoken", property(lambda self: (9,) if self.name == BAD else (1, 9)))
 
 
 def with_a_full_disk(patch: Monkey) -> None:
@@ -83,7 +79,7 @@ WRONG: dict[str, tuple[str, Callable[[Monkey], None], str, str]] = {
     "no clients": (rows(), nothing, "no_data", "clients.csv"),
     "no file": ("", nothing, "no_data", "clients.csv"),
     "a clock an hour off": (GOOD, an_hour_off, "clock", "60 minutes"),
-    "an old version": (GOOD, of_another_version, "version", "of version 9.9, this is"),
+    "an old version": (GOOD, of_another_version, "version", "speaks 9"),
     "a full disk": (GOOD, with_a_full_disk, "disk_full", "No space left"),
 }
 
@@ -115,6 +111,22 @@ def test_the_others_answer_and_the_site_says_why_it_does_not(tmp_path: Path, mon
     assert missed == {BAD: code}
     assert any(words in line for line in diary), diary
     assert report.guarantee.epsilon <= 20.0
+
+
+def test_versions_that_have_a_protocol_in_common_work_together(tmp_path: Path, monkeypatch: Monkey):
+    monkeypatch.setattr("blindsight.fleet.clients.SPOKEN", (1, 2))  # a newer coordinator
+    monkeypatch.setattr("blindsight.fleet.job.__version__", "9.8.7")
+    monkeypatch.setattr(Agent, "spoken", property(lambda self: (0, 1) if self.name == BAD else (1,)))
+    missed, _, report = asked(tmp_path, GOOD)
+    assert missed == {}
+    assert report.guarantee.epsilon <= 20.0
+
+
+def test_the_protocol_is_the_newest_of_those_that_most_sites_speak():
+    assert agreed((1, 2), [(1, 2), (1, 2), (2,)]) == 2
+    assert agreed((1, 2), [(1,), (1, 2), (0, 1)]) == 1
+    assert agreed((1, 2), [(3,), ("2", None), (1,)]) == 1
+    assert agreed((1, 2), []) == 2
 
 
 def test_other_classes(tmp_path: Path):

@@ -286,8 +286,8 @@ JOBS: dict[str, tuple[Callable[[Fleet], dict], str, str]] = {
         "malformed",
         "not those of this site's roster",
     ),
-    "old version": (lambda one: changed(one, version="0.0.1"), "version", "0.0.1"),
-    "another form": (lambda one: changed(one, version="0.0.1", more=3), "version", "cannot be read"),
+    "old protocol": (lambda one: changed(one, protocol=0), "version", "protocol 0"),
+    "another form": (lambda one: changed(one, protocol=0, more=3), "version", "cannot be read"),
     "an input of another name": (
         lambda one: changed(one, inputs={"../key": "0" * 64}),
         "malformed",

@@ -15,6 +15,7 @@ from blindsight.data.schema import Schema
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.fleet.job import Job, JobKind
 from blindsight.fleet.noise_shares import SiteNoise
+from blindsight.fleet.protocol import SPOKEN, agreed
 from blindsight.fleet.sites import Sites
 from blindsight.fleet.wire import MOST_CLIENTS
 from blindsight.keys import digest_of
@@ -54,9 +55,20 @@ class Fleet:
         return self.connect()
 
     @functools.cached_property
+    def _online(self) -> Mapping[str, Mapping[str, Any]]:
+        """What each site that is online says of itself, asked once."""
+        return self.lines.roll_call()
+
+    @functools.cached_property
+    def protocol(self) -> int:
+        """What most of the sites that are online speak; the others refuse what is asked in it."""
+        said = [head.get("protocols") for head in self._online.values()]
+        return agreed(SPOKEN, [one for one in said if isinstance(one, list)])
+
+    @functools.cached_property
     def counts(self) -> dict[str, int]:
         """Number of clients that each site declares: now if it is online, else when it was last seen."""
-        there = {site: head.get("clients") for site, head in self.lines.roll_call().items()}
+        there = {site: head.get("clients") for site, head in self._online.items()}
         # a number that nobody can have fills no memory here
         said = {site: one for site, one in there.items() if type(one) is int and 1 <= one <= MOST_CLIENTS}
         counts = {**self.declared, **said}
@@ -114,6 +126,7 @@ class Fleet:
             seed=seed,
             asker=self.asker,
             reproducible=reproducible,
+            protocol=self.protocol,
         )
 
 

@@ -31,7 +31,7 @@ class Code(enum.StrEnum):
     pending = "pending", "The site has not decided yet, or it is outside the hours in which it answers."
     policy = "policy", "The site's policy does not allow a question like this one, or from this asker."
     budget = "budget", "The question costs more than the site, this asker or the question itself may still spend."
-    version = "version", "The site has another version of Blindsight, which does not understand the question."
+    version = "version", "The site has a version of Blindsight that does not speak the protocol of the question."
     task = "task", "The site's policy does not allow this task."
     too_few_clients = "too_few_clients", "The site has fewer clients than its policy asks for."
     wrong_columns = "wrong_columns", "The site's data lack a column that the question needs, or it has another type."

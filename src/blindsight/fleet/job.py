@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from blindsight.errors import InvalidInput
 from blindsight.fleet.noise_shares import SiteNoise
+from blindsight.fleet.protocol import SPOKEN
 from blindsight.fleet.secure_sum.terms import FEWEST_SITES, least_threshold
 from blindsight.fleet.wire import MOST_CLIENTS
 from blindsight.version import __version__
@@ -42,7 +43,8 @@ class Job:
         delta: Delta of that.
         asker: Name of the asker.
         reproducible: Whether noise and cohorts follow from the asker's seed, and so hide nothing from the asker.
-        version: Version of Blindsight that every party must run.
+        protocol: What the parties have agreed to speak (`fleet.protocol`).
+        version: The asker's version of Blindsight, for people to read.
     """
 
     kind: JobKind
@@ -59,6 +61,7 @@ class Job:
     seed: str = ""
     asker: str = ""
     reproducible: bool = False
+    protocol: int = max(SPOKEN)
     version: str = __version__
 
     def __post_init__(self) -> None:
@@ -111,9 +114,9 @@ class Job:
         """The job that `to_dict` was called on; anything else is refused."""
         names = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(value, dict) or set(value) != names:
-            raise InvalidInput("not the JSON of a job: both sides must run the same version of Blindsight")
+            raise InvalidInput("not the JSON of a job: its asker has another version of Blindsight")
         kinds = {"content": dict, "reading": dict, "clients": dict, "inputs": dict, "epsilon": float, "delta": float}
-        kinds |= {"fewest": int, "colluding": int, "reproducible": bool}
+        kinds |= {"fewest": int, "colluding": int, "protocol": int, "reproducible": bool}
         for name, item in value.items():
             if type(item) is not kinds.get(name, str):
                 raise InvalidInput(f"{name} of a job must be a {kinds.get(name, str).__name__}")

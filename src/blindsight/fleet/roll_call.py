@@ -1,8 +1,9 @@
 """Which sites are online: every site is pinged, and its last answer is kept in the fleet's folder.
 
-A site answers `{"kind": "ping"}` with `{"kind": "pong", "version", "clients", "job", "rounds", "refused"}`: its
-version, the number of clients that it declares, the job that it works on or null, how many rounds it has answered, and
-the code of its last refusal or null. Nothing in an answer comes from data, and nothing of another form is shown.
+A site answers `{"kind": "ping"}` with `{"kind": "pong", "version", "protocols", "clients", "job", "rounds",
+"refused"}`: its version, the protocols that it speaks, the number of clients that it declares, the job that it works
+on or null, how many rounds it has answered, and the code of its last refusal or null. Nothing in an answer comes from
+data, and nothing of another form is shown.
 """
 
 import dataclasses

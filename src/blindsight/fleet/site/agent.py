@@ -20,6 +20,7 @@ from blindsight.fleet import wire
 from blindsight.fleet.carriers.carrier import COORDINATOR, Carrier
 from blindsight.fleet.codes import Code, Declined, code_of_failure
 from blindsight.fleet.job import Job, digest_of_job
+from blindsight.fleet.protocol import SPOKEN
 from blindsight.fleet.secure_sum import Party, Refused, Rounds, Signer, Site, Terms
 from blindsight.fleet.site.duties import Clerk, Opened, OwnPart, Work
 from blindsight.fleet.site.job_files import JobFiles
@@ -65,6 +66,9 @@ class Agent:
         work: Answers jobs from data.
         folder: Where jobs and their public inputs are kept.
     """
+
+    spoken: tuple[int, ...] = SPOKEN
+    """The protocols in which it takes jobs."""
 
     def __init__(
         self,
@@ -131,7 +135,9 @@ class Agent:
         job = None if self._sum is None or self._sum.is_done else self._sum.job.digest
         refused = None if self._refused_last is None else str(self._refused_last)
         state = {"job": job, "rounds": self._answered, "refused": refused}
-        self._send({"kind": "pong", "version": __version__, "clients": self.clients, **state})
+        self._send(
+            {"kind": "pong", "version": __version__, "protocols": [*self.spoken], "clients": self.clients, **state}
+        )
 
     def _decide(self, head: Mapping[str, Any]) -> None:
         """Answer a job: with the public inputs that are missing here, or with this site's decision."""
@@ -140,7 +146,7 @@ class Agent:
             job = Job.from_dict(asked)
         except BlindsightError as error:
             self._clerk.note(f"refused a job that cannot be read: {error}")
-            is_other = isinstance(asked, dict) and asked.get("version") != __version__
+            is_other = isinstance(asked, dict) and asked.get("protocol") not in self.spoken
             self._say_of_job(digest_of_job(asked), "refused", Code.version if is_other else Code.malformed)
             return
         try:
@@ -177,8 +183,12 @@ class Agent:
 
     def _problem(self, job: Job) -> Code | None:
         """Why a job is impossible here, whatever the policy says."""
-        if job.version != __version__:
-            self._clerk.note(f"refused job {job.digest[:12]}: it is of version {job.version}, this is {__version__}")
+        if job.protocol not in self.spoken:
+            spoken = ", ".join(map(str, self.spoken))
+            self._clerk.note(
+                f"refused job {job.digest[:12]}: Blindsight {job.version} sent it in protocol {job.protocol}, and "
+                f"{__version__}, which runs here, speaks {spoken}"
+            )
             return Code.version
         names = [party.name for party in self.parties]
         if sorted(job.clients) != names or job.clients[self.name] != self.clients:
