@@ -171,7 +171,7 @@ MORE_PICTURES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "in a quarter of the pixels": lambda x: np.repeat(np.repeat(x[:, ::4, ::4], 4, axis=1), 4, axis=2),
     "its left half, mirrored": lambda x: np.concatenate([x[:, :, :14], x[:, :, :14][:, :, ::-1]], axis=2),
 }
-"""Faults that the library lacks, written after all settings had been chosen."""
+"""Faults that the library lacks; no setting was chosen by them."""
 
 
 ANSWERS = {"white blocks": "block_noise"}
@@ -535,7 +535,7 @@ FRESH = (
 
 
 def is_fresh(fault: str) -> bool:
-    """Whether the fault was written after all settings had been chosen."""
+    """Whether no setting was chosen by this fault."""
     return fault.endswith(FRESH) or fault in MORE_PICTURES
 
 
