@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 import tarfile
 from collections.abc import Generator
 from typing import Any
@@ -165,6 +166,33 @@ def test_what_if_answers_as_one_types(browser, origin, place):
     browser.until("document.getElementById('foreseen').textContent.includes('Allowed')")
     assert len(Ledger(place.ledgers[0]).entries()) == 2
     assert browser.trouble == []
+
+
+def test_a_question_is_composed_and_its_cost_follows_as_one_types(browser, origin, place, monkeypatch):
+    answer = json.dumps({"report": {"verdict": "It would do.", "notes": []}})
+    script = f"import sys\nfor line in sys.stdin: print({answer!r}, flush=True)"
+    monkeypatch.setattr("blindsight.studio.composing.COMMAND", (sys.executable, "-c", script))
+    place.dry_runs.close()  # of other tests
+    browser.view(1400, 900)
+    shown(browser, f"{origin}/questions")
+    browser.ask("document.querySelector('select[name=task]').focus()")
+    browser.press("a")  # a select chooses by typing
+    browser.until("document.querySelector('input[name=fields]')?.value === 'age, education'")
+    browser.until("document.querySelector('#cost pre')?.textContent.includes('blindsight ask tabular age education')")
+    browser.ask("document.querySelector('#fields details').open = true")
+    fill(browser, "input[name=population]", "clinic")
+    fill(browser, "input[name=epsilon]", "3.9")
+    browser.until("document.getElementById('cost').textContent.includes('The ledger would refuse it')")
+    fill(browser, "input[name=epsilon]", "0.1")
+    browser.until("document.getElementById('cost').textContent.includes('clinic would go from')")
+    browser.until("document.getElementById('power').textContent.includes('It would do.')")
+    fleet = str(place.fleets[0])
+    chosen = "document.querySelector('select[name=fleet]')"
+    browser.ask(f"{chosen}.value = {fleet!r}; {chosen}.dispatchEvent(new Event('change', {{ bubbles: true }})); 0")
+    browser.until("document.querySelector('input[name=asker]') !== null")
+    fill(browser, "input[name=asker]", "anna")
+    browser.until(f"document.querySelector('#cost pre')?.textContent.includes('--fleet={fleet} --asker=anna')")
+    assert len(Ledger(place.ledgers[0]).entries()) == 2  # nothing was asked
 
 
 def test_a_report_is_read_in_its_sandbox(browser, origin):
