@@ -153,7 +153,7 @@ def test_a_site_trains_nothing_that_protects_less_than_a_client():
     whole = dataclasses.replace(SECRET, kind="training", content={"run": settings})
     by_example = settings | {"privacy": settings["privacy"] | {"unit": "example"}}
     assert ready(whole, clients, None)[2].cohort == 5
-    with pytest.raises(InvalidInput, match='unit = "client"'):
+    with pytest.raises(InvalidInput, match='unit must be "client"'):
         ready(dataclasses.replace(whole, content={"run": by_example}), clients, None)
 
 
