@@ -235,9 +235,10 @@ def test_a_question_is_stopped(place, monkeypatch):
     try:
         again = client.post("/questions/ask", data={"task": "sanity", "data": "digits"})
         assert (again.status_code, "is being asked already" in again.text) == (409, True)
+        monkeypatch.setattr(one.process, "terminate", lambda: (one.process.kill(), one.process.wait()))  # and at once
         assert "Stopping." in client.post(f"{address}/stop").text
-        one.process.wait(60)
         assert one.state == "refused"
+        assert "ended already" in client.post(f"{address}/stop").text
     finally:
         one.process.kill()
         one.process.wait()

@@ -100,8 +100,9 @@ class AskedQuestions:
         Not by SIGINT: a studio that was started in the background of a shell ignores it, and so do its processes.
         """
         one = self.find(number)
-        if one.process.poll() is None:
-            one.process.terminate()
+        if one.state != "running":
+            raise BlindsightError("it has ended already")
+        one.process.terminate()
         return one
 
 
