@@ -51,8 +51,13 @@ def connect(lines: Connect) -> Iterator[Connect]:
         end.close()
 
 
-def settle(coordinator: Carrier) -> None:
-    """Flower finds out on its next visit that a site is not there; the other carriers know at once."""
+def settle(coordinator: Carrier, bystander: Carrier) -> None:
+    """Until what was sent before is dealt with: a server sees one sender's messages in order.
+
+    Flower finds out on its next visit that a site is not there.
+    """
+    coordinator.send(bystander.name, b"and then")
+    assert bystander.receive(PATIENCE_S) == Delivery(COORDINATOR, b"and then")
     if isinstance(coordinator, CoordinatorOverFlower):
         assert coordinator.flush(PATIENCE_S)
 
@@ -78,15 +83,15 @@ def test_sites_talk_to_the_coordinator_only(connect: Connect):
 
 
 def test_nothing_is_kept_for_a_party_that_is_not_there(connect: Connect):
-    coordinator = connect(COORDINATOR)
+    coordinator, bystander = connect(COORDINATOR), connect("b")
     coordinator.send("a", b"too early")
-    settle(coordinator)
+    settle(coordinator, bystander)
     first = connect("a")
     coordinator.send("a", b"now")
     assert first.receive(PATIENCE_S) == Delivery(COORDINATOR, b"now")
     first.close()
     coordinator.send("a", b"too late")
-    settle(coordinator)
+    settle(coordinator, bystander)
     again = connect("a")
     coordinator.send("a", b"again")
     assert again.receive(PATIENCE_S) == Delivery(COORDINATOR, b"again")
