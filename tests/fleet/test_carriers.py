@@ -97,6 +97,19 @@ def test_a_server_that_is_killed_while_it_is_waited_for_costs_no_more_than_the_m
     a.close()
 
 
+def test_whoever_is_connected_has_subscribed(server: Server, monkeypatch: pytest.MonkeyPatch):
+    """The server has the subscription before it answers the last ping; a message in between would be lost."""
+    written = bytearray()
+    whole, parts = asyncio.StreamWriter.write, asyncio.StreamWriter.writelines
+    monkeypatch.setattr(asyncio.StreamWriter, "write", lambda to, data: (written.extend(data), whole(to, data)))
+    monkeypatch.setattr(
+        asyncio.StreamWriter, "writelines", lambda to, data: (written.extend(b"".join(data)), parts(to, data))
+    )
+    a = server.connect("a")
+    assert 0 < written.find(b"SUB blindsight.to.a ") < written.rfind(b"PING\r\n")
+    a.close()
+
+
 def test_a_killed_server_is_rejoined_by_all(server: Server):
     coordinator, a = server.connect(COORDINATOR), server.connect("a")
     server.kill()

@@ -165,7 +165,8 @@ class OverNats:
         self._client.options["allow_reconnect"] = True
         subject = _from("*") if self._name == COORDINATOR else _to(self._name)
         await self._client.subscribe(subject, cb=self._take, pending_msgs_limit=-1, pending_bytes_limit=_BUFFERED)
-        await self._client.flush()
+        for _ in range(2):  # the ping of nats-py's first overtakes the subscription: messages were lost in between
+            await self._client.flush()
 
     async def _publish(self, subject: str, data: bytes) -> None:
         place = 0
