@@ -39,7 +39,7 @@ def test_mixtures_have_the_mean_and_the_variance_of_instances():
     rows = random.standard_normal((20, 500)).astype(np.float32) + 3
     bodies = [encode(row) for row in rows]
     mixed = np.stack([decode(shown.mixture([bodies[at] for at in shown.random_indices(20)])) for _ in range(4000)])
-    assert np.abs(mixed.mean(axis=0) - rows.mean(axis=0)).max() < 0.15  # by chance 0.05; 1.5 if a sign were wrong
+    assert np.abs(mixed.mean(axis=0) - rows.mean(axis=0)).max() < 0.15  # by chance 0.05; 1.5 if a term were missing
     assert mixed.var(axis=0).mean() / rows.var(axis=0).mean() == pytest.approx(1, abs=0.02)
     assert not {row.tobytes() for row in mixed} & set(bodies)
 
