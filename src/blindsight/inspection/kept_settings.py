@@ -43,7 +43,7 @@ def check_kept(folder: str | Path, settings: Mapping[str, Any], clients: Populat
     if key is None:
         header["settings"]["simulation_only"]["data"] = now
         run.write("run.json", header)
-    elif key != json.loads(now)["key"]:
+    elif key != json.loads(now)["key"] and header["settings"].get("population") == [*settings["population"]]:
         raise LedgerTampered(
             f"{run.path} was begun with another ledger than {ledger.path}: name that one with --ledger, or another "
             "folder with --out"
