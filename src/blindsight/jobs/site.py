@@ -5,7 +5,7 @@ import dataclasses
 import datetime
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +135,8 @@ class Desk:
     def open(self, job: Job, inputs: Mapping[str, bytes], folder: Path) -> Opened:
         """The site's data, opened for an approved job."""
 
-        def pay(event: Event, note: str, *, is_again: bool = False) -> None:
-            self.book.pay(job.digest, event, note=note, is_again=is_again)
+        def pay(event: Event, note: str, *, is_again: bool = False, begin: Callable[[], None] = lambda: None) -> None:
+            self.book.pay(job.digest, event, note=note, is_again=is_again, begin=begin)
 
         if job.kind == "training":
             clients = read_own(self.settings, Schema.from_dict(job.content["schema"]).fields)
