@@ -337,6 +337,7 @@ class Inquiry:
     def promise(self, participation: str, assumptions: tuple[str, ...] = ()) -> Guarantee:
         """The guarantee for everything released, including the cost of a model trained on the same clients."""
         assumptions += (TYPES_READ_OFF,) if self.clients.types_read_off else ()
+        assumptions += () if self.elsewhere is None else self.elsewhere.job.assumptions
         whole = self.spent[0] if len(self.spent) == 1 else Composed(tuple(self.spent))
         guarantee = certify(whole, delta=self.question.delta, participation=participation, assumptions=assumptions)
         return with_model(guarantee, self.public.model, names_of(self.payers)[-1])

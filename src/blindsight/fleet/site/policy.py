@@ -129,7 +129,7 @@ class Policy:
     epsilon_per_question: float
     epsilon_total: float  # over all questions, by the ledger's filter
     delta: float  # of the total, and the largest that a question may have
-    least_clients: int = 1  # the site does not answer with fewer
+    least_clients: int = 1  # the site does not answer if it declares fewer
     hours: str | None = None  # "08:00-18:00": when it answers, by the site's clock
     approve: Literal["by hand", "automatically"] = "by hand"
     askers: dict[str, AskerLimit] = dataclasses.field(default_factory=dict[str, AskerLimit])  # if given, nobody else
