@@ -87,6 +87,11 @@ class Asked:
         for name in ("sent_at", "received_at"):
             _require(getattr(self, name).tzinfo is not None, name, "a time with its zone", getattr(self, name))
 
+    @property
+    def sum_in_words(self) -> str:
+        """In what the numbers leave."""
+        return "in a sum that the coordinator sees" if self.is_seen else "in a masked sum over all sites"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
