@@ -1,6 +1,6 @@
 """Why a site does not answer: a fixed code for the coordinator, one sentence for the site's own log.
 
-A code never depends on any data. The sentence may name files and columns, so it stays at the site.
+A code never depends on a value of a client. The sentence may name files and columns, so it stays at the site.
 """
 
 import enum
