@@ -280,6 +280,14 @@ def test_every_interval_contains_its_estimate_and_only_possible_values():
                     assert ends[0] <= row.low <= row.high <= ends[1]
 
 
+def test_the_mean_of_values_that_everybody_rounds_alike_is_in_its_interval():
+    """Noise does not cover it where clients are many."""
+    alike = people([[(20.0, 0.0, 0, 0, False, "")]] * 4)
+    [mean] = noiseless(question([Mean("age")], clients=4), alike)
+    assert mean.groups[0].rows[0].value != 20
+    assert 20.01 > mean.groups[0].rows[0].high > 20 > mean.groups[0].rows[0].low > 19.99
+
+
 def test_if_nobody_may_have_a_value_the_interval_is_everything():
     asked = question([Mean("age"), Histogram("job")])
     empty = {part.name: Measured(np.zeros(part.coordinates), 1.0, 1.0) for part in tables.tables_of(asked)}

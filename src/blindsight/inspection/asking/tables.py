@@ -41,7 +41,7 @@ from blindsight.errors import InvalidInput
 from blindsight.inspection.asking.items import Cross, Histogram, Item, Mean, Quantiles, Top
 from blindsight.inspection.asking.question import NUMBERS, Ask
 
-__all__ = ["MEAN", "SLACK", "Axis", "FieldTable", "axis_of", "observe", "strategy", "tables_of"]
+__all__ = ["HALF_STEP", "MEAN", "SLACK", "Axis", "FieldTable", "axis_of", "observe", "strategy", "tables_of"]
 
 _UNIT = 2**10  # entries of a strategy are multiples of its inverse
 _STEP = 2**15  # a value divides its range in multiples of its inverse
@@ -51,6 +51,9 @@ _MOST_CELLS = 2048
 
 SLACK = 1 + 2.0**-10
 """Factor that makes the bound longer than any vector: clipping a vector at the bound rounds differently in a batch."""
+
+HALF_STEP = 1 / (2 * _STEP)
+"""How far rounding moves a value, and so the mean of any values, as a share of the range."""
 
 MEAN = ("upper", "lower")
 Strategy = Literal["cells", "plain", "prefix"]
