@@ -14,6 +14,7 @@ import pytest
 from fleets import embedded, fleet_in_process
 
 from blindsight import runs
+from blindsight.accounting.assumptions import SITES_APART
 from blindsight.accounting.events import Gaussian
 from blindsight.accounting.ledger import Ledger
 from blindsight.backends import Simulation
@@ -184,7 +185,8 @@ def test_a_fleet_trains_and_both_ledgers_have_paid(tmp_path: Path):
         trained = train_on_fleet(config(), fleet, out=tmp_path / "run", ledger=ledger)
         assert trained.rounds == 3
         assert trained.guarantee.epsilon <= 5.0
-        assert any("site" in sentence for sentence in trained.guarantee.assumptions)
+        assert SITES_APART in trained.guarantee.assumptions
+        assert any("share of the noise" in sentence for sentence in trained.guarantee.assumptions)
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trained.model))
     job = open_run(tmp_path / "run").read("fleet.json")
     for name in SITES:
