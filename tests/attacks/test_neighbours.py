@@ -27,6 +27,7 @@ from blindsight.accounting import assumptions
 
 CHEAP = "bias"
 LISTED = [re.compile(re.sub(r"\\{\w+\\}", ".+", re.escape(getattr(assumptions, name)))) for name in assumptions.__all__]
+OF_EXAMPLES = {"parties in Python"}  # whose noise is made for one example, and the odd client has many
 QUICK = [name for name, entry in ENTRIES.items() if not entry.slow]
 
 
@@ -95,7 +96,9 @@ def attack(entry: str, kind: Kind, usual: dict[Any, Any]) -> None:
     assert kind.others or not failures(found["returned"])
     assert not list(unlisted(found))
     assert list(differences(found, other)) == []
-    if not ENTRIES[entry].by_example:  # one client takes the place of another: out with one part, in with the other
+    if (
+        not ENTRIES[entry].by_example and entry not in OF_EXAMPLES
+    ):  # one client takes the place of another: out with one part, in with the other
         assert all(np.linalg.norm(one - two) <= 2.0001 for one, two in zip(sums, moved, strict=True))
 
 
