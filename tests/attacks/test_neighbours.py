@@ -146,8 +146,10 @@ def test_every_command_is_attacked():
 
 SOURCES = Path(blindsight.__file__).parent
 READERS = {"spent", "spent_afterwards", "spent_so_far", "totals", "witness", "studio"}  # of a ledger
-READERS |= {"check_kept", "run_student", "sealed", "settings_of"}  # of its key
-NO_RELEASE = READERS | {"rehearse", "answer"}  # no client is read; a party's messages are those of `aggregate`
+OF_ITS_KEY = {"check_kept", "run_student", "sealed", "settings_of"}
+NO_RELEASE = (
+    READERS | OF_ITS_KEY | {"rehearse", "answer"}
+)  # no client is read; a party's messages are those of `aggregate`
 
 
 def payers(file: Path) -> Iterator[str]:
