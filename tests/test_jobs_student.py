@@ -11,10 +11,13 @@ import pytest
 from scipy import stats
 
 from blindsight import jobs, runs
+from blindsight.accounting.events import Gaussian
 from blindsight.accounting.guarantee import Guarantee
+from blindsight.accounting.ledger import Ledger, LedgerName
 from blindsight.data import embedded
 from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.jobs.student import read_student
+from blindsight.jobs.tables import content_of_table
 from blindsight.samples.export import save_set
 from blindsight.samples.synthetic_set import read_set
 from blindsight.samples.views import ArmView
@@ -147,14 +150,20 @@ def test_rows_are_brought_to_one_scale(make_set, tmp_path):
     assert judge.scores(rows).shape == (30, 3)
 
 
-def test_public_data_are_not_those_that_the_set_protects(digits, tmp_path):
-    place = tmp_path / "run" / "samples"
-    place.mkdir(parents=True)
-    (place / "samples.parquet").write_bytes((digits.folder / "samples.parquet").read_bytes())
-    settings = {"population": ["some clinic"], "simulation_only": {"data": embedded("digits").fingerprint}}
-    runs.begin(tmp_path / "run", "labelling", settings)
+def test_public_data_are_not_those_that_the_set_protects(make_set, tmp_path):
+    """Whatever the clients are called in the ledger, and wherever a copy of their table lies."""
+    made, ledger = make_set("rows", folder=tmp_path / "run" / "samples", count=30), Ledger(tmp_path / "l.db")
+    rows = {"who": ["a", "b", "c"], "age": [31, 50, 44], "work": [0, 1, 1], "pay": [0.5, 1.5, 0.1], "label": [0, 1, 1]}
+    pq.write_table(pa.table(rows), tmp_path / "people.parquet")
+    pq.write_table(pa.table({name: column[::-1] for name, column in rows.items()}), tmp_path / "copy.parquet")
+    data = content_of_table(str(tmp_path / "people.parquet"), {"client": "who"})
+    ledger.record(Gaussian(1.0, rounded=True), population=LedgerName("some clinic", data))
+    runs.begin(tmp_path / "run", "labelling", {"population": ["some clinic"]})
+    asked: dict[str, Any] = {"public": str(tmp_path / "copy.parquet"), "client": "who", "out": tmp_path / "student"}
     with pytest.raises(PrivacyError, match="are the clients that the set protects"):
-        jobs.run_student(tmp_path / "run", public="digits", steps=1, out=tmp_path / "student")
+        jobs.run_student(made.folder, steps=1, ledger=ledger, **asked)
+    with pytest.raises(InvalidInput, match="knows nothing of some clinic"):
+        jobs.run_student(made.folder, steps=1, ledger=Ledger(tmp_path / "other.db"), **asked)
     assert not (tmp_path / "student").exists()
 
 

@@ -94,6 +94,15 @@ def test_a_policy_says_whether_the_coordinator_may_see_sums_without_noise():
         assert decide(dataclasses.replace(policy, **allowed), question, **given).state is Standing.APPROVED
 
 
+def test_an_officer_reads_who_sees_sums_without_noise():
+    """What is not masked is seen on its way, too; nothing says that it is masked."""
+    masked, seen = site_folder.asked(), dataclasses.replace(site_folder.asked(), is_seen=True)
+    assert (masked.sum_in_words, "masked" in seen.sum_in_words) == ("in a masked sum over all sites", False)
+    alone = dataclasses.replace(SECRET, clients={"a": 3}, noise="coordinator", fewest=1, colluding=0)
+    assert "whoever runs the server" in _noise_in_words(alone)
+    assert "the exact sum over all sites" in _noise_in_words(dataclasses.replace(SECRET, noise="coordinator"))
+
+
 @pytest.mark.parametrize("sizes", [SIZES, {"a": 3}])
 def test_no_site_shows_its_sums_to_a_coordinator_that_it_does_not_trust(tmp_path: Path, sizes):
     """All sites together, or one that has nobody to hide among: nothing is summed, and no site pays."""

@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import secure_round
@@ -17,7 +18,7 @@ from blindsight.accounting import Relation, certify, epsilon
 from blindsight.accounting.events import Gaussian, Poisson, from_json, to_json
 from blindsight.accounting.gaussian_curve import gaussian_delta
 from blindsight.errors import InvalidInput, RelationMismatch
-from blindsight.fleet.noise_shares import LEAST_BITS, NoisedSum, NoiseShares, log_ratio_bound
+from blindsight.fleet.noise_shares import LEAST_BITS, NoisedSum, NoiseShares, SiteNoise, log_ratio_bound
 from blindsight.fleet.secure_sum import Coordinator, Refused
 from blindsight.mechanisms.gaussian_mechanism import joint
 from blindsight.mechanisms.release import Release
@@ -166,6 +167,18 @@ def test_a_narrow_modulus_makes_the_grid_coarser_and_ends_where_the_proof_does()
     assert bits(100_000, 32) == 12
     with pytest.raises(InvalidInput, match="use 64 bits"):
         bits(10**9, 32)
+
+
+@pytest.mark.parametrize("clients", [10, 10_000, 100_000, 1_000_000, 5_000_000])
+def test_what_clients_round_off_is_small_beside_the_noise_even_if_all_round_alike(clients: int):
+    """Intervals count noise alone; everybody with the same age rounds it to the same step of the grid."""
+    bound, values = 2.0, jnp.asarray([1.234567, 0.5, 0.1], jnp.float32)
+    for plan in SiteNoise(sites=3, fewest=3, colluding=1, clients=clients).mechanisms([4.0, 7.0]):
+        step = plan.step(bound)
+        sent = np.asarray(trees.to_grid(values, bound, step), np.float64) * step
+        off = clients * np.abs(sent - np.asarray(values, np.float64)).max()
+        assert off <= 0.25 * plan.noise_multiplier * bound
+        assert clients > 10_000 or plan.modulus_bits == 32, "and messages are short where that is enough"
 
 
 @pytest.mark.parametrize("colluding", [0, 2])

@@ -1,5 +1,6 @@
 """Questions of a fleet: bit for bit the releases of a simulation, whatever the task and the sizes of the sites."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from fleets import embedded, fleet_in_process, pooled
 
 import blindsight as bs
 from blindsight import inspect, keys
+from blindsight.accounting import assumptions
 from blindsight.accounting.ledger import Ledger
 from blindsight.algorithms import latent_classes, moments
 from blindsight.asking import Cross, Histogram, Mean, Top
@@ -282,6 +284,9 @@ def test_with_two_sites_the_coordinator_adds_the_noise_and_the_guarantee_says_so
         tmp_path, monkeypatch, data, question, lambda fleet: fleet.clients(like), together, noise="coordinator"
     )
     check_equal(*sums)
+    there, here = (json.loads((tmp_path / name / "guarantee.json").read_text()) for name in ("fleet", "simulation"))
+    more = {*there["assumptions"]} - {*here["assumptions"]}
+    assert more == {assumptions.TRUSTED_WITH_PARTS, assumptions.SITES_APART}
 
 
 @pytest.mark.parametrize("count", [1, 2])

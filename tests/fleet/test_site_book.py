@@ -338,7 +338,10 @@ def test_what_was_paid_for_before_a_kill_and_never_sent_is_not_paid_for_twice(tm
     assert paid == ["north", "north, asked by anna"]
     assert (again.job(job).payments, again.events(job)) == (1, [whole])
     assert again.spent()["north"] == pytest.approx(1.0, rel=1e-3)
-    assert declined(again, job, whole) is Code.budget, "whoever sent something pays for more"
+    begun = list[str]()
+    more = {"begin": lambda: begun.append("a count")}
+    assert declined(again, job, whole, **more) is Code.budget, "whoever sent something pays for more"
+    assert begun == [], "and what would count it does not begin"
     assert declined(again, job, Gaussian(0.9 * whole.noise_multiplier), is_again=True) is Code.budget
 
 

@@ -170,6 +170,13 @@ def test_what_clients_send_adds_up_to_the_naive_sums():
         np.testing.assert_allclose(total, expected[name], rtol=1e-4, atol=1e-4)
 
 
+def test_shares_are_rounded_once_compiled_or_not():
+    """By a reciprocal twice, and not everywhere: a simulation on several cores would not sum what clients answer."""
+    sums, by = np.arange(5000, dtype=np.int32), np.float32(7 * 2**10)
+    for divide in (tables.divided, jax.jit(tables.divided)):
+        np.testing.assert_array_equal(divide(jnp.asarray(sums), jnp.asarray(by)), sums.astype(np.float32) / by)
+
+
 def test_a_client_counts_once_however_many_examples_it_has():
     row, other = (30.0, 1.0, 0, 2, True, "x"), (50.0, 9.0, 1, 3, False, "")
     once, often = vectors(question(), people([[row, other]])), vectors(question(), people([[row, other] * 9]))
@@ -278,6 +285,14 @@ def test_every_interval_contains_its_estimate_and_only_possible_values():
                     assert row.low <= row.value <= row.high
                 for row in group.rows:
                     assert ends[0] <= row.low <= row.high <= ends[1]
+
+
+def test_the_mean_of_values_that_everybody_rounds_alike_is_in_its_interval():
+    """Noise does not cover it where clients are many."""
+    alike = people([[(20.0, 0.0, 0, 0, False, "")]] * 4)
+    [mean] = noiseless(question([Mean("age")], clients=4), alike)
+    assert mean.groups[0].rows[0].value != 20
+    assert 20.01 > mean.groups[0].rows[0].high > 20 > mean.groups[0].rows[0].low > 19.99
 
 
 def test_if_nobody_may_have_a_value_the_interval_is_everything():

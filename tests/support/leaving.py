@@ -37,10 +37,11 @@ from blindsight.mechanisms.laplace_mechanism import LaplaceMechanism
 from blindsight.mechanisms.release import Release
 from blindsight.training import by_rounds
 
-__all__ = ["blind", "command", "everything_that_leaves", "files", "stop_clocks"]
+__all__ = ["blind", "command", "everything_that_leaves", "files", "stop_clocks", "sums_before_noise"]
 
 _MARK = "simulation_only"
 _STEPS: list[Any] = []
+_SUMS: list[np.ndarray] = []  # in units of one client's bound
 
 
 _CLOCKS = """
@@ -90,6 +91,8 @@ def _noise_alone(self: Any, total: Any, *, key: Any, begun: Any = None) -> Relea
     del begun
     event, leaves = self.event(total), jax.tree.leaves(total.value)
     _STEPS.append(("release", self, total.l2_bound, total.n_expected, [np.shape(leaf) for leaf in leaves]))
+    whole = np.concatenate([np.asarray(leaf, np.float64).ravel() for leaf in leaves])
+    _SUMS.append(whole * (total.grid or 1.0) / total.l2_bound)
     dice = np.random.default_rng(list(key.secret))
     noise = [(0.6 * total.l2_bound * dice.random(np.shape(leaf))).astype(np.float32) for leaf in leaves]
     value = jax.tree.unflatten(jax.tree.structure(total.value), noise)
@@ -164,12 +167,18 @@ def everything_that_leaves(folder: Path, run: Callable[[], Any]) -> dict[str, An
     """What `run` returns or raises, the steps it takes in which order, its ledgers, and every file it writes."""
     before, found = set(folder.rglob("*")), dict[str, Any]()
     _STEPS.clear()
+    _SUMS.clear()
     try:
         returned = run()
     except Exception as error:
         returned = {"exit code": type(error).__name__, "message": str(error)}
     found["returned"], found["steps"] = _plain(returned), [_plain(step) for step in _STEPS]
     return found | files(folder, before)
+
+
+def sums_before_noise() -> list[np.ndarray]:
+    """What `run` would have released without noise, each sum in units of the bound on one client's part."""
+    return list(_SUMS)
 
 
 def files(folder: Path, known: Set[Path] = frozenset()) -> dict[str, Any]:

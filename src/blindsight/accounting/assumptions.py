@@ -7,8 +7,8 @@ __all__ = ["CLASSES_LISTED", "CLASSES_READ_OFF", "CLIPPED", "COIN", "COUNTED", "
 __all__ += ["FIXED_SIZE", "IDEAL_NOISE", "KEPT_SECRET", "LOCAL_NOISE", "MODEL_OF_OTHERS", "MODEL_UNKNOWN"]
 __all__ += ["NOISE_SHARES", "NO_CLAIM"]
 __all__ += ["NUMBER_PUBLIC", "ONE_WEIGHT", "OTHERS_INDEPENDENT", "PARTIES_APART", "PARTIES_STEADY", "PARTIES_TOLD"]
-__all__ += ["PLANNED", "PRIVATE_NETWORK", "RANDOMISED", "SECURE_SUM", "SEED", "TAKES_PART", "TRUSTED_WITH_NAMES"]
-__all__ += ["TYPES_READ_OFF"]
+__all__ += ["PLANNED", "PRIVATE_NETWORK", "RANDOMISED", "SECURE_SUM", "SEED", "SITES_APART", "TAKES_PART"]
+__all__ += ["TRUSTED_WITH_NAMES", "TRUSTED_WITH_PARTS", "TRUSTED_WITH_SUMS", "TYPES_READ_OFF"]
 
 NUMBER_PUBLIC = (
     "the number of {unit}s is public: it is not hidden, and sums may be divided by numbers derived from it; a {unit} "
@@ -42,6 +42,17 @@ NOISE_SHARES = (
 SECURE_SUM = (
     "nobody sees one site's part of a sum: sites know each other's certificates beforehand, unmask no sum of fewer "
     "than {fewest} sites and each sum once, and nobody breaks X25519, ChaCha20, SHA-256 or the sites' signatures"
+)
+TRUSTED_WITH_SUMS = (
+    "the coordinator is trusted with sums before noise: it sees them over all sites, draws the noise, and discloses "
+    "nothing else; sites know each other's certificates beforehand and unmask each sum once"
+)
+TRUSTED_WITH_PARTS = (
+    "the coordinator, and whoever runs the server between it and the sites, are trusted with the numbers of every site "
+    "before noise, because so few sites cannot mask them; the coordinator draws the noise, and nobody alters a number"
+)
+SITES_APART = (
+    "no client has data at two sites: sites cannot tell, and somebody with data at k sites moves a sum k times"
 )
 LOCAL_NOISE = "noise is drawn exactly, on the client"
 TAKES_PART = "whether and when a client takes part is not hidden"

@@ -75,7 +75,7 @@ class Ledger:
         self.path = Path(os.path.realpath(os.path.expanduser(chosen)))  # SQLite names its log after the file
         announced = not os.path.isabs(os.path.expanduser(chosen))  # from another folder it would be another ledger
         self._file = ledger_file.LedgerFile(self.path, timeout_s, announced)
-        self._seal = Seal(self.path)
+        self.seal = Seal(self.path)
         self._totals: dict[str, _Total] = {}
 
     def __enter__(self) -> Self:
@@ -173,12 +173,12 @@ class Ledger:
         with self._file.connected() as db:
             for name, fingerprints in data_of(population).items():
                 for one in fingerprints:
-                    self._refuse_second_name(db, name, self._seal.sealed(one, begin=False))
+                    self._refuse_second_name(db, name, self.seal.sealed(one, begin=False))
 
     def _keep_data(self, db: sqlite3.Connection, name: str, data: list[str]) -> None:
         """An entry for each fingerprint that the name has not had before."""
         has = "SELECT 1 FROM entries WHERE population = ? AND kind = 'data' AND event = ?"
-        for sealed in [self._seal.sealed(one, begin=not _kept_data(db)) for one in data]:
+        for sealed in [self.seal.sealed(one, begin=not _kept_data(db)) for one in data]:
             if sealed is not None and db.execute(has, (name, sealed)).fetchone():
                 continue  # compared with all others when it was added, as were all later ones
             self._refuse_second_name(db, name, sealed)
@@ -188,7 +188,7 @@ class Ledger:
 
     def _refuse_second_name(self, db: sqlite3.Connection, name: str, sealed: str | None) -> None:
         for other, kept in _kept_data(db):
-            self._seal.check(sealed, kept)
+            self.seal.check(sealed, kept)
             if kept == sealed and other != name:
                 raise PrivacyError(
                     f"the ledger {self.path} already has the data of {name!r} under the name {other!r}; "

@@ -123,7 +123,7 @@ def _print_record(book: "Book", record: "JobRecord", *, briefly: bool) -> None:
         f"  spent    epsilon {spent[book.settings.name]:.3g} of {policy.epsilon_total:g} in all, {own:.3g} of "
         f"{policy.limit_of(asked.asker):g} by {asked.asker}"
     )
-    screen.print(f"  leaves   {times}, in a masked sum over all sites, from each client at most: {leaves}")
+    screen.print(f"  leaves   {times}, {asked.sum_in_words}, from each client at most: {leaves}")
     screen.print(f"  noise    {asked.noise}")
     screen.print(f"  received {asked.received_at:%Y-%m-%d %H:%M}, from Blindsight {asked.version}\n")
 

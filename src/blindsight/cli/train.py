@@ -145,12 +145,14 @@ def student(
     label: Annotated[str, typer.Option(help="Field holding the true class in these data.")] = "label",
     client: Annotated[str | None, typer.Option(help="Column holding the client id, if they are tables.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run. Default: runs/student-NAME.")] = None,
+    ledger: LedgerPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a student on labelled synthetic examples. It inherits their guarantee; nothing more is spent.
 
     Use its folder as --model of blindsight inspect.
     """
+    from blindsight.accounting.ledger import Ledger
     from blindsight.jobs import run_student
 
     with progress_bar("training the student", quiet=as_json) as progress:
@@ -164,6 +166,7 @@ def student(
             label=label,
             client=client,
             out=out,
+            ledger=Ledger(ledger),
             progress=progress,
         )
     if as_json:

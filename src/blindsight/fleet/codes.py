@@ -1,6 +1,6 @@
 """Why a site does not answer: a fixed code for the coordinator, one sentence for the site's own log.
 
-A code never depends on any data. The sentence may name files and columns, so it stays at the site.
+A code never depends on a value of a client. The sentence may name files and columns, so it stays at the site.
 """
 
 import enum
@@ -33,7 +33,7 @@ class Code(enum.StrEnum):
     budget = "budget", "The question costs more than the site, this asker or the question itself may still spend."
     version = "version", "The site has a version of Blindsight that does not speak the protocol of the question."
     task = "task", "The site's policy does not allow this task."
-    too_few_clients = "too_few_clients", "The site has fewer clients than its policy asks for."
+    too_few_clients = "too_few_clients", "The site declares fewer clients than its policy asks for."
     wrong_columns = "wrong_columns", "The site's data lack a column that the question needs, or it has another type."
     other_classes = "other_classes", "The site's data have other classes than the question names."
     no_data = "no_data", "The site's data are not where its settings say, or they have no clients."

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
+from blindsight.accounting import assumptions
 from blindsight.errors import InvalidInput
 from blindsight.fleet.noise_shares import SiteNoise
 from blindsight.fleet.protocol import SPOKEN
@@ -104,6 +105,16 @@ class Job:
         if self.noise == "coordinator":
             return None
         return SiteNoise(sites=len(self.clients), fewest=self.fewest, colluding=self.colluding, clients=self.total)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What a guarantee for its answers assumes, beyond what noise of the sites says of itself."""
+        if self.noise == "sites":
+            return (assumptions.SITES_APART,)
+        return (
+            assumptions.TRUSTED_WITH_SUMS if self.is_secure else assumptions.TRUSTED_WITH_PARTS,
+            assumptions.SITES_APART,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -61,7 +61,8 @@ __all__ = ["LEAST_BITS", "NoiseShares", "NoisedSum", "SiteNoise", "log_ratio_bou
 LEAST_BITS = 4
 """Smallest log2 of a share's scale, for which the proof makes eta vanish."""
 
-_FINE = 12  # log2 of a share's scale that makes rounding by clients negligible: then 32 bits are enough
+_FINE = 12  # log2 of a share's scale that makes rounding by clients negligible if they round in all directions
+_ALIKE = 8.0  # the noise is as many times what clients round off together if all of them round alike
 _LARGEST_CLIENT = 2.0**24  # grid steps in one client's bound that `trees.to_grid` allows
 _DEVIATIONS = 16.0  # of the summed noise that fit beside all clients; more happen with probability 1e-57
 _ROUNDED_UP = 1 + 2.0**-50  # a larger step means fewer steps in a client's bound: rounding errors go to the safe side
@@ -272,18 +273,25 @@ class SiteNoise:
     clients: int
 
     def mechanisms(self, multipliers: Sequence[float]) -> list[NoiseShares]:
-        """The mechanisms of parts that are summed together: all modulo 2^32 if that leaves a fine grid, else 2^64."""
-        narrow = [self._shares(one, 32) for one in multipliers] if self._is_narrow(multipliers) else None
-        return narrow or [self._shares(one, 64) for one in multipliers]
+        """The mechanisms of parts that are summed together: all modulo 2^32 if that leaves a fine grid, else 2^64.
+
+        Clients with equal values round alike, and their sum is off by up to half a step for each of them. Intervals
+        count noise alone, so that has to be small beside it.
+        """
+        narrow = self._narrow(multipliers)
+        is_fine = all(self.clients / 2 * _ALIKE <= math.sqrt(one.counted) * 2**one.bits for one in narrow)
+        return narrow if narrow and is_fine else [self._shares(one, 64) for one in multipliers]
 
     def mechanism(self, noise_multiplier: float) -> NoiseShares:
-        """The mechanism of one part that is summed alone."""
-        return self.mechanisms([noise_multiplier])[0]
+        """The mechanism of a model's update, whose coordinates clients round in all directions."""
+        return (self._narrow([noise_multiplier]) or [self._shares(noise_multiplier, 64)])[0]
 
-    def _is_narrow(self, multipliers: Sequence[float]) -> bool:
+    def _narrow(self, multipliers: Sequence[float]) -> list[NoiseShares]:
+        """The mechanisms modulo 2^32; none if their grid is too coarse."""
         with contextlib.suppress(InvalidInput):
-            return all(self._shares(one, 32).bits >= _FINE for one in multipliers)
-        return False
+            narrow = [self._shares(one, 32) for one in multipliers]
+            return narrow if all(one.bits >= _FINE for one in narrow) else []
+        return []
 
     def _shares(self, noise_multiplier: float, modulus_bits: int) -> NoiseShares:
         terms = dataclasses.asdict(self)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 
 __all__ = ["SPOKEN", "agreed"]
 
-SPOKEN = (1,)
+SPOKEN = (2,)
 """Numbers of the protocols that this version speaks."""
 
 

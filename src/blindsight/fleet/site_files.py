@@ -30,7 +30,7 @@ tasks = "all"                       # or a list: ["sanity", "slices"]
 epsilon_per_question = 1.0          # per client, for one question
 epsilon_total = 5.0                 # per client, for all questions together
 delta = 1e-6
-least_clients = 10                  # if this site has fewer, it does not answer
+least_clients = 10                  # if this site declares fewer, it does not answer
 {noise:<36}# "sites" add it; "coordinator": it may add it, and then sees sums without noise
 """
 

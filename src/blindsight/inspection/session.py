@@ -30,6 +30,7 @@ from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.inspection import lessons, measuring
 from blindsight.inspection.answering import Dialogue, Round
+from blindsight.inspection.kept_settings import check_kept, settings_of
 from blindsight.inspection.lessons import Lesson
 from blindsight.inspection.measuring import Measured, Measurement
 from blindsight.inspection.model_cost import cost_of, with_model
@@ -108,11 +109,11 @@ class Session:
             refuse_blind(question, planned, sight)
         if self.dry_run or self.only_check:
             return rehearse(question, planned, sight, ledger, paying)
-        settings = {"question": question.to_dict(), "population": names_of(paying)}
-        settings |= {"simulation_only": {"data": clients.fingerprint}}
+        settings = settings_of(question, clients, paying, ledger)
         if self.out is None:
             run = runs.create(question.task, settings)
         else:
+            check_kept(self.out, settings, clients, ledger)
             run = runs.begin(self.out, question.task, settings, may_differ=("question", question.free))
         with run.alone(), run.taken_back_if_refused(lambda: _has_released(run), also=(_SEED, runs.SITES)):
             public = dataclasses.replace(public, seed=self._public_seed(question, run))
@@ -336,6 +337,7 @@ class Inquiry:
     def promise(self, participation: str, assumptions: tuple[str, ...] = ()) -> Guarantee:
         """The guarantee for everything released, including the cost of a model trained on the same clients."""
         assumptions += (TYPES_READ_OFF,) if self.clients.types_read_off else ()
+        assumptions += () if self.elsewhere is None else self.elsewhere.job.assumptions
         whole = self.spent[0] if len(self.spent) == 1 else Composed(tuple(self.spent))
         guarantee = certify(whole, delta=self.question.delta, participation=participation, assumptions=assumptions)
         return with_model(guarantee, self.public.model, names_of(self.payers)[-1])

@@ -35,7 +35,7 @@ from blindsight.jobs.gan import save_samples
 from blindsight.jobs.language import public_vocabulary
 from blindsight.jobs.run_data import read_run, with_listed_classes
 from blindsight.jobs.train import FLEET_JOB, root_of, run_settings
-from blindsight.training import Checkpointing, Evaluation, Trained, train
+from blindsight.training import Checkpointing, Evaluation, RunTerms, Trained, train
 
 __all__ = ["train_on_fleet"]
 
@@ -108,6 +108,7 @@ def train_on_fleet(
             ledger=ledger,
             evaluation=None if evaluate is None else Evaluation(function=evaluate, every=rhythm.evaluate_every),
             checkpointing=Checkpointing(every_rounds=rhythm.checkpoint_every, every_seconds=rhythm.checkpoint_seconds),
+            terms=RunTerms(assumptions=job.assumptions),
             progress=progress,
         )
         if config.model.kind == "gan":

@@ -5,7 +5,7 @@ import dataclasses
 import datetime
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +135,8 @@ class Desk:
     def open(self, job: Job, inputs: Mapping[str, bytes], folder: Path) -> Opened:
         """The site's data, opened for an approved job."""
 
-        def pay(event: Event, note: str, *, is_again: bool = False) -> None:
-            self.book.pay(job.digest, event, note=note, is_again=is_again)
+        def pay(event: Event, note: str, *, is_again: bool = False, begin: Callable[[], None] = lambda: None) -> None:
+            self.book.pay(job.digest, event, note=note, is_again=is_again, begin=begin)
 
         if job.kind == "training":
             clients = read_own(self.settings, Schema.from_dict(job.content["schema"]).fields)
@@ -239,8 +239,12 @@ def _noise_in_words(job: Job) -> str:
     if job.reproducible:
         return "the noise follows from a seed that the asker knows, so it hides nothing from the asker"
     if job.noise == "coordinator":
-        seen = "the exact sum over all sites" if job.is_secure else "this site's exact sums"
-        return f"the coordinator adds the noise and sees {seen}: it must be trusted with them"
+        if job.is_secure:
+            return "the coordinator adds the noise and sees the exact sum over all sites: it must be trusted with it"
+        return (
+            "the coordinator adds the noise; it and whoever runs the server between it and this site see this site's "
+            "exact sums: they must be trusted with them"
+        )
     return (
         f"every site adds a share: at least {job.fewest} of {len(job.clients)} sites are in a sum, and up to "
         f"{job.colluding} of them may disclose their shares to the coordinator"

@@ -40,9 +40,11 @@ __all__ = ["Keys", "OpenQuestion", "Pay", "keys_of", "part_of"]
 
 
 class Pay(Protocol):
-    """Pays for an event, with a note, or raises `Declined`; `is_again` as in `Book.pay`."""
+    """Pays for an event, with a note, or raises `Declined`; `is_again` and `begin` as in `Book.pay`."""
 
-    def __call__(self, event: Event, note: str, /, *, is_again: bool = False) -> None:
+    def __call__(
+        self, event: Event, note: str, /, *, is_again: bool = False, begin: Callable[[], None] = lambda: None
+    ) -> None:
         """Pay."""
         ...
 

@@ -5,6 +5,7 @@ tosses its clients' coins itself, and never answers more sums than the job allow
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -125,8 +126,9 @@ class OpenTraining:
     def _paid(self) -> None:
         """Pay for the whole run before its first sum, and count every sum on disk; no more than it allows.
 
-        The file of the count is there before the run is paid for. So an empty one says that nothing was sent, and a
-        site that was killed in between does not pay for the run twice; a missing one says nothing.
+        The file of the count begins just before the run is paid for. So an empty one says that nothing was sent, and a
+        site that was killed in between does not pay for the run twice. A missing one says nothing: a run that was paid
+        for before is then refused, and no file begins, or the next sum would find it and count from zero.
         """
         allowed, path = int(self.job.content["sums"]), self.folder / "sums"
         is_known = path.exists()
@@ -138,8 +140,8 @@ class OpenTraining:
             if self.job.reproducible:
                 release = dataclasses.replace(release, reproducible=True)
             whole: Event = self.privacy.sampling.event(release, allowed)
-            _add(path, b"")
-            self.pay(whole, f"{allowed} rounds of training", is_again=is_known)
+            begin = functools.partial(_add, path, b"")
+            self.pay(whole, f"{allowed} rounds of training", is_again=is_known, begin=begin)
         _add(path, b".")
 
 

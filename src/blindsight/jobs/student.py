@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from blindsight import checkpoints, keys, runs
+from blindsight.accounting.ledger import Ledger
 from blindsight.backends import use_cores
 from blindsight.data.population import TEXT, Population
 from blindsight.data.reading import as_classes
@@ -17,6 +18,7 @@ from blindsight.data.sources import check_public, source
 from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.jobs.public import other_clients, public_options
 from blindsight.jobs.student_evaluation import evaluate_student, misread
+from blindsight.jobs.tables import content_of_clients
 from blindsight.models.classifiers import CNN, MLP, Logistic
 from blindsight.models.primary import Learnt, Primary, gather, primary
 from blindsight.models.scaling import Scaling
@@ -46,6 +48,7 @@ def run_student(
     label: str = "label",
     client: str | None = None,
     out: str | Path | None = None,
+    ledger: Ledger | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> StudentReport:
     """Train a classifier on the labelled synthetic set in `folder`; the report and the model are saved in `out`.
@@ -63,6 +66,7 @@ def run_student(
         label: Field holding the class in `test` and `public`.
         client: Column holding the client id in `test` and `public`, if they are tables.
         out: Folder of the report and the model; a new one by default.
+        ledger: The ledger that the set was paid from, which knows its clients; the default ledger if None.
         progress: Called with the steps done and their total.
     """
     use_cores()
@@ -78,7 +82,7 @@ def run_student(
         _evaluation_data(name, reading, label, client) if name else None for name in (test, public)
     )
     if public and public_data:
-        _refuse_protected(samples, public_data, public)
+        _refuse_protected(samples, public_data, public, client, ledger or Ledger())
     run = runs.begin(_folder(samples, out), "student", {"set": samples.identity, **reading.settings, "labels": chosen})
     with run.taken_back_if_refused(lambda: (run.path / "report.json").exists()):
         target = np.array([classes.index(name) for name in truth], np.int32)
@@ -267,13 +271,20 @@ def _evaluation_data(name: str, reading: StudentInputs, label: str, client: str 
     return clients
 
 
-def _refuse_protected(samples: SyntheticSet, public: Population, name: str) -> None:
-    """Refuse as public data the clients that the set is about."""
+def _refuse_protected(samples: SyntheticSet, public: Population, name: str, client: str | None, ledger: Ledger) -> None:
+    """Refuse as public data the clients that the set is about, by name and by what the ledger knows of their data."""
     run = samples.folder.parent if samples.folder.name == "samples" else samples.folder
     if not (run / "run.json").is_file():
         return
-    settings = runs.open_run(run).read("run.json").get("settings", {})
-    for protected in settings.get("population", ()):
+    content = content_of_clients(name, {"client": client}, public)
+    for protected in runs.open_run(run).read("run.json").get("settings", {}).get("population", ()):
         check_public(name, other_clients(name), protected, {}, what="--public")
-    if settings.get("simulation_only", {}).get("data") == public.fingerprint:
-        raise PrivacyError(f"--public {name} are the clients that the set protects: evaluate on them with --test")
+        paid = ledger.entries(protected)
+        if content and not paid:
+            raise InvalidInput(
+                f"the ledger {ledger.path} knows nothing of {protected}, so whether --public {name} are the clients "
+                "that the set protects cannot be told: name the ledger that the set was paid from with --ledger"
+            )
+        known = [entry.event for entry in paid if entry.kind == "data"]
+        if content and known and ledger.seal.sealed(content, begin=False) in known:
+            raise PrivacyError(f"--public {name} are the clients that the set protects: evaluate on them with --test")

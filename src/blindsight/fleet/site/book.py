@@ -16,7 +16,7 @@ import datetime
 import functools
 import json
 import sqlite3
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -150,6 +150,7 @@ class Book:
         arm: str = "",
         note: str = "",
         is_again: bool = False,
+        begin: Callable[[], None] = lambda: None,
         now: datetime.datetime | None = None,
     ) -> "Entry":
         """Pay for what the site is about to contribute to a question; contribute only after this has returned.
@@ -166,6 +167,7 @@ class Book:
             note: What was measured, for the ledger.
             is_again: Whether a process may have paid for just this before it died, and sent nothing: then what was paid
                 is enough.
+            begin: Called just before it pays, once the question's own epsilon allows it.
             now: The time; by default the clock's.
         """
         from blindsight.accounting.composition import share_of
@@ -176,7 +178,7 @@ class Book:
             with self._file.writing() as db:
                 self._check_standing(db, asked, now or _now())
                 before = self._entry(asked, share) if is_again else None
-                entry = before or self._paid(db, asked, share, split, note)
+                entry = before or self._paid(db, asked, share, split, note, begin)
                 if before is None or not shares_of(db, asked.job):
                     self._note_payment(db, asked, share, note, entry)
         total = self.spent()[self.settings.name]
@@ -201,7 +203,15 @@ class Book:
         if ruling.state is not Standing.APPROVED:
             raise Declined(ruling.code or Code.pending, ruling.sentence)
 
-    def _paid(self, db: sqlite3.Connection, asked: Asked, share: "Share", split: "Split | None", note: str) -> "Entry":
+    def _paid(
+        self,
+        db: sqlite3.Connection,
+        asked: Asked,
+        share: "Share",
+        split: "Split | None",
+        note: str,
+        begin: Callable[[], None],
+    ) -> "Entry":
         """The entry in the ledger; the caller's transaction, which adds it to the book, keeps other payers waiting.
 
         If this process dies between the two, the ledger counts a release that was not made.
@@ -209,6 +219,7 @@ class Book:
         from blindsight.fleet.site import costs
 
         costs.check_question(asked, [*shares_of(db, asked.job), share])
+        begin()
         names = self._names(asked.asker)
         self._set_budgets(asked.asker)
         return self.ledger.record(

@@ -87,6 +87,11 @@ class Asked:
         for name in ("sent_at", "received_at"):
             _require(getattr(self, name).tzinfo is not None, name, "a time with its zone", getattr(self, name))
 
+    @property
+    def sum_in_words(self) -> str:
+        """In what the numbers leave."""
+        return "in a sum that the coordinator sees" if self.is_seen else "in a masked sum over all sites"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -129,7 +134,7 @@ class Policy:
     epsilon_per_question: float
     epsilon_total: float  # over all questions, by the ledger's filter
     delta: float  # of the total, and the largest that a question may have
-    least_clients: int = 1  # the site does not answer with fewer
+    least_clients: int = 1  # the site does not answer if it declares fewer
     hours: str | None = None  # "08:00-18:00": when it answers, by the site's clock
     approve: Literal["by hand", "automatically"] = "by hand"
     askers: dict[str, AskerLimit] = dataclasses.field(default_factory=dict[str, AskerLimit])  # if given, nobody else

@@ -12,7 +12,7 @@ from blindsight.inspection.asking.intervals import CONFIDENCE, Estimate, Forms, 
 from blindsight.inspection.asking.items import Cross, Histogram, Item, Mean, Missing, Quantiles, Top
 from blindsight.inspection.asking.question import Ask
 from blindsight.inspection.asking.section import NamedEstimate, Scale, Slice, Statistic
-from blindsight.inspection.asking.tables import Axis, FieldTable, tables_of
+from blindsight.inspection.asking.tables import HALF_STEP, Axis, FieldTable, tables_of
 from blindsight.inspection.measuring import Measured
 from blindsight.wording import percent
 
@@ -130,7 +130,7 @@ def _statistic(question: Ask, one: _ItemRatios, estimates: Sequence[list[Estimat
         if isinstance(item, Quantiles):
             groups.append(_quantiles(item, table.axis, field, of_slice, where))
         elif isinstance(item, Mean):
-            groups.append(Slice(where, _named(["mean"], [_scaled(of_slice[0], field)])))
+            groups.append(Slice(where, _named(["mean"], [_scaled(_before_rounding(of_slice[0]), field)])))
         elif isinstance(item, Missing):
             groups.append(Slice(where, _named(["missing"], of_slice)))
         elif isinstance(item, Top):
@@ -147,6 +147,11 @@ def _of_item(item: Item, groups: Iterable[Slice], unit: Scale) -> Statistic:
 
 def _named(names: Sequence[str], estimates: Sequence[Estimate]) -> tuple[NamedEstimate, ...]:
     return tuple(NamedEstimate(name, *one) for name, one in zip(names, estimates, strict=True))
+
+
+def _before_rounding(one: Estimate) -> Estimate:
+    """The mean of values as they were before clients rounded them; all of them may have rounded the same way."""
+    return Estimate(one.value, max(0.0, one.low - HALF_STEP), min(1.0, one.high + HALF_STEP))
 
 
 def _scaled(one: Estimate, field: Field) -> Estimate:

@@ -41,7 +41,8 @@ from blindsight.errors import InvalidInput
 from blindsight.inspection.asking.items import Cross, Histogram, Item, Mean, Quantiles, Top
 from blindsight.inspection.asking.question import NUMBERS, Ask
 
-__all__ = ["MEAN", "SLACK", "Axis", "FieldTable", "axis_of", "observe", "strategy", "tables_of"]
+__all__ = ["HALF_STEP", "MEAN", "SLACK", "Axis", "FieldTable", "axis_of", "divided", "observe", "strategy"]
+__all__ += ["tables_of"]
 
 _UNIT = 2**10  # entries of a strategy are multiples of its inverse
 _STEP = 2**15  # a value divides its range in multiples of its inverse
@@ -51,6 +52,9 @@ _MOST_CELLS = 2048
 
 SLACK = 1 + 2.0**-10
 """Factor that makes the bound longer than any vector: clipping a vector at the bound rounds differently in a batch."""
+
+HALF_STEP = 1 / (2 * _STEP)
+"""How far rounding moves a value, and so the mean of any values, as a share of the range."""
 
 MEAN = ("upper", "lower")
 Strategy = Literal["cells", "plain", "prefix"]
@@ -138,11 +142,16 @@ class FieldTable:
             value = batch[f"value of {self.name}"]
             cells = cells.at[at].add(value, mode="drop")
             lower = jnp.where((at < size) & (at % self.cells == 0), at + 1, size)  # the missing have no lower part
-            return cells.at[lower].add(_STEP - value, mode="drop").astype(jnp.float32) / (total * _STEP)
+            return divided(cells.at[lower].add(_STEP - value, mode="drop"), total * _STEP)
         cells = cells.at[at].add(1, mode="drop").reshape(len(self.slices), self.cells)
         matrix = jnp.asarray(strategy(self.cells, self.strategy), jnp.int32)
         sums = jnp.matmul(cells, matrix.T, preferred_element_type=jnp.int32)
-        return sums.ravel().astype(jnp.float32) / (total * _UNIT)
+        return divided(sums.ravel(), total * _UNIT)
+
+
+def divided(sums: jax.Array, by: jax.Array) -> jax.Array:
+    """Whole numbers over one number, each rounded once: compiled, a division would be a product with the reciprocal."""
+    return sums.astype(jnp.float32) / jax.lax.optimization_barrier(jnp.full(sums.shape, by))
 
 
 @functools.cache

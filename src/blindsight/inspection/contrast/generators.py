@@ -24,6 +24,7 @@ from blindsight.data.population import Population
 from blindsight.errors import PrivacyError
 from blindsight.inspection.answering import Round
 from blindsight.inspection.contrast.question import Comparing, Training
+from blindsight.inspection.kept_settings import sealed
 from blindsight.inspection.lessons import Lesson
 from blindsight.inspection.session import Inquiry
 from blindsight.models.gan import GAN, compact_gan
@@ -83,12 +84,16 @@ def _split(inquiry: Inquiry, clients: Population, arms: Arms) -> Split:
 
     Parallel composition needs every client to be in one arm of *this* division. A model without a digest may have been
     replaced since an earlier arm was trained. So the run stores a digest of everything that decides its arms, and
-    continues only with the same arms. The digest is computed from clients' data and stays in the run's folder.
+    continues only with the same arms. The digest is computed from clients' data, and sealed like that of all data.
     """
     run, model = inquiry.run, inquiry.public.model
     read = {field: clients.columns[field] for field in arms.fields}
-    begun = {"arms": arms.exact, "simulation_only": {"members": clients.replace(read).fingerprint}}
-    if (run.path / _SPLIT).exists() and run.read(_SPLIT) != begun:
+    members = clients.replace(read)
+    begun, unsealed = (
+        {"arms": arms.exact, "simulation_only": {"members": digest}}
+        for digest in (sealed(members, inquiry.ledger), members.fingerprint)
+    )
+    if (run.path / _SPLIT).exists() and run.read(_SPLIT) not in (begun, unsealed):  # older runs did not seal it
         raise PrivacyError(
             f"the arms of {run.path} hold different clients than when training began, and cannot be paid for in "
             f"parallel: use the original model and data, or another folder"

@@ -21,7 +21,7 @@ import numpy as np
 from blindsight.backends import Batch
 from blindsight.data.schema import Field
 from blindsight.errors import InvalidInput
-from blindsight.inspection.asking.tables import SLACK, Axis, FieldTable, axis_of
+from blindsight.inspection.asking.tables import SLACK, Axis, FieldTable, axis_of, divided
 from blindsight.inspection.synthesizing.question import Synthesize
 
 __all__ = ["GROUPS", "PAIRS", "Pairs", "columns_of", "size_of"]
@@ -102,7 +102,7 @@ class Pairs:
         for number in range(self.labels):
             of_label = ones * (label == number).astype(jnp.int32)[:, None]
             sums.append(jnp.matmul(of_label.T, ones, preferred_element_type=jnp.int32).ravel()[self.places])
-        return jnp.concatenate(sums).astype(jnp.float32) / total
+        return divided(jnp.concatenate(sums), total)
 
     def _one(self, place: int, row: jax.Array) -> jax.Array:
         """A one in the group of each example's cell."""
