@@ -88,15 +88,15 @@ def _derived(key: Key, path: Path) -> Key:
 def _rows(want: Want, keys: Sequence[Key], room: int) -> Any:
     if not want.bits:
         return _padded(np.stack([key.jax_words() for key in keys]), room)
-    is_cpu = jax.default_backend() == "cpu"
-    if want.count < (WORTH_COMPILING if is_cpu else _WORTH_A_LAUNCH):
+    is_gpu = jax.default_backend() == "gpu"
+    if want.count < (_WORTH_A_LAUNCH if is_gpu else WORTH_COMPILING):
         noise = rounded_gaussians(want.bits, want.count, [key.secret for key in keys])
         return _padded(noise.astype(np.int32), room)
-    begun = [begin(want.count, want.bits, key.secret, on_device=not is_cpu) for key in keys]
+    begun = [begin(want.count, want.bits, key.secret, on_device=is_gpu) for key in keys]
     rows = [one.decided() for one in begun]
-    if is_cpu:
-        return _padded(np.stack(rows), room)
-    return _stacked([*rows, *[jnp.zeros_like(rows[0])] * (room - len(rows))])
+    if is_gpu:
+        return _stacked([*rows, *[jnp.zeros_like(rows[0])] * (room - len(rows))])
+    return _padded(np.stack(rows).astype(np.int32), room)
 
 
 def _padded(rows: np.ndarray, room: int) -> np.ndarray:

@@ -37,7 +37,7 @@ __all__ = ["Block", "Blocks", "blocks_for", "check_release"]
 _MOST = 64
 _FEWEST_ON_CPU = 8  # rounds: for fewer, the program is not worth compiling
 _SMALL = 1 << 20  # on a CPU: numbers in the state times clients of a round
-_NOISE_BYTES = 1 << 30
+_NOISE_BYTES = 1 << 28
 _SHORT_S, _LONG_S = 0.5, 2.0
 
 
