@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -292,7 +293,7 @@ def test_a_step_may_not_release_two_sums_with_one_keys_noise():
 
 
 def test_nothing_can_be_drawn_from_the_stand_in_of_a_key():
-    key = ahead.PlannedKey(lambda want: np.zeros(want.count))
+    key = ahead.PlannedKey(lambda want: jnp.zeros(want.size))
     for hidden in ("secret", "stream", "for_one_release", "bound_to"):
         assert not hasattr(key, hidden)
 

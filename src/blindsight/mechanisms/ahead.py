@@ -29,7 +29,7 @@ class Want(NamedTuple):
     """What a step draws from the key that it derives by `path`: noise of scale 2^bits, or without bits a JAX key."""
 
     path: Path
-    count: int = 2
+    size: int = 2
     bits: int = 0
 
 
@@ -68,7 +68,7 @@ def listed(step: Callable[[PlannedKey], Any]) -> list[Want]:
         if want.bits and want.path in {other.path for other in wants if other.bits}:
             raise PrivacyError("a step releases two sums with the noise of one key: derive a key for each")
         wants.append(want)
-        return jnp.zeros(want.count, jnp.int32 if want.bits else jnp.uint32)
+        return jnp.zeros(want.size, jnp.int32 if want.bits else jnp.uint32)
 
     jax.eval_shape(lambda: step(PlannedKey(give)))
     return list(dict.fromkeys(wants))
@@ -89,10 +89,10 @@ def _rows(want: Want, keys: Sequence[Key], room: int) -> Any:
     if not want.bits:
         return _padded(np.stack([key.jax_words() for key in keys]), room)
     is_gpu = jax.default_backend() == "gpu"
-    if want.count < (_WORTH_A_LAUNCH if is_gpu else WORTH_COMPILING):
-        noise = rounded_gaussians(want.bits, want.count, [key.secret for key in keys])
+    if want.size < (_WORTH_A_LAUNCH if is_gpu else WORTH_COMPILING):
+        noise = rounded_gaussians(want.bits, want.size, [key.secret for key in keys])
         return _padded(noise.astype(np.int32), room)
-    begun = [begin(want.count, want.bits, key.secret, on_device=is_gpu) for key in keys]
+    begun = [begin(want.size, want.bits, key.secret, on_device=is_gpu) for key in keys]
     rows = [one.decided() for one in begun]
     if is_gpu:
         return _stacked([*rows, *[jnp.zeros_like(rows[0])] * (room - len(rows))])
