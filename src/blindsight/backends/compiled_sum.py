@@ -18,13 +18,13 @@ from blindsight import trees
 from blindsight.backends.cohort import ClientUpdate, Examples, contribution, parts_of, parts_of_setting
 from blindsight.trees import Tree
 
-__all__ = ["AXIS", "COUNTS", "Settings", "chunk_size", "chunks_of", "edges_of", "frozen", "sum_everywhere"]
+__all__ = ["AXIS", "COUNTS", "SumSettings", "chunk_size", "chunks_of", "edges_of", "frozen", "sum_everywhere"]
 
 AXIS = "clients"
 COUNTS = "clients", "not_finite", "clipped", "empty"  # of the clients in a sum
 
 
-class Settings(NamedTuple):
+class SumSettings(NamedTuple):
     """The static arguments of a compiled sum."""
 
     client_update: ClientUpdate
@@ -37,7 +37,7 @@ class Settings(NamedTuple):
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def sum_everywhere(
     mesh: Mesh,
-    settings: Settings,
+    settings: SumSettings,
     capacities: tuple[int, ...],
     broadcast: Tree,
     columns: dict[str, jax.Array],
@@ -45,7 +45,18 @@ def sum_everywhere(
     edges: jax.Array,
     key: jax.Array,
 ) -> tuple[dict[str, Tree], dict[str, jax.Array]]:
-    """The sum over the chunks of all devices; chunks and edges are split by device, the rest is shared."""
+    """The sums over the chunks of all devices, and counts of their clients.
+
+    Args:
+        mesh: The devices.
+        settings: What clients compute, and how it is bounded.
+        capacities: Numbers of examples to compile for, largest first.
+        broadcast: What every client gets.
+        columns: The examples.
+        chunks: Clients by device, as `chunks_of` arranges them.
+        edges: Where the chunks of each capacity begin, by device.
+        key: Of the clients' own randomness.
+    """
 
     def on_device(broadcast: Tree, columns: Any, chunks: jax.Array, edges: jax.Array, key: jax.Array) -> Any:
         return jax.lax.psum(_sum_chunks(settings, capacities, broadcast, columns, chunks[0], edges[0], key), AXIS)
@@ -58,7 +69,7 @@ def sum_everywhere(
 
 
 def _sum_chunks(
-    settings: Settings,
+    settings: SumSettings,
     capacities: tuple[int, ...],
     broadcast: Tree,
     columns: dict[str, jax.Array],
@@ -117,10 +128,17 @@ def chunks_of(
 ) -> np.ndarray:
     """Index, start, count and 1 of every client, shape (devices, rows, chunk, 4); the last rows are padded with zeros.
 
-    There are rows for as many clients as are usual, or for `most` if they are more.
-
     Chunks are assigned to the devices in turn, to balance the load. One array, because every transfer to an accelerator
     has a fixed cost.
+
+    Args:
+        clients: Their indices.
+        starts: Where the examples of each begin.
+        sizes: How many examples each has.
+        n_expected: Expected clients of a cohort; there are rows for as many as are usual.
+        devices: Number of devices.
+        chunk: Clients in a chunk.
+        most: Clients to have rows for, if they are more than usual.
     """
     usual = n_expected + 6 * math.sqrt(n_expected) + 1  # Poisson cohorts are larger once in 10^9
     rows = math.ceil(usual / (devices * chunk))

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from blindsight.backends import placement
 from blindsight.backends.cohort import Bounds, ClientUpdate, bounded_sums, check_cohort
-from blindsight.backends.compiled_sum import AXIS, Settings, chunk_size, chunks_of, edges_of, frozen, sum_everywhere
+from blindsight.backends.compiled_sum import AXIS, SumSettings, chunk_size, chunks_of, edges_of, frozen, sum_everywhere
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
@@ -119,7 +119,7 @@ class SimulatedCohort:
             chunk = chunk_size(most, self.n_expected, backend.mesh.size, backend.chunk)
             columns, chunks, edges = self.placed(chunk, most)
             trips = None if backend.is_cpu or len(backend.capacities) > 1 else int(edges.max())
-            settings = Settings(client_update, frozen(l2_bound), frozen(grid), backend.uniform, trips)
+            settings = SumSettings(client_update, frozen(l2_bound), frozen(grid), backend.uniform, trips)
             try:
                 sums = sum_everywhere(
                     backend.mesh, settings, backend.capacities, broadcast, columns, chunks, edges, self.key.jax()

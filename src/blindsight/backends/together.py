@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from blindsight.backends.cohort import Bounds, ClientUpdate, bounded_sums
-from blindsight.backends.compiled_sum import Settings, chunk_size, frozen, sum_everywhere
+from blindsight.backends.compiled_sum import SumSettings, chunk_size, frozen, sum_everywhere
 from blindsight.backends.simulation import SimulatedCohort, Simulation
 from blindsight.participation import Participation
 from blindsight.trees import Tree
@@ -74,7 +74,7 @@ class PlannedCohort:
     def sum(self, client_update: ClientUpdate, broadcast: Tree, *, l2_bound: Bounds, grid: Any = None) -> Any:
         """As `Cohort.sum`."""
         mesh, capacities, uniform, n_expected, _ = self.shared
-        settings = Settings(client_update, frozen(l2_bound), frozen(grid), uniform, self._trips())
+        settings = SumSettings(client_update, frozen(l2_bound), frozen(grid), uniform, self._trips())
         key = jax.random.wrap_key_data(self.own.keys, impl="threefry2x32")
         columns, chunks, edges, _ = self.own
         totals, self.counts = sum_everywhere(mesh, settings, capacities, broadcast, columns, chunks, edges, key)

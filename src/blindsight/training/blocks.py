@@ -54,11 +54,15 @@ class Block(NamedTuple):
     drawn: Drawn
 
 
-class Told(NamedTuple):
+class RoundMetrics(NamedTuple):
     """What is told of every round of a block: its clip, and counts of clients."""
 
     clip: Any
     counts: dict[str, Any]
+
+    def of(self, number: int) -> "RoundMetrics":
+        """That of one round."""
+        return RoundMetrics(self.clip[number], {name: counts[number] for name, counts in self.counts.items()})
 
 
 class Blocks:
@@ -76,7 +80,7 @@ class Blocks:
             self._wants = self._listed(together(cohorts[:1], self.shared, self.room))
         return Block(cohorts, draw(self._wants, keys, self.room))
 
-    def compute(self, state: State, block: Block) -> tuple[State, list[Told]]:
+    def compute(self, state: State, block: Block) -> tuple[State, list[RoundMetrics]]:
         """The state after the rounds of a block, and what is told of each."""
         began, count = time.monotonic(), len(block.cohorts)
         state = self._placed(state)
@@ -90,8 +94,7 @@ class Blocks:
                 if not self.backend.halve_chunk(error):
                     raise
         self._pace(time.monotonic() - began)
-        rows = [Told(told.clip[row], {name: of[row] for name, of in told.counts.items()}) for row in range(count)]
-        return placement.on_first(after), rows
+        return placement.on_first(after), [told.of(number) for number in range(count)]
 
     def _listed(self, cohorts: Together) -> list[Want]:
         state = self._placed(self.algorithm.init())
@@ -112,27 +115,27 @@ class Blocks:
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _rounds(
     algorithm: Algorithm, shared: Shared, state: State, cohorts: Together, drawn: Drawn, count: Any
-) -> tuple[State, Told]:
+) -> tuple[State, RoundMetrics]:
     """The first `count` rounds of a block, one after the other."""
     room = len(cohorts.keys)
 
-    def on_round(number: Any, carry: tuple[State, Told]) -> tuple[State, Told]:
+    def on_round(number: Any, carry: tuple[State, RoundMetrics]) -> tuple[State, RoundMetrics]:
         state, told = carry
         key = PlannedKey(lambda want: drawn[want][number])
         state, one = _step(algorithm, shared, state, cohorts, key, number)
         return state, jax.tree.map(lambda rows, row: rows.at[number].set(row), told, one)
 
-    told = Told(jnp.zeros(room, jnp.float32), {name: jnp.zeros(room, jnp.int32) for name in COUNTS})
+    told = RoundMetrics(jnp.zeros(room, jnp.float32), {name: jnp.zeros(room, jnp.int32) for name in COUNTS})
     return jax.lax.fori_loop(0, count, on_round, (state, told))
 
 
 def _step(
     algorithm: Algorithm, shared: Shared, state: State, cohorts: Together, key: PlannedKey, number: Any
-) -> tuple[State, Told]:
+) -> tuple[State, RoundMetrics]:
     cohort = cohorts.cohort(number, shared)
     state, event = algorithm.step(state, cohort, key=key)
     check_release(event, algorithm)
-    return state, Told(state.clip, cohort.counts)
+    return state, RoundMetrics(state.clip, cohort.counts)
 
 
 def blocks_for(algorithm: Algorithm, backend: Backend, sampling: Participation, most: int) -> Blocks | None:
