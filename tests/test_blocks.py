@@ -210,7 +210,7 @@ def test_a_gan_is_the_same_wherever_its_blocks_begin(make: str):
         np.testing.assert_allclose(leaf, by_itself, atol=1e-6)
 
 
-@pytest.mark.parametrize("backend", ["gpu", "cpu"])
+@pytest.mark.parametrize("backend", ["gpu", pytest.param("cpu", marks=pytest.mark.slow)])
 def test_where_a_block_begins_and_what_computes_it_changes_nothing(monkeypatch: pytest.MonkeyPatch, backend: str):
     """On an accelerator clients are stacked and noise is drawn where it is used; here a CPU stands in for one."""
     monkeypatch.setattr(placement, "keep_compiled_code", lambda: None)
@@ -290,6 +290,16 @@ def test_a_step_may_not_release_two_sums_with_one_keys_noise():
         ahead.listed(twice)
     apart = lambda key: [release(key=key.derive("update", number)).value for number in range(2)]  # noqa: E731
     assert len(ahead.listed(apart)) == 2
+
+
+def test_the_noise_of_a_block_is_for_one_state():
+    privacy = child.privacy(2)
+    algorithm, simulation = child.algorithm(privacy), Simulation(child.population())
+    chosen = Blocks(algorithm, simulation, privacy.sampling, TOGETHER)
+    block = chosen.draw(*rounds_of(simulation, privacy.sampling, 2))
+    chosen.compute(algorithm.init(), block)
+    with pytest.raises(PrivacyError, match="draw it again"):
+        chosen.compute(algorithm.init()._replace(params=np.ones(4, np.float32)), block)
 
 
 def test_nothing_can_be_drawn_from_the_stand_in_of_a_key():

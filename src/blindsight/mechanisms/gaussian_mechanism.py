@@ -56,7 +56,7 @@ class GaussianMechanism(AdditiveNoise):
         """Start to draw the noise of a sum shaped `like` this, before it is there; pass it to `release` with `key`."""
         if self.sampler == "float":
             return None
-        return self._begun(like, key, on_device=jax.default_backend() != "cpu")
+        return _begun(like, self.bits, key=key, on_device=jax.default_backend() != "cpu")
 
     def release(self, total: BoundedSum, *, key: Key | PlannedKey, begun: BegunNoise | None = None) -> Release[Any]:
         """The noised mean, its event, and the standard deviation of the noise in it."""
@@ -66,17 +66,11 @@ class GaussianMechanism(AdditiveNoise):
             value = _add_float_noise(total.value, self.noise_multiplier * total.l2_bound, total.n_expected, key.jax())
         else:
             on_device = any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(total.value))
-            begun = begun or self._begun(total.value, key, on_device=on_device)
+            begun = begun or _begun(total.value, self.bits, key=key, on_device=on_device)
             if (begun.bits, begun.source) != (self.bits, _source(key)):
                 raise PrivacyError("the noise was begun for another key or scale: begin it with the release's own")
             value = begun.added_to(total.value, self.step(total.l2_bound) / total.n_expected)
         return Release(value, event, noise_std)
-
-    def _begun(self, like: Tree, key: Key | PlannedKey, *, on_device: bool) -> BegunNoise:
-        count = trees.size(like)
-        if isinstance(key, PlannedKey):
-            return key.derive(_PURPOSE).noise(count, self.bits)
-        return begin(count, self.bits, _source(key), on_device=on_device)
 
 
 def gaussian(noise_multiplier: float, *, sampler: Sampler = "exact") -> GaussianMechanism:
@@ -114,6 +108,12 @@ def joint(*releases: events.Event) -> events.Gaussian:
         fewest=parts[0].fewest,
         colluding=parts[0].colluding,
     )
+
+
+def _begun(like: Tree, bits: int, *, key: Key | PlannedKey, on_device: bool) -> BegunNoise:
+    if isinstance(key, PlannedKey):
+        return key.derive(_PURPOSE).noise(trees.size(like), bits)
+    return begin(trees.size(like), bits, _source(key), on_device=on_device)
 
 
 def _source(key: Key | PlannedKey) -> Any:

@@ -11,6 +11,7 @@ depend on where its block began, so a run may stop and resume anywhere.
 leaves nothing behind.
 """
 
+import dataclasses
 import functools
 import time
 from collections.abc import Sequence
@@ -47,11 +48,19 @@ def check_release(released: Any, algorithm: Algorithm) -> None:
         raise PrivacyError(f"a round released {released} but {algorithm.event} was paid for: a step must release that")
 
 
-class Block(NamedTuple):
+@dataclasses.dataclass
+class Block:
     """Successive rounds: their cohorts, and all that their steps draw."""
 
     cohorts: Sequence[SimulatedCohort]
     drawn: Drawn
+    is_used: bool = False
+
+    def use(self) -> None:
+        """For one computation: noise that is added to two sums would cancel in their difference."""
+        if self.is_used:
+            raise PrivacyError("this block has been computed with another state: draw it again, with other keys")
+        self.is_used = True
 
 
 class RoundMetrics(NamedTuple):
@@ -82,6 +91,7 @@ class Blocks:
 
     def compute(self, state: State, block: Block) -> tuple[State, list[RoundMetrics]]:
         """The state after the rounds of a block, and what is told of each."""
+        block.use()
         began, count = time.monotonic(), len(block.cohorts)
         state = self._placed(state)
         while True:
@@ -139,10 +149,10 @@ def _step(
 
 
 def blocks_for(algorithm: Algorithm, backend: Backend, sampling: Participation, most: int) -> Blocks | None:
-    """For up to `most` rounds together; None if each has to be computed by itself, or is large enough for that.
+    """What computes up to `most` rounds together; None where every round is computed by itself.
 
-    Together need a step that JAX can trace, simulated clients whose examples are in memory, and noise that is drawn
-    here. On a CPU only small rounds gain: in larger ones nothing waits for the host, and every core would do the
+    Rounds together need a step that JAX can trace, simulated clients whose examples are in memory, and noise that is
+    drawn here. On a CPU only small rounds gain: in larger ones nothing waits for the host, and every core would do the
     server's work.
     """
     is_drawn_here = not getattr(algorithm.event, "sites", 0)
