@@ -215,13 +215,14 @@ def test_where_a_block_begins_and_what_computes_it_changes_nothing(monkeypatch: 
     """On an accelerator clients are stacked and noise is drawn where it is used; here a CPU stands in for one."""
     monkeypatch.setattr(placement, "keep_compiled_code", lambda: None)
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    monkeypatch.setattr(ahead, "_WORTH_A_LAUNCH", 2)  # the four weights' noise, and not that of the count
+    monkeypatch.setattr(ahead, "_WORTH_A_LAUNCH", 2)
     privacy = child.privacy(7)
-    algorithm, simulation, sampling = child.algorithm(privacy), Simulation(child.population()), privacy.sampling
-    cohorts, secrets = rounds_of(simulation, sampling, 7)
+    algorithm, simulation = child.algorithm(privacy, adaptive_clip=None), Simulation(child.population())
+    cohorts, secrets = rounds_of(simulation, privacy.sampling, 7)
     alone = one_by_one(algorithm, cohorts, secrets)
-    for room, cuts in ((TOGETHER, (0, 1, 4, 7)), (TOGETHER, (0, 5, 7)), (1, tuple(range(8)))):
-        assert same(alone, in_blocks(Blocks(algorithm, simulation, sampling, room), cohorts, secrets, cuts))
+    several = [(TOGETHER, (0, 1, 4, 7)), (TOGETHER, (0, 5, 7)), (1, tuple(range(8)))]
+    for room, cuts in several if backend == "cpu" else several[:1]:
+        assert same(alone, in_blocks(Blocks(algorithm, simulation, privacy.sampling, room), cohorts, secrets, cuts))
 
 
 def test_a_reproducible_run_that_is_killed_in_a_block_resumes_to_the_same_bits(tmp_path: Path):
