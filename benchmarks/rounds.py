@@ -1,18 +1,21 @@
 """The cost that exact noise adds to a round, and the speed of successive rounds.
 
     python benchmarks/rounds.py [--tasks cnn,lm,paper_gan,bayesian_gan] [--rounds 60] [--cohort N] [--repeats 3]
-                                [--noises exact,float,none] [--output FILE.json]
+                                [--noises exact,singly,float,none] [--output FILE.json]
 
 `cnn` and `lm` are the tasks of `simulation.py`. `paper_gan` is the GAN of Augenstein et al. 2020 with their settings,
 10 clients of 28 x 28 images in a round; `bayesian_gan` is a critic of one batch of 2,048 images, as
-`experiments/bayesian_gan.py` trains it. Each trains with exact noise (the default), with float noise and without any,
-through `training.train`, so that payments, checkpoints and the draw of cohorts are in the figures. The repetitions take
-turns, and the median counts; what compiles is run before and not counted. Images are random: the time does not depend
-on them. `--cohort` sets another cohort for all tasks: noise costs the same in a smaller one, and a larger share of it.
-On a busy machine the ratio of processor time means more than that of the clock.
+`experiments/bayesian_gan.py` trains it. `small` and `small_gan` have little to compute in a round: a logistic model on
+10 clients, and the critic of a small GAN on 16 images. Each trains with exact noise (the default), with float noise and
+without any, and if asked for with exact noise and every round computed by itself (`singly`), through `training.train`,
+so that payments, checkpoints and the draw of cohorts are in the figures. The repetitions take turns, and the median
+counts; what compiles is run before and not counted. Images are random: the time does not depend on them. `--cohort`
+sets another cohort for all tasks: noise costs the same in a smaller one, and a larger share of it. On a busy machine
+the ratio of processor time means more than that of the clock.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import platform
@@ -32,19 +35,21 @@ from peers import blindsight_peer
 
 from blindsight import keys, runs
 from blindsight.accounting.ledger import Ledger
-from blindsight.algorithms import Algorithm
+from blindsight.algorithms import Algorithm, dp_fedavg
 from blindsight.algorithms.bayesian_gan import bayesian_gan
 from blindsight.algorithms.dp_fedavg_gan import dp_fedavg_gan
 from blindsight.algorithms.gan_server import GeneratorSteps
 from blindsight.backends import Simulation, use_cores
 from blindsight.codings.images_and_rows import Images
 from blindsight.data import Population
-from blindsight.models.gan import paper_gan
+from blindsight.models.classifiers import Logistic, cross_entropy
+from blindsight.models.gan import compact_gan, paper_gan
 from blindsight.models.selu_gan import selu_gan
 from blindsight.privacy import Privacy
 from blindsight.training import Checkpointing, train
 
 NOISES = "exact", "float", "none"
+SINGLY = "singly"
 
 
 class Task(NamedTuple):
@@ -58,11 +63,11 @@ class Task(NamedTuple):
     chunk: int | None = None
 
 
-def images(clients: int, each: int) -> Population:
+def images(clients: int, each: int, side: int = 28) -> Population:
     """Clients with random images."""
     random = np.random.default_rng(0)
     columns = {
-        "image": random.integers(0, 256, (clients * each, 28, 28), dtype=np.uint8),
+        "image": random.integers(0, 256, (clients * each, side, side), dtype=np.uint8),
         "label": random.integers(0, 10, clients * each, dtype=np.int32),
     }
     return Population(columns, sizes=np.full(clients, each), name="random images")
@@ -87,6 +92,23 @@ def triastcyn(privacy: Privacy, sampler: Any) -> Algorithm:
     )
 
 
+def small_gan(privacy: Privacy, sampler: Any) -> Algorithm:
+    """A critic of 8 x 8 images, one of each client."""
+    gan = compact_gan(Images(8, 8), latents=8, channels=(4, 8), width=16, key=jax.random.key(0))
+    adam = optax.adam(1e-3, b1=0.5, b2=0.9)
+    generator = GeneratorSteps(optimizer=adam, batch_size=8, steps=1)
+    return bayesian_gan(
+        gan, privacy, critic_optimizer=adam, generator=generator, fakes=4, penalty=10.0, sampler=sampler
+    )
+
+
+def small(privacy: Privacy, sampler: Any) -> Algorithm:
+    """Two steps of a logistic model on each client."""
+    model = Logistic((28, 28), 10, key=jax.random.key(0))
+    optimizers: Any = {"client_optimizer": optax.sgd(0.05), "server_optimizer": optax.sgd(1.0, momentum=0.9)}
+    return dp_fedavg(model, cross_entropy(), privacy, **optimizers, batch_size=10, sampler=sampler)
+
+
 def peer(name: str) -> Task:
     """A task of `simulation.py`, as Blindsight computes it there."""
     task = tasks.TASKS[name]
@@ -106,6 +128,8 @@ def choices() -> dict[str, Task]:
         "lm": peer("lm"),
         "paper_gan": Task(lambda: images(400, 192), 10, augenstein, 0.1, 0.01),
         "bayesian_gan": Task(lambda: images(60_000, 1), 2048, triastcyn, 0.5, 1.0, chunk),
+        "small": Task(lambda: images(400, 20), 10, small, 0.5, 1.0),
+        "small_gan": Task(lambda: images(1000, 1, side=8), 16, small_gan, 0.5, 1.0),
     }
 
 
@@ -146,7 +170,10 @@ def measured(
     made: dict[str, tuple[Algorithm, Simulation, Privacy]] = {}
     for noise in noises:
         privacy = privacy_of(task, backend.population.size, cohort, rounds, noise)
-        made[noise] = task.algorithm(privacy, "float" if noise == "float" else "exact"), backend, privacy
+        algorithm = task.algorithm(privacy, "float" if noise == "float" else "exact")
+        if noise == SINGLY:  # a step that may do anything is computed by itself
+            algorithm = dataclasses.replace(algorithm, step=algorithm.step.__call__)
+        made[noise] = algorithm, backend, privacy
     first = {noise: seconds(*ready)[0] for noise, ready in made.items()}
     clock: dict[str, list[float]] = {noise: [] for noise in noises}
     worked: dict[str, list[float]] = {noise: [] for noise in noises}
@@ -168,6 +195,9 @@ def measured(
     if {"exact", "float"} <= set(noises):
         found["exact_over_float"] = median["exact"] / median["float"]
         found["exact_over_float_by_processor_time"] = work["exact"] / work["float"]
+    if {"exact", SINGLY} <= set(noises):
+        found["singly_over_exact"] = median[SINGLY] / median["exact"]
+        found["singly_over_exact_by_processor_time"] = work[SINGLY] / work["exact"]
     return found
 
 
@@ -193,7 +223,7 @@ def main() -> None:
     options = parser.parse_args()
     use_cores()
     noises = NOISES[:2] if options.without_none else options.noises.split(",")
-    if unknown := set(noises) - set(NOISES):
+    if unknown := set(noises) - {*NOISES, SINGLY}:
         parser.error(f"no such noise: {', '.join(sorted(unknown))}")
     found: dict[str, Any] = {}
     for name in options.tasks.split(","):

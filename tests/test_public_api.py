@@ -15,7 +15,7 @@ PINNED = {
     "selection service students studio synthesize synthesizing training trees",
     "blindsight.accounting": "Bound Event Guarantee Relation Unit certify delta epsilon group_privacy rounds_for "
     "solve_noise split_noise",
-    "blindsight.algorithms": "AdaptiveClip Algorithm State dp_fedavg",
+    "blindsight.algorithms": "AdaptiveClip Algorithm PureStep State dp_fedavg",
     "blindsight.algorithms.bayesian_gan": "bayesian_gan published_noise_multipliers",
     "blindsight.algorithms.draw_and_discard": "Budget Task average client_update client_update_of discard draw "
     "guarantee informal initial_instances whole_change",

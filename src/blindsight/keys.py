@@ -81,8 +81,11 @@ class Key:
         """A JAX key, for compiled simulation. It holds 64 of the 256 bits and is not cryptographic."""
         import jax
 
-        words = jax.numpy.asarray(np.frombuffer(self.secret[:8], dtype=np.uint32))
-        return jax.random.wrap_key_data(words, impl="threefry2x32")
+        return jax.random.wrap_key_data(jax.numpy.asarray(self.jax_words()), impl="threefry2x32")
+
+    def jax_words(self) -> np.ndarray:
+        """The two words of `jax()`."""
+        return np.frombuffer(self.secret[:8], dtype=np.uint32)
 
 
 def root() -> Key:

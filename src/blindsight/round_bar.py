@@ -5,7 +5,6 @@ round waits for a tighter one.
 """
 
 import contextlib
-import functools
 import time
 from collections.abc import Callable, Generator
 from typing import Protocol
@@ -40,7 +39,17 @@ def round_bar(rounds: int, begun: int, whole: float, *, shown: bool) -> Generato
         return
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
-        yield functools.partial(_line, console, rounds, whole)
+        shown_up_to = begun
+
+        def line(loop: _Rounds) -> None:
+            nonlocal shown_up_to
+            if loop.round * _LINES // rounds != shown_up_to * _LINES // rounds:
+                speed = f"{loop.clients_per_s:,.0f} clients/s"
+                reached = _reached(loop, rounds, whole)
+                console.print(f"round {loop.round:,} of {rounds:,}, {speed}, epsilon {reached}")
+            shown_up_to = loop.round
+
+        yield line
         return
     words = [TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[speed]:,.0f} clients/s")]
     words += [TextColumn("epsilon {task.fields[epsilon]}"), TimeRemainingColumn()]
@@ -56,13 +65,6 @@ def round_bar(rounds: int, begun: int, whole: float, *, shown: bool) -> Generato
             bar.update(task, completed=loop.round, speed=loop.clients_per_s, epsilon=_reached(loop, rounds, whole))
 
         yield show
-
-
-def _line(console: Console, rounds: int, whole: float, loop: _Rounds) -> None:
-    """Without a terminal: a line for every twentieth of the run."""
-    if loop.round * _LINES // rounds != (loop.round - 1) * _LINES // rounds:
-        speed = f"{loop.clients_per_s:,.0f} clients/s"
-        console.print(f"round {loop.round:,} of {rounds:,}, {speed}, epsilon {_reached(loop, rounds, whole)}")
 
 
 def _reached(loop: _Rounds, rounds: int, whole: float) -> str:

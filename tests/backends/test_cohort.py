@@ -231,7 +231,7 @@ def test_equal_clients_get_loops_of_fixed_length():
 
 def test_a_cohort_that_outgrows_memory_is_split_into_smaller_chunks(monkeypatch):
     backend = Simulation(ragged([2] * 8), chunk=8)
-    real, asked = simulation_module._sum_everywhere, []
+    real, asked = simulation_module.sum_everywhere, []
 
     def scarce(*arguments):
         asked.append(arguments[5].shape[2])
@@ -239,7 +239,7 @@ def test_a_cohort_that_outgrows_memory_is_split_into_smaller_chunks(monkeypatch)
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
         return real(*arguments)
 
-    monkeypatch.setattr(simulation_module, "_sum_everywhere", scarce)
+    monkeypatch.setattr(simulation_module, "sum_everywhere", scarce)
     found, _ = total(backend, range(8))
     assert asked == [7, 4, 2]
     plain, _ = total(Debug(ragged([2] * 8)), range(8))

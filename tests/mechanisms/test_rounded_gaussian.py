@@ -17,17 +17,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from blindsight import keys
+from blindsight import keys, trees
 from blindsight.backends import Simulation, placement
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput, PrivacyError
 from blindsight.mechanisms import chacha, gaussian, rounded_gaussian
-from blindsight.mechanisms.rounded_gaussian import decide, with_noise
+from blindsight.mechanisms.rounded_gaussian import decide
 from blindsight.trees import BoundedSum
 
 SECRET = keys.reproducible(7).derive("noise").secret
 DRAW_COMPILED: Any = rounded_gaussian._draw_on_cpu
 draw = rounded_gaussian.rounded_gaussian
+
+
+def with_noise(tree: Any, bits: int, factor: float, secret: bytes) -> Any:
+    return rounded_gaussian.begin(trees.size(tree), bits, secret, on_device=False).added_to(tree, factor)
 
 
 # ChaCha20: key, nonce, counter and key stream of RFC 8439, sections 2.3.2, 2.4.2 and A.1.
@@ -192,7 +196,7 @@ def test_no_flag_makes_the_compiler_reorder_the_sums():
 def test_only_hardware_with_float64_draws_compiled(backend: str, monkeypatch: pytest.MonkeyPatch):
     """Elsewhere float64 is emulated or missing, and NumPy draws the same noise on the host."""
     expected = draw(24, 200, SECRET)
-    monkeypatch.setattr(rounded_gaussian, "_WORTH_COMPILING", 0)
+    monkeypatch.setattr(rounded_gaussian, "WORTH_COMPILING", 0)
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
 
     def refuse(*_: Any) -> None:
@@ -246,7 +250,7 @@ def test_deciding_again_changes_nothing(epsilon: float, monkeypatch: pytest.Monk
     assert np.array_equal(draw(24, 200, SECRET), expected)
     assert len(again) > 2
     again.clear()
-    monkeypatch.setattr(rounded_gaussian, "_WORTH_COMPILING", 0)
+    monkeypatch.setattr(rounded_gaussian, "WORTH_COMPILING", 0)
     DRAW_COMPILED.clear_cache()
     noised = with_noise([np.zeros(150, np.int64), np.zeros((5, 10), np.int64)], 24, 1.0, SECRET)
     assert np.array_equal(np.concatenate([np.ravel(leaf) for leaf in noised]), expected.astype(np.float32))
@@ -287,7 +291,7 @@ def test_a_coordinate_does_not_depend_on_what_else_is_drawn(count: int):
 def test_compiled_noise_is_the_same_noise(monkeypatch: pytest.MonkeyPatch):
     tree = {"w": np.arange(70_000).reshape(7, 10_000) * 1000, "b": np.array([5, -3]), "s": np.array(2**40)}
     plain = with_noise(tree, 22, 2.0**-22, SECRET)
-    monkeypatch.setattr(rounded_gaussian, "_WORTH_COMPILING", 0)
+    monkeypatch.setattr(rounded_gaussian, "WORTH_COMPILING", 0)
     fast = with_noise(tree, 22, 2.0**-22, SECRET)
     for name, leaf in tree.items():
         assert fast[name].dtype == plain[name].dtype == np.float32
@@ -298,7 +302,7 @@ def test_compiled_noise_is_the_same_noise(monkeypatch: pytest.MonkeyPatch):
 
 def test_noise_drawn_alone_is_that_of_its_key_however_it_is_computed(monkeypatch: pytest.MonkeyPatch):
     for worth in (1 << 17, 0):  # NumPy, compiled
-        monkeypatch.setattr(rounded_gaussian, "_WORTH_COMPILING", worth)
+        monkeypatch.setattr(rounded_gaussian, "WORTH_COMPILING", worth)
         assert np.array_equal(rounded_gaussian.drawn(22, 40_003, SECRET), draw(22, 40_003, SECRET))
         begun = rounded_gaussian.begin(3, 22, SECRET, on_device=False)
         begun.numbers()
@@ -324,7 +328,7 @@ def test_noise_begun_before_the_sum_is_that_of_its_key_and_is_used_once(monkeypa
     total = BoundedSum({"w": np.arange(300), "b": np.array(7)}, 1.0, 10.0, grid=mechanism.grid(1.0))
     expected = mechanism.release(total, key=key).value
     for worth in (1000, 0):  # NumPy, compiled
-        monkeypatch.setattr(rounded_gaussian, "_WORTH_COMPILING", worth)
+        monkeypatch.setattr(rounded_gaussian, "WORTH_COMPILING", worth)
         begun = mechanism.begin(total.value, key=key)
         for name, leaf in mechanism.release(total, key=key, begun=begun).value.items():
             assert np.array_equal(leaf, expected[name])

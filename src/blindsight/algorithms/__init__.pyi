@@ -1,1 +1,2 @@
-from .dp_fedavg import AdaptiveClip as AdaptiveClip, Algorithm as Algorithm, State as State, dp_fedavg as dp_fedavg
+from .dp_fedavg import AdaptiveClip as AdaptiveClip, Algorithm as Algorithm, PureStep as PureStep, State as State
+from .dp_fedavg import dp_fedavg as dp_fedavg

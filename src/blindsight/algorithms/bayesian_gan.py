@@ -25,7 +25,7 @@ import optax
 
 from blindsight import trees
 from blindsight.accounting.events import Event
-from blindsight.algorithms.dp_fedavg import Algorithm, State
+from blindsight.algorithms.dp_fedavg import Algorithm, PureStep, State
 from blindsight.algorithms.dp_fedavg_gan import chosen_first
 from blindsight.algorithms.gan_server import GeneratorSteps, GeneratorTraining, Server
 from blindsight.backends import Batch, Cohort, Examples
@@ -93,6 +93,7 @@ def bayesian_gan(
 
         return jax.grad(loss)(start)  # 0 without examples
 
+    @PureStep
     def step(state: State, cohort: Cohort, *, key: Key) -> tuple[State, Event]:
         server: Any = state.server
         broadcast = state.params, server.generator if penalty else ()  # with WGAN, clients do not need the generator

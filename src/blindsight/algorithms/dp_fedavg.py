@@ -29,7 +29,7 @@ from blindsight.models.classifiers import Loss
 from blindsight.privacy import Privacy
 from blindsight.trees import Tree
 
-__all__ = ["AdaptiveClip", "Algorithm", "State", "dp_fedavg", "local_sgd"]
+__all__ = ["AdaptiveClip", "Algorithm", "PureStep", "State", "dp_fedavg", "local_sgd"]
 
 
 class State(NamedTuple):
@@ -48,6 +48,20 @@ class Algorithm:
     step: Callable[..., tuple[State, Event]]  # (state, cohort, *, key); donates the state
     event: Event
     model: Callable[[State], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class PureStep:
+    """A step that does nothing but compute what it returns, so that JAX can trace it and rounds be compiled together.
+
+    Its `cohort` and `key` may then be stand-ins, and what it computes from them must not depend on Python's branches.
+    """
+
+    compute: Callable[..., tuple[State, Event]]
+
+    def __call__(self, state: State, cohort: Cohort, *, key: Key) -> tuple[State, Event]:
+        """The next state and the event of the release."""
+        return self.compute(state, cohort, key=key)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +117,7 @@ def dp_fedavg(
     if not (batch_size >= 1 and epochs >= 1):
         raise InvalidInput(f"batch_size and epochs must be at least 1, got {batch_size} and {epochs}")
     params, static = eqx.partition(model, eqx.is_inexact_array)
-    noise = privacy.known_noise
+    noise, adapting = privacy.known_noise, adaptive_clip or AdaptiveClip()
     if adaptive_clip is not None and noise:
         noise, count_std = split_noise(noise, privacy.cohort, count_std=adaptive_clip.count_std)
         counting = gaussian(2 * count_std, sampler=sampler)  # a client changes the centred count by 1/2
@@ -126,6 +140,7 @@ def dp_fedavg(
         is_short = (trees.norm(update) <= clip).astype(jnp.float32)
         return {"update": trees.scale(update, 1 / clip), "is_short": is_short - 0.5}
 
+    @PureStep
     def step(state: State, cohort: Cohort, *, key: Key) -> tuple[State, Event]:
         broadcast = state.params, state.clip
         begun = mechanism.begin(state.params, key=key.derive("update"))
@@ -137,15 +152,19 @@ def dp_fedavg(
         sums = cohort.sum(client_update, broadcast, l2_bound=bounds, grid=grid)
         release = mechanism.release(sums["update"], key=key.derive("update"), begun=begun)
         count = counting.release(sums["is_short"], key=key.derive("is_short"))
-        params, server = apply(state.params, state.server, trees.scale(release.value, state.clip))
-        too_many = jnp.asarray(count.value) + 0.5 - adaptive_clip.quantile
-        clip = jnp.clip(state.clip * jnp.exp(-adaptive_clip.learning_rate * too_many), 1e-6, 1e6)
-        return State(params, server, clip), joint(release.event, count.event)
+        after = adapt(state.params, state.server, release.value, state.clip, count.value)
+        return State(*after), joint(release.event, count.event)
 
     @functools.partial(jax.jit, donate_argnums=(1, 2))  # the old optimiser state and the mean are not reused
     def apply(params: Tree, server: optax.OptState, mean: Tree) -> tuple[Tree, optax.OptState]:
         updates, server = server_optimizer.update(trees.scale(mean, -1.0), server, params)
         return trees.add(params, updates), server
+
+    @functools.partial(jax.jit, donate_argnums=(1, 2))
+    def adapt(params: Tree, server: Any, mean: Tree, clip: jax.Array, is_short: Any) -> tuple[Tree, Any, jax.Array]:
+        params, server = apply(params, server, trees.scale(mean, clip))
+        too_many = is_short + 0.5 - adapting.quantile
+        return params, server, jnp.clip(clip * jnp.exp(-adapting.learning_rate * too_many), 1e-6, 1e6)
 
     def init() -> State:
         return State(params, server_optimizer.init(params), jnp.float32(privacy.clip))

@@ -19,7 +19,7 @@ import optax
 
 from blindsight import trees
 from blindsight.accounting.events import Event
-from blindsight.algorithms.dp_fedavg import Algorithm, State
+from blindsight.algorithms.dp_fedavg import Algorithm, PureStep, State
 from blindsight.algorithms.gan_server import GeneratorSteps, GeneratorTraining, Server
 from blindsight.backends import Batch, Cohort, Examples
 from blindsight.errors import InvalidInput
@@ -93,6 +93,7 @@ def dp_fedavg_gan(
         steps = jnp.minimum(most, -(-count // batch_size)) if jax.default_backend() == "cpu" else most
         return trees.sub(jax.lax.fori_loop(0, steps, on_batch, start), start)
 
+    @PureStep
     def step(state: State, cohort: Cohort, *, key: Key) -> tuple[State, Event]:
         server: Any = state.server
         broadcast = state.params, server.generator

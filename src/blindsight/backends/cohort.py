@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from blindsight import trees
 from blindsight.backends import placement
@@ -196,7 +197,10 @@ def bounded_sums(totals: Mapping[str, Tree], bounds: Bounds, grid: Any, n_expect
 
 def _joined(high: Tree, low: Tree) -> Tree:
     """The 64-bit sums of two halves; on an accelerator, if they are there, in one launch."""
-    if jax.default_backend() == "cpu" or not all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(high)):
+    leaves = jax.tree.leaves(high)
+    is_compiled = any(isinstance(leaf, Tracer) for leaf in leaves)
+    is_there = jax.default_backend() != "cpu" and all(isinstance(leaf, jax.Array) for leaf in leaves)
+    if not (is_compiled or is_there):
         return jax.tree.map(_sum_of_halves, jax.tree.map(np.asarray, high), jax.tree.map(np.asarray, low))
     with jax.enable_x64(True):
         return _joined_on_device(high, low)

@@ -9,27 +9,15 @@ devices (accelerators, or CPU cores after `use_cores`), chunks are assigned to t
 
 import dataclasses
 import functools
-import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from blindsight import trees
 from blindsight.backends import placement
-from blindsight.backends.cohort import (
-    Bounds,
-    ClientUpdate,
-    Examples,
-    bounded_sums,
-    check_cohort,
-    contribution,
-    parts_of,
-    parts_of_setting,
-)
+from blindsight.backends.cohort import Bounds, ClientUpdate, bounded_sums, check_cohort
+from blindsight.backends.compiled_sum import AXIS, SumSettings, chunk_size, chunks_of, edges_of, frozen, sum_everywhere
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.keys import Key
@@ -37,7 +25,6 @@ from blindsight.trees import Tree
 
 __all__ = ["SimulatedCohort", "Simulation", "capacities_of", "size_of_all"]
 
-_AXIS = "clients"
 _LARGEST_CHUNK = 128
 _BUCKET = 8  # clients with this many times fewer examples get shorter shuffles
 
@@ -57,7 +44,7 @@ class Simulation:
         self.chunk = chunk or (1 if self.is_cpu else _LARGEST_CHUNK)
         self.capacities = capacities_of(population.sizes)
         self.first_client = 0  # of a larger population, if this is a part of it: a client's key depends on its number
-        self.mesh = Mesh(np.array(jax.local_devices()), (_AXIS,))
+        self.mesh = Mesh(np.array(jax.local_devices()), (AXIS,))
         self._resident: dict[str, jax.Array] | None = None
         self._rows_on_host = 0
 
@@ -72,7 +59,7 @@ class Simulation:
         return size_of_all(self.population.sizes)
 
     @functools.cached_property
-    def _fits(self) -> bool:
+    def is_resident(self) -> bool:
         """Whether the population fits on the devices; cached, because a generated one must draw to know its fields."""
         return placement.nbytes(self.population) <= placement.room()
 
@@ -82,9 +69,16 @@ class Simulation:
         present = ~key.derive("dropout").stream().bernoulli(self.dropout, len(clients))
         return SimulatedCohort(self, clients[present], n_expected, key, int(np.sum(~present)))
 
+    def halve_chunk(self, error: Exception) -> bool:
+        """Whether a sum can be tried again after `error`, with half as many clients at once."""
+        if "RESOURCE_EXHAUSTED" not in str(error) or self.chunk == 1:
+            return False
+        self.chunk //= 2
+        return True
+
     def place(self, clients: np.ndarray) -> tuple[dict[str, jax.Array], np.ndarray]:
         """Columns on the devices that hold these clients' examples, and each client's offset."""
-        if self._resident is None and self._fits:
+        if self._resident is None and self.is_resident:
             columns = placement.numbers(self.population.columns)
             self._resident = placement.on_all(columns, self.population.n_examples, self.mesh)
         if self._resident is not None:
@@ -119,138 +113,33 @@ class SimulatedCohort:
 
     def totals(self, client_update: ClientUpdate, broadcast: Tree, *, l2_bound: Bounds, grid: Any) -> Any:
         """The sums of the contributions, and the counts of clients: this host's part of a sum over several."""
-        sizes = self.backend.population.sizes[self.clients]
-        longest_first = np.argsort(-sizes, kind="stable")
-        clients, sizes = self.clients[longest_first], sizes[longest_first]
-        columns, starts = self.backend.place(clients)
-        backend, devices = self.backend, self.backend.mesh.size
+        backend, most = self.backend, len(self.clients)
         broadcast = jax.device_put(broadcast, NamedSharding(backend.mesh, PartitionSpec()))
         while True:
-            chunk = _chunk_size(len(clients), self.n_expected, devices, backend.chunk)
-            chunks = _chunks(clients + backend.first_client, starts, sizes, self.n_expected, devices, chunk)
-            edges = np.stack([_edges(sizes[::chunk][d::devices], backend.capacities) for d in range(devices)])
+            chunk = chunk_size(most, self.n_expected, backend.mesh.size, backend.chunk)
+            columns, chunks, edges = self.placed(chunk, most)
             trips = None if backend.is_cpu or len(backend.capacities) > 1 else int(edges.max())
-            settings = _Settings(client_update, _freeze(l2_bound), _freeze(grid), backend.uniform, trips)
+            settings = SumSettings(client_update, frozen(l2_bound), frozen(grid), backend.uniform, trips)
             try:
-                sums = _sum_everywhere(
+                sums = sum_everywhere(
                     backend.mesh, settings, backend.capacities, broadcast, columns, chunks, edges, self.key.jax()
                 )
                 break
             except jax.errors.JaxRuntimeError as error:
-                if "RESOURCE_EXHAUSTED" not in str(error) or backend.chunk == 1:
+                if not backend.halve_chunk(error):
                     raise
-                backend.chunk //= 2
         return placement.on_first(sums)
 
-
-class _Settings(NamedTuple):
-    """The static arguments of a compiled sum."""
-
-    client_update: ClientUpdate
-    l2_bound: Any
-    grid: Any
-    uniform: int | None
-    trips: int | None  # the number of chunks, if static: see below
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _sum_everywhere(
-    mesh: Mesh,
-    settings: "_Settings",
-    capacities: tuple[int, ...],
-    broadcast: Tree,
-    columns: dict[str, jax.Array],
-    chunks: jax.Array,
-    edges: jax.Array,
-    key: jax.Array,
-) -> tuple[dict[str, Tree], dict[str, jax.Array]]:
-    """The sum over the chunks of all devices; chunks and edges are split by device, the rest is shared."""
-
-    def on_device(broadcast: Tree, columns: Any, chunks: jax.Array, edges: jax.Array, key: jax.Array) -> Any:
-        return jax.lax.psum(_sum_chunks(settings, capacities, broadcast, columns, chunks[0], edges[0], key), _AXIS)
-
-    everywhere, divided = PartitionSpec(), PartitionSpec(_AXIS)
-    specs = (everywhere, everywhere, divided, divided, everywhere)
-    # check_vma: loops carry sums that differ between devices, on purpose
-    summed = jax.shard_map(on_device, mesh=mesh, in_specs=specs, out_specs=everywhere, check_vma=False)
-    return summed(broadcast, columns, chunks, edges, key)
-
-
-def _sum_chunks(
-    settings: _Settings,
-    capacities: tuple[int, ...],
-    broadcast: Tree,
-    columns: dict[str, jax.Array],
-    chunks: jax.Array,
-    edges: Any,
-    key: jax.Array,
-) -> tuple[dict[str, Tree], dict[str, jax.Array]]:
-    """The sum over all chunks; those between edges[b] and edges[b + 1] have clients of at most capacities[b]."""
-    bounds, grid = _thaw(settings.l2_bound), _thaw(settings.grid)
-
-    def on_client(capacity: int, client: dict[str, jax.Array]) -> tuple[Tree, dict[str, jax.Array]]:
-        examples = Examples(columns, client["start"], client["count"], settings.uniform, capacity)
-        update = settings.client_update(broadcast, examples, jax.random.fold_in(key, client["index"]))
-        lengths = {name: trees.norm(part) for name, part in parts_of(update, bounds).items()}
-        limits = parts_of_setting(bounds)
-        finite = functools.reduce(jnp.logical_and, [jnp.isfinite(length) for length in lengths.values()])
-        longer = functools.reduce(jnp.logical_or, [lengths[name] > limits[name] for name in lengths])
-        odd = {"not_finite": ~finite, "clipped": finite & longer, "empty": client["count"] == 0}
-        counts = {"clients": client["real"], **{name: flag & client["real"] for name, flag in odd.items()}}
-        parts = contribution(update, bounds, grid)
-        parts = jax.tree.map(lambda leaf: jnp.where(client["real"], leaf, jnp.zeros_like(leaf)), parts)
-        return parts, {name: flag.astype(jnp.int32) for name, flag in counts.items()}
-
-    @functools.partial(jax.jit, static_argnums=0, inline=True)  # traced once, for its shapes and the loop
-    def on_chunk(capacity: int, number: jax.Array) -> Tree:
-        index, start, count, real = jnp.moveaxis(jax.lax.dynamic_index_in_dim(chunks, number, keepdims=False), -1, 0)
-        chunk = {"index": index, "start": start, "count": count, "real": real == 1}
-        if len(index) == 1:
-            return on_client(capacity, {name: column[0] for name, column in chunk.items()})
-        stacked = jax.vmap(functools.partial(on_client, capacity))(chunk)
-        return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), stacked)
-
-    # a number of the loop's own type, which includes the mesh: another type would be traced again
-    shapes = jax.eval_shape(functools.partial(on_chunk, capacities[0]), edges[0])
-    total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    if settings.trips is not None:
-        # the host waits at every iteration of a loop of unknown length
-        edges = (0, settings.trips)
-    for bucket, capacity in enumerate(capacities):
-        add_chunk = lambda number, sums, capacity=capacity: trees.add(sums, on_chunk(capacity, number))  # noqa: E731
-        total = jax.lax.fori_loop(edges[bucket], edges[bucket + 1], add_chunk, total)
-    return total
-
-
-def _chunk_size(cohort: int, n_expected: float, devices: int, most: int) -> int:
-    """The size of chunks: as few as possible, nearly equal, and with few distinct sizes, because each is compiled.
-
-    A cohort of fixed size fills them; Poisson cohorts larger than expected get chunks with some spare room.
-    """
-    usual = (n_expected if cohort <= n_expected else n_expected + 2 * math.sqrt(n_expected)) / devices
-    return math.ceil(usual / math.ceil(usual / most))
-
-
-def _chunks(
-    clients: np.ndarray, starts: np.ndarray, sizes: np.ndarray, n_expected: float, devices: int, chunk: int
-) -> np.ndarray:
-    """Index, start, count and 1 of every client, shape (devices, rows, chunk, 4); the last rows are padded with zeros.
-
-    Chunks are assigned to the devices in turn, to balance the load. One array, because every transfer to an accelerator
-    has a fixed cost.
-    """
-    usual = n_expected + 6 * math.sqrt(n_expected) + 1  # Poisson cohorts are larger once in 10^9
-    rows = math.ceil(usual / (devices * chunk))
-    while rows * devices * chunk < len(clients):
-        rows *= 2
-    facts = np.zeros((rows * devices * chunk, 4), np.int32)
-    facts[: len(clients)] = np.stack([clients, starts, sizes, np.ones_like(clients)], axis=1)
-    return facts.reshape(rows, devices, chunk, 4).swapaxes(0, 1)
-
-
-def _edges(longest: np.ndarray, capacities: tuple[int, ...]) -> np.ndarray:
-    """The positions in the sorted chunks where each capacity begins, and the end of the last one."""
-    return np.array([*(int(np.sum(longest > capacity)) for capacity in capacities), len(longest)], np.int32)
+    def placed(self, chunk: int, most: int) -> tuple[dict[str, jax.Array], np.ndarray, np.ndarray]:
+        """Columns with the clients' examples, and on every device its chunks, enough for `most` clients, and edges."""
+        backend, devices = self.backend, self.backend.mesh.size
+        sizes = backend.population.sizes[self.clients]
+        longest_first = np.argsort(-sizes, kind="stable")
+        clients, sizes = self.clients[longest_first], sizes[longest_first]
+        columns, starts = backend.place(clients)
+        chunks = chunks_of(clients + backend.first_client, starts, sizes, self.n_expected, devices, chunk, most)
+        edges = np.stack([edges_of(sizes[::chunk][d::devices], backend.capacities) for d in range(devices)])
+        return columns, chunks, edges
 
 
 def size_of_all(sizes: np.ndarray) -> int | None:
@@ -264,11 +153,3 @@ def capacities_of(sizes: np.ndarray) -> tuple[int, ...]:
     while len(capacities) < 3 and capacities[-1] > _BUCKET * max(median, 1):
         capacities.append(max(capacities[-1] // _BUCKET, int(2 * median), 1))
     return tuple(capacities)
-
-
-def _freeze(setting: Any) -> Any:
-    return tuple(sorted(setting.items())) if isinstance(setting, Mapping) else setting
-
-
-def _thaw(setting: Any) -> Any:
-    return dict(setting) if isinstance(setting, tuple) else setting

@@ -27,12 +27,15 @@ from blindsight import trees
 from blindsight.accounting import events
 from blindsight.errors import PrivacyError, RelationMismatch
 from blindsight.keys import Key
+from blindsight.mechanisms.ahead import PlannedKey
 from blindsight.mechanisms.noise import AdditiveNoise, DrawnElsewhere, Sampler
 from blindsight.mechanisms.release import Release
-from blindsight.mechanisms.rounded_gaussian import BegunNoise, begin, with_noise
+from blindsight.mechanisms.rounded_gaussian import BegunNoise, begin
 from blindsight.trees import BoundedSum, Tree
 
 __all__ = ["GaussianMechanism", "gaussian", "joint"]
+
+_PURPOSE = "rounded gaussian"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,27 +52,24 @@ class GaussianMechanism(AdditiveNoise):
         """The event of any release by this mechanism, for planning: it does not depend on the size of the sum."""
         return events.Gaussian(self.noise_multiplier, rounded=self.sampler == "exact")
 
-    def begin(self, like: Tree, *, key: Key) -> BegunNoise | None:
+    def begin(self, like: Tree, *, key: Key | PlannedKey) -> BegunNoise | None:
         """Start to draw the noise of a sum shaped `like` this, before it is there; pass it to `release` with `key`."""
         if self.sampler == "float":
             return None
-        is_accelerated = jax.default_backend() != "cpu"
-        return begin(trees.size(like), self.bits, _secret(key), on_device=is_accelerated)
+        return _begun(like, self.bits, key=key, on_device=jax.default_backend() != "cpu")
 
-    def release(self, total: BoundedSum, *, key: Key, begun: BegunNoise | None = None) -> Release[Any]:
+    def release(self, total: BoundedSum, *, key: Key | PlannedKey, begun: BegunNoise | None = None) -> Release[Any]:
         """The noised mean, its event, and the standard deviation of the noise in it."""
         event = self.event(total)
         noise_std = self.noise_multiplier * total.l2_bound / total.n_expected
         if self.sampler == "float":
             value = _add_float_noise(total.value, self.noise_multiplier * total.l2_bound, total.n_expected, key.jax())
         else:
-            factor = self.step(total.l2_bound) / total.n_expected
-            if begun is not None and (begun.bits, begun.secret) != (self.bits, _secret(key)):
+            on_device = any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(total.value))
+            begun = begun or _begun(total.value, self.bits, key=key, on_device=on_device)
+            if (begun.bits, begun.source) != (self.bits, _source(key)):
                 raise PrivacyError("the noise was begun for another key or scale: begin it with the release's own")
-            if begun is None:
-                value = with_noise(total.value, self.bits, factor, _secret(key))
-            else:
-                value = begun.added_to(total.value, factor)
+            value = begun.added_to(total.value, self.step(total.l2_bound) / total.n_expected)
         return Release(value, event, noise_std)
 
 
@@ -110,8 +110,15 @@ def joint(*releases: events.Event) -> events.Gaussian:
     )
 
 
-def _secret(key: Key) -> bytes:
-    return key.derive("rounded gaussian").secret
+def _begun(like: Tree, bits: int, *, key: Key | PlannedKey, on_device: bool) -> BegunNoise:
+    if isinstance(key, PlannedKey):
+        return key.derive(_PURPOSE).noise(trees.size(like), bits)
+    return begin(trees.size(like), bits, _source(key), on_device=on_device)
+
+
+def _source(key: Key | PlannedKey) -> Any:
+    key = key.derive(_PURPOSE)
+    return key.path if isinstance(key, PlannedKey) else key.secret
 
 
 @jax.jit

@@ -4,6 +4,7 @@
 
     by_rounds   `train`: rounds until they are done or the budget is spent
     loop        the state of a run between rounds: drawn, paid for, advanced, saved, restored
+    blocks      several rounds in one compiled loop, drawn before it begins
     settings    when a run is evaluated and saved, and what its guarantee has to know
 """
 

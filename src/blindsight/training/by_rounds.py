@@ -7,6 +7,7 @@ already paid for under the run's id, except on other devices, which round differ
 """
 
 import dataclasses
+import functools
 import time
 from pathlib import Path
 from typing import Any
@@ -93,19 +94,20 @@ def train(
     """
     saving = checkpointing or Checkpointing()
     key, ledger, run = key or keys.root(), ledger or Ledger(), run or _new_run(key)
-    loop = Loop(algorithm, backend, privacy, population, delta, key, run, ledger, terms or RunTerms())
+    every = saving.rounds_of(privacy.rounds)
+    loop = Loop(algorithm, backend, privacy, population, delta, key, run, ledger, terms or RunTerms(), every)
     loop.restore()
     whole = loop.promise(privacy)
     run.write("guarantee.json", whole.to_dict())
     with loop.writer, round_bar(privacy.rounds, loop.round, whole.epsilon, shown=progress) as show:
         stopped = "finished"
         while loop.round < privacy.rounds:
-            last = loop.reserve(saving.rounds_of(privacy.rounds))
+            last = loop.reserve(every)
             if last == loop.round:
                 stopped = "budget"
                 break
             while loop.round < last:
-                loop.step()
+                loop.advance(functools.partial(_stop, last, evaluation))
                 if evaluation and evaluation.is_due(loop.round, privacy.rounds):
                     loop.note(evaluation.function(algorithm.model(loop.state)))
                 if loop.round == last or time.monotonic() - loop.saved_at > saving.every_seconds:
@@ -119,6 +121,12 @@ def train(
     measured = loop.measured or (evaluation.function(model) if evaluation else {})
     run.write("result.json", {"rounds": rounds, "stopped": stopped, "simulation_only": measured})
     return Trained(model, guarantee, rounds, stopped, measured, run.path)
+
+
+def _stop(last: int, evaluation: Evaluation | None, done: int) -> int:
+    """Where a block has to end that begins after `done` rounds, of which those up to `last` are paid for."""
+    every = evaluation.every if evaluation else 0
+    return min(last, (done // every + 1) * every) if every else last
 
 
 def _new_run(key: Key | None) -> Run:

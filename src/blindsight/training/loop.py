@@ -1,8 +1,11 @@
-"""A run between rounds: drawn, paid for, advanced by one round, saved and restored."""
+"""A run between rounds: drawn, paid for, advanced by one round or by a block, saved and restored."""
 
 import dataclasses
+import functools
 import time
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -14,13 +17,14 @@ from blindsight.accounting.events import Composed, Event, to_json
 from blindsight.accounting.guarantee import Guarantee
 from blindsight.accounting.ledger import Ledger, Payers, names_of
 from blindsight.algorithms import Algorithm
-from blindsight.backends import Backend
-from blindsight.errors import BudgetExceeded, InvalidInput, PrivacyError
+from blindsight.backends import Backend, Cohort
+from blindsight.errors import BudgetExceeded, InvalidInput
 from blindsight.keys import Key
 from blindsight.mechanisms.release import marked
 from blindsight.participation import Unproven
 from blindsight.privacy import Privacy
 from blindsight.runs import Run
+from blindsight.training.blocks import Block, Blocks, blocks_for, check_release
 from blindsight.training.settings import RunTerms
 from blindsight.version import __version__
 
@@ -36,8 +40,15 @@ def machine() -> str:
     return f"{several}{len(devices)} {devices[0].device_kind}, jax {jax.__version__}, blindsight {__version__}"
 
 
+class _Drawn(NamedTuple):
+    """The next block, and how often every client has taken part after it."""
+
+    block: Block
+    participated: np.ndarray
+
+
 class Loop:
-    """The state of a run between rounds: saved, restored and advanced."""
+    """The state of a run between rounds: saved, restored and advanced; at most `together` rounds at once."""
 
     def __init__(
         self,
@@ -50,6 +61,7 @@ class Loop:
         run: Run,
         ledger: Ledger,
         terms: RunTerms,
+        together: int = 1,
     ) -> None:
         self.terms, self.before = terms, tuple(terms.before)
         secret = (KEPT_SECRET,) if isinstance(privacy.sampling, Unproven) else ()
@@ -66,8 +78,13 @@ class Loop:
         self.clients_per_s = 0.0
         self.saved_at = self.flushed_at = time.monotonic()
         self.writer = checkpoints.Writer()
+        self.blocks = blocks_for(algorithm, backend, self.sampling, together)
+        self._host = ThreadPoolExecutor(max_workers=1)
+        self._ahead: Future[_Drawn] | None = None
         self.head = ""
         self.run_id = f"{run.path.name} {run.read('run.json')['id']} on {machine()}"
+        if self.blocks is not None:  # in another program sums may be rounded differently
+            self.run_id += ", rounds together"
         if key.is_reproducible:  # another key draws different noise, which must be paid for again
             self.run_id += f", key {self.key.derive('name').secret.hex()[:16]}"
 
@@ -126,34 +143,72 @@ class Loop:
                     return end
         return None
 
-    def step(self) -> None:
+    def advance(self, stop: Callable[[int], int]) -> None:
+        """One round, or several together, which end at `stop(round)` at the latest: before it nothing is paid for."""
+        if self.blocks is None:
+            self._step()
+        else:
+            self._block(self.blocks, stop)
+
+    def _step(self) -> None:
         """One round."""
-        started, key = time.monotonic(), self.key
-        clients = self._draw(key.derive("cohort", self.round))
-        cohort = self.backend.cohort(
-            clients, n_expected=self.sampling.n_expected, key=key.derive("clients", self.round)
-        )
+        started = time.monotonic()
+        clients, cohort = self._cohort(self.round, self.participated)
         before = self.state
-        self.state, event = self.algorithm.step(before, cohort, key=key.derive("noise", self.round))
+        self.state, event = self.algorithm.step(before, cohort, key=self._noise(self.round))
         # on an accelerator the next round is prepared while this one is computed, but no further ahead
         jax.block_until_ready(self.state.params if jax.default_backend() == "cpu" else before.params)
-        if event != self.algorithm.event:
-            paid = self.algorithm.event
-            raise PrivacyError(f"round {self.round} released {event} but {paid} was paid for: a step must release that")
+        check_release(event, self.algorithm)
         if isinstance(self.sampling, Unproven):
             self.participated[clients] += 1
-        self.round += 1
-        seconds = time.monotonic() - started
-        self.clients_per_s = self.sampling.n_expected / seconds  # the realised number is secret
-        # the duration reveals the realised number, so it is secret too; counts may not have been computed yet
-        seen = {**cohort.simulation_only, "seconds": round(seconds, 6)}
-        self.rows.append({"round": self.round, "clip": self.state.clip, "simulation_only": seen})
+        self._tell(self.state.clip, cohort.simulation_only, time.monotonic() - started)
 
-    def _draw(self, key: Key) -> np.ndarray:
+    def _block(self, blocks: Blocks, stop: Callable[[int], int]) -> None:
+        """Several rounds; the next ones are drawn meanwhile if they are paid for."""
+        started, first = time.monotonic(), self.round
+        drawn = self._ahead.result() if self._ahead else self._draw_block(blocks, first, stop(first), self.participated)
+        last = first + len(drawn.block.cohorts)
+        begin_next = functools.partial(self._draw_block, blocks, last, stop(last), drawn.participated)
+        self._ahead = self._host.submit(begin_next) if last < stop(last) else None
+        self.state, told = blocks.compute(self.state, drawn.block)
+        self.participated = drawn.participated
+        seconds = (time.monotonic() - started) / (last - first)
+        for cohort, one in zip(drawn.block.cohorts, told, strict=True):
+            self._tell(one.clip, {**cohort.simulation_only, **one.counts}, seconds)
+
+    def _draw_block(self, blocks: Blocks, first: int, end: int, participated: np.ndarray) -> "_Drawn":
+        numbers, participated = range(first, min(first + blocks.width, end)), participated.copy()
+        cohorts: list[Any] = []
+        for number in numbers:
+            clients, cohort = self._cohort(number, participated)
+            cohorts.append(cohort)
+            if isinstance(self.sampling, Unproven):
+                participated[clients] += 1
+        return _Drawn(blocks.draw(cohorts, [self._noise(number) for number in numbers]), participated)
+
+    def _cohort(self, number: int, participated: np.ndarray) -> tuple[np.ndarray, Cohort]:
+        """The clients that are drawn for a round, and their cohort."""
+        clients = self._draw(self.key.derive("cohort", number), participated)
+        key = self.key.derive("clients", number)
+        return clients, self.backend.cohort(clients, n_expected=self.sampling.n_expected, key=key)
+
+    def _draw(self, key: Key, participated: np.ndarray) -> np.ndarray:
         if isinstance(self.sampling, Unproven):
             everyone = np.arange(self.privacy.population)
-            return self.sampling.draw(key=key, available=everyone, participated=self.participated)
+            return self.sampling.draw(key=key, available=everyone, participated=participated)
         return self.sampling.draw(key=key)
+
+    def _noise(self, number: int) -> Key:
+        """The key of a round's step."""
+        return self.key.derive("noise", number)
+
+    def _tell(self, clip: Any, counts: dict[str, Any], seconds: float) -> None:
+        """Note that a round is done."""
+        self.round += 1
+        self.clients_per_s = self.sampling.n_expected / seconds  # the realised number is secret
+        # the duration reveals the realised number, so it is secret too; counts may not have been computed yet
+        seen = {**counts, "seconds": round(seconds, 6)}
+        self.rows.append({"round": self.round, "clip": clip, "simulation_only": seen})
 
     def note(self, measured: dict[str, float]) -> None:
         """Keep metrics computed without noise, marked as such."""
