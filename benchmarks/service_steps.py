@@ -32,7 +32,8 @@ from uvicorn.server import ServerState
 from blindsight.algorithms.draw_and_discard import Task
 from blindsight.service import Settings
 from blindsight.service.app import Service
-from blindsight.service.connections import Connection, Listener, limits_of
+from blindsight.service.connections import Connection
+from blindsight.service.listeners import Listener, limits_of
 from blindsight.service.registry import Registry
 
 TURN = 320  # pairs
@@ -88,6 +89,10 @@ class Transport(asyncio.Transport):
         """Keep `data`."""
         self.written.append(data)
 
+    def writelines(self, list_of_data: Any) -> None:
+        """Keep them."""
+        self.written += list_of_data
+
     def is_closing(self) -> bool:
         """Never."""
         return False
@@ -113,7 +118,7 @@ class Protocol:
         given: dict[str, Any] = {"config": config, "server_state": state, "app_state": {}}
         if isinstance(app, Service):
             listener = Listener(limits_of(app.registry.settings))
-            self._all = [Connection({0: listener}, **given) for _ in range(at_once)]
+            self._all = [Connection({0: listener}, app, **given) for _ in range(at_once)]
         else:
             self._all = [HttpToolsProtocol(**given) for _ in range(at_once)]
         for one in self._all:
@@ -139,12 +144,12 @@ class Protocol:
         began = time.process_time()
         for one, request in zip(self._all, requests, strict=True):
             one.data_received(request)
-        while not all(one.cycle.response_complete for one in self._all):
+        while not all(one.transport.written for one in self._all):  # pyright: ignore
             await asyncio.sleep(0)
         return time.process_time() - began
 
     def _with_ticket(self, written: list[bytes]) -> bytes:
-        head, body = written
+        head, _, body = b"".join(written).partition(b"\r\n\r\n")
         ticket = head.partition(b"blindsight-ticket: ")[2][:64]
         return self._update + ticket + b"\r\n\r\n" + body
 

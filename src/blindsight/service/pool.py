@@ -19,6 +19,7 @@ import numpy as np
 
 from blindsight.algorithms.draw_and_discard import average, initial_instances
 from blindsight.keys import root
+from blindsight.service.answers import Head
 from blindsight.service.canary import INSPECT_EVERY, Canary
 from blindsight.service.memory import MemoryStore
 from blindsight.service.protocol import OCTETS, VERSION, Refusal, decode, encode, fault_of
@@ -26,7 +27,7 @@ from blindsight.service.shown import MIXED, mixture, of_batch
 from blindsight.service.spam import Guard, recent_draws, spread_of
 from blindsight.service.store import Record, Store
 
-__all__ = ["Pool", "first_instances"]
+__all__ = ["Pool", "first_instances", "replaced"]
 
 _log = logging.getLogger(__name__)
 _CONFIRM_S = 1.0
@@ -39,6 +40,11 @@ Retreat = Callable[[Record, np.ndarray], Awaitable[None]]
 def first_instances(record: Record, start: np.ndarray | None = None) -> list[bytes]:
     """Initial instances around `start` or zeros, from secret randomness."""
     return [encode(row) for row in initial_instances(record.task, key=root().derive("start"), start=start)]
+
+
+def replaced(verb: str) -> Refusal:
+    """The refusal of a life that is over."""
+    return Refusal(503, f"the model is being replaced: {verb} again")
 
 
 class Pool:
@@ -58,7 +64,8 @@ class Pool:
         self.length_stated = b"%d" % self.length
         self.scope = f"{record.model} {record.task.version} {record.life}".encode()
         self.version = record.task.version.encode()
-        self.headers = (
+        self.head = Head(
+            200,
             (b"content-type", OCTETS.encode()),
             (b"content-length", self.length_stated),
             (b"cache-control", b"no-store"),
@@ -68,6 +75,8 @@ class Pool:
         self.draws = self.taken = self.spam = self.replays = 0
         self._store = store
         self._here = store if isinstance(store, MemoryStore) and not store.shared else None
+        self.is_here = self._here is not None
+        """Whether draws and updates never wait, because the store is in this process."""
         self.guard = Guard(record.task)
         self.canary = canary
         self.spread_seen = 0.0
@@ -93,6 +102,8 @@ class Pool:
         if here is None:
             return None
         if self.batch == 1:
+            if self._waiting:  # a draw after an update shows its effect
+                self.settle()
             instance = here.draw_now(self.record)
         elif self._shown is None or self._seen >= self._shown_until:
             instance = self._show(here.sample_now(self.record))
@@ -183,7 +194,7 @@ class Pool:
         """What a draw gets."""
         instance = await (self._store.draw(self.record) if self.batch == 1 else self._shown_by_others())
         if instance is None:
-            raise Refusal(503, "the model is being replaced: draw again", headers={"Retry-After": "1"})
+            raise replaced("draw")
         if self.batch == 1:
             self._remember(instance)
         self.draws += 1
@@ -235,7 +246,7 @@ class Pool:
         self.settle()
         instances, _ = await self._store.instances(self.record)
         if not instances:
-            raise Refusal(503, "the model is being replaced: ask again", headers={"Retry-After": "1"})
+            raise replaced("ask")
         return average(np.stack([decode(instance) for instance in instances]))
 
     async def spread(self) -> tuple[float, int]:
