@@ -127,9 +127,11 @@ class Service:
         pool = (registry.draws if is_draw else registry.updates).get(path.decode("latin-1"))
         return (pool, is_draw) if pool is not None and pool.is_here and (is_draw or method == b"POST") else None
 
-    def answer_now(self, asked: tuple[Pool, bool], fields: list[tuple[bytes, bytes]], body: bytes) -> Answer:
-        """The answer to a draw or an update that is there as a whole."""
+    def answer_now(self, asked: tuple[Pool, bool], fields: list[tuple[bytes, bytes]], body: bytes) -> Answer | None:
+        """The answer to a draw or an update that is there as a whole; None, without effect, to a body in chunks."""
         began, (pool, is_draw), headers = perf_counter(), asked, dict(fields)
+        if b"transfer-encoding" in headers:
+            return None
         try:
             if is_draw:
                 self._admit_draw(pool, headers)

@@ -42,8 +42,8 @@ class Prompt(Protocol):
         """What a request asks for, if its answer need not wait; otherwise None."""
         ...
 
-    def answer_now(self, asked: Any, fields: list[tuple[bytes, bytes]], body: bytes) -> Answer:
-        """The answer to headers and a body."""
+    def answer_now(self, asked: Any, fields: list[tuple[bytes, bytes]], body: bytes) -> Answer | None:
+        """The answer to headers and a body; None, without effect, if the connection cannot stay open."""
         ...
 
 
@@ -153,8 +153,6 @@ class Connection(HttpToolsProtocol):
             and not self.expect_100_continue
             and parser.get_http_version() == "1.1"
             and parser.should_keep_alive()
-            and not parser.should_upgrade()
-            and not self.transport.is_closing()
         )
 
     def on_body(self, body: bytes) -> None:
@@ -165,14 +163,16 @@ class Connection(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Answer a held request."""
-        if self._held is None:
-            super().on_message_complete()
-            return
-        answer = self._service.answer_now(self._held, self.headers, b"".join(self._parts))
-        self._held = None
-        self._parts.clear()
-        self._write(answer)
+        """Answer a held request, or hand it over after all."""
+        if self._held is not None:
+            answer = self._service.answer_now(self._held, self.headers, b"".join(self._parts))
+            if answer is not None:
+                self._held = None
+                self._parts.clear()
+                self._write(answer)
+                return
+            self._hand_over()
+        super().on_message_complete()
 
     def _hand_over(self) -> None:
         """Let uvicorn serve the request, as far as it has come."""
