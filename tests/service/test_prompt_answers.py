@@ -87,6 +87,15 @@ class Both:
     def ticket(self) -> str:
         return self.service.registry.tickets.issue(self.pool.scope).decode()
 
+    def connect(self, service: Any) -> tuple[Connection, Wire, Listener]:
+        state = ServerState()
+        state.default_headers = [(b"date", b"today")]
+        given: dict[str, Any] = {"config": self._config, "server_state": state, "app_state": {}}
+        listener = Listener(limits_of(self.service.registry.settings))
+        connection, wire = Connection({0: listener}, service, **given), Wire()
+        connection.connection_made(wire)
+        return connection, wire, listener
+
     async def answers(self, request: str, cuts: Iterable[int] = (), *, hurried: bool = False) -> list[tuple[Any, ...]]:
         """What is sent back in both ways, less what is random, and whether the connection is closed."""
         used = self.ticket()
@@ -94,12 +103,7 @@ class Both:
         registry.store.spend_now(*(registry.tickets.check(used.encode(), self.pool.scope) or ()))
         found = []
         for service in (self.service, Patient()):
-            state = ServerState()
-            state.default_headers = [(b"date", b"today")]
-            given: dict[str, Any] = {"config": self._config, "server_state": state, "app_state": {}}
-            listener = Listener(limits_of(registry.settings))
-            connection, wire = Connection({0: listener}, service, **given), Wire()
-            connection.connection_made(wire)
+            connection, wire, listener = self.connect(service)
             data = request.replace("TICKET", self.ticket()).replace("USED", used).encode("latin-1")
             for start, end in itertools.pairwise([0, *(cut for cut in cuts if cut < len(data)), len(data)]):
                 if not wire.is_closed:
@@ -107,7 +111,9 @@ class Both:
                 for _ in range(0 if hurried and end < len(data) else 6):
                     await asyncio.sleep(0)
             sent = re.sub(rb"(blindsight-ticket|x-request-id): \w+", rb"\1: random", wire.sent)
-            found.append((sent, wire.is_closed, connection.idle, state.total_requests, dict(listener.closed)))
+            found.append(
+                (sent, wire.is_closed, connection.idle, connection.server_state.total_requests, dict(listener.closed))
+            )
             connection.connection_lost(None)
             await asyncio.sleep(0)
         return found
@@ -244,5 +250,26 @@ def test_refusals_that_depend_on_the_service_are_the_same_too(tmp_path, make_tas
         assert both.at_once == 7
         refused = both.service.totals.refused
         assert [refused[cause] for cause in ("busy", "bodies", "frozen", "unavailable", "fault")] == [2, 2, 4, 2, 2]
+
+    run(tmp_path, make_task, check)
+
+
+def test_silence_between_requests_ends_the_connection_after_either_answer(tmp_path, make_task):
+    """Each request begins the time anew. It is no fault of the client's, so it is not counted."""
+
+    async def check(both: Both) -> None:
+        draw = head(f"GET {DRAW} HTTP/1.1", Authorization=f"Bearer {TOKEN}").encode()
+        for service in (both.service, Patient()):
+            connection, wire, listener = both.connect(service)
+            for number in range(5):
+                connection.data_received(draw)
+                await asyncio.sleep(0.001)
+                for later in (0.0, 4.9):
+                    listener.sweep(10 * number + later)
+                    assert not wire.is_closed
+            assert wire.sent.count(b"HTTP/1.1 200 ") == 5
+            listener.sweep(10 * number + 5.1)
+            assert wire.is_closed
+            assert listener.closed.total() == 0
 
     run(tmp_path, make_task, check)
