@@ -201,7 +201,7 @@ def broken() -> Generator[None]:
         return instances[drawn[record.life]]
 
     def replace_now(store: memory.MemoryStore, record: Record, update: bytes) -> bool:
-        with mock.patch.object(memory, "random_index", lambda _: drawn[record.life]):
+        with mock.patch.object(memory, "random_index", return_value=drawn[record.life]):
             return replace(store, record, update)
 
     with mock.patch.multiple(memory.MemoryStore, draw_now=draw_now, replace_now=replace_now):

@@ -144,9 +144,12 @@ class Guard:
         return distances.argmin(axis=1).tolist()
 
     def _learn_heads(self, near: Sequence[bytes]) -> None:
-        if len(near) != len(self._known):
-            self._known = [b""] * len(near)
-            self._heads, self._squares = np.zeros((self._head, len(near))), np.zeros(len(near))
+        if len(near) < len(self._known):
+            self._known, self._heads, self._squares = [], self._heads[:, :0], self._squares[:0]
+        if more := len(near) - len(self._known):
+            self._known += [b""] * more
+            self._heads = np.hstack([self._heads, np.zeros((self._head, more))])
+            self._squares = np.concatenate([self._squares, np.zeros(more)])
         for place, (instance, known) in enumerate(zip(near, self._known, strict=True)):
             if instance is not known:
                 self._known[place] = instance
