@@ -5,7 +5,8 @@ Draws show mixtures of instances that change with each batch of updates (`shown`
 `draw` and `offer` work over any store. If the store is in this process there is nothing to wait for, and `draw_now` and
 `offer_now` do the same in fewer steps; where they cannot, they leave it to the former. A sender does not learn whether
 its update is accepted, so it need not wait for that either: updates are processed together (`settle`), as soon as they
-complete the batch that draws show, or after ten milliseconds. That takes a fifth as long as one at a time.
+complete the batch that draws show, or after ten milliseconds. That takes a fifth as long as one at a time. Over a store
+that is shared they are answered only once they are stored, and those that arrive in one turn are measured together.
 """
 
 import asyncio
@@ -26,6 +27,7 @@ from blindsight.service.protocol import OCTETS, VERSION, Refusal, decode, encode
 from blindsight.service.shown import MIXED, mixture, of_batch
 from blindsight.service.spam import Guard, recent_draws, spread_of
 from blindsight.service.store import Record, Store
+from blindsight.service.together import Together
 
 __all__ = ["Pool", "first_instances", "replaced"]
 
@@ -78,6 +80,7 @@ class Pool:
         self.is_here = self._here is not None
         """Whether draws and updates never wait, because the store is in this process."""
         self.guard = Guard(record.task)
+        self._measured = Together(self._measure, self.guard.at_once)
         self.canary = canary
         self.spread_seen = 0.0
         """The standard deviation over instances at the last inspection."""
@@ -229,17 +232,20 @@ class Pool:
         unused, _ = await self._store.spend(self.record, nonce, ends)
         if not unused:
             raise self._replayed()
-        if not self._recent and await self.draw():  # another process has shown what this update starts from
-            self.draws -= 1
-        if self.batch > 1 and self._store.shared and self.guard.is_far(update, self._recent):
-            await self._exchange()
-        is_known, instance = self.guard.measure([update], self._recent, self._shown)[0]
+        is_known, instance = await self._measured.result(update)
         if not is_known:
             self.spam += 1
             await self._store.decline(self.record, instance)
         elif await self._store.replace(self.record, instance):
             self.taken += 1
         self._processed(1)
+
+    async def _measure(self, updates: list[bytes]) -> list[tuple[bool, bytes]]:
+        if not self._recent and await self.draw():  # another process has shown what these updates start from
+            self.draws -= 1
+        if self.batch > 1 and self._store.shared and self.guard.are_far(updates, self._recent):
+            await self._exchange()
+        return self.guard.measure(updates, self._recent, self._shown)
 
     async def average(self) -> np.ndarray:
         """The average of the instances, for prediction."""

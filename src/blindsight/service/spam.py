@@ -97,12 +97,12 @@ class Guard:
             taken[number] = taken[number][0], (changes[number] + frombuffer(start, _FLOAT)).tobytes()
         return taken
 
-    def is_far(self, update: bytes, near: Sequence[bytes]) -> bool:
+    def are_far(self, updates: Sequence[bytes], near: Sequence[bytes]) -> bool:
         """Whether an honest update would hardly have started from one of these: another process may have shown more."""
-        rows = self._rows([update])
+        rows = self._rows(updates)
         with np.errstate(all="ignore"):
-            change = rows[0] - frombuffer(near[self._nearest(rows, near)[0]], _FLOAT)
-            return not float(change @ change) <= self.radius**2
+            changes = self._changes(rows, self._nearest(rows, near), near)
+            return not bool(np.all(einsum("ij,ij->i", changes, changes) <= self.radius**2))
 
     @property
     def radius(self) -> float:
@@ -119,10 +119,7 @@ class Guard:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What each update changed, no longer than `radius`; whether a client may have sent it; what was altered."""
         with np.errstate(all="ignore"):  # numbers that overflow, and those that are none, are refused
-            changes = rows - frombuffer(near[places[0]], _FLOAT)
-            for number, place in enumerate(places):
-                if place != places[0]:
-                    np.subtract(rows[number], frombuffer(near[place], _FLOAT), out=changes[number])
+            changes = self._changes(rows, places, near)
             squares = einsum("ij,ij->i", changes, changes)
             known = squares <= self._limit  # False for NaN
             radius = self.radius
@@ -133,6 +130,14 @@ class Guard:
             changes[~known] = 0
         self.shortened += int(np.count_nonzero(too_long))
         return changes, known, altered
+
+    def _changes(self, rows: np.ndarray, places: list[int], near: Sequence[bytes]) -> np.ndarray:
+        """What each row adds to the one of `near` that it started from, mostly the same one."""
+        changes = rows - frombuffer(near[places[0]], _FLOAT)
+        for number, place in enumerate(places):
+            if place != places[0]:
+                np.subtract(rows[number], frombuffer(near[place], _FLOAT), out=changes[number])
+        return changes
 
     def _nearest(self, rows: np.ndarray, near: Sequence[bytes]) -> list[int]:
         """Which of `near` each update most probably started from: the nearest, by its first weights."""
