@@ -139,15 +139,15 @@ def head(line: str, **headers: str) -> str:
     return "\r\n".join([line, "Host: x", *lines, "", ""])
 
 
-def requests(version: str) -> list[str]:
+def requests(version: str, size: int = 12) -> list[str]:
     """Requests that are as they should be, and those that differ from them in one thing."""
-    body = "\0" * 12
+    body = "\0" * size
     sent = {
         "Authorization": f"Bearer {TOKEN}",
         "Content_Type": "application/octet-stream",
         "Blindsight_Version": version,
         "Blindsight_Ticket": "TICKET",
-        "Content_Length": "12",
+        "Content_Length": str(size),
     }
     draw, update = (
         head(f"GET {DRAW} HTTP/1.1", Authorization=f"Bearer {TOKEN}"),
@@ -216,6 +216,21 @@ def test_the_same_bytes_get_the_same_answer_in_both_ways(tmp_path, make_task):
         assert one == other
 
     run(tmp_path, make_task, check, origins=("https://page.example",))
+
+
+def test_large_bodies_get_the_same_answers_too(tmp_path, make_task):
+    """Longer than a head may be: they are parsed in pieces."""
+
+    async def check(both: Both) -> None:
+        draw, update, *_ = requests(both.pool.version.decode(), both.pool.length)
+        for request in (draw, update, update + draw, update + update, draw + update):
+            for cuts in ([], [30], [300], [17_000], [16_384, 20_100], [24_000]):
+                one, other = await both.answers(request, cuts)
+                assert one == other, (request[:20], cuts)
+                assert one[0].count(b"HTTP/1.1 ") == request.count("HTTP/1.1")
+        assert both.at_once >= 10
+
+    run(tmp_path, lambda: make_task(family="custom", features=None, response=None, weights=5000), check)
 
 
 def test_refusals_that_depend_on_the_service_are_the_same_too(tmp_path, make_task):

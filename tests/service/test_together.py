@@ -14,7 +14,7 @@ def test_what_is_asked_for_in_one_turn_is_done_at_once_and_each_gets_its_own():
         parts.append(items)
         await asyncio.sleep(0)
         if 13 in items:
-            raise ValueError
+            raise ValueError("thirteen")
         return [2 * item for item in items]
 
     async def check():
@@ -27,7 +27,7 @@ def test_what_is_asked_for_in_one_turn_is_done_at_once_and_each_gets_its_own():
         assert (await kept, await failing) == (24, 10)
         failing, other = together.result(13), together.result(14)
         for one in (failing, other):
-            with pytest.raises(ValueError):
+            with pytest.raises(ValueError, match="thirteen"):
                 await one
         assert await together.result(15) == 30
 

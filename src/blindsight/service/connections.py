@@ -88,7 +88,7 @@ class Connection(HttpToolsProtocol):
         self.listener.leave(self)
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes | memoryview) -> None:
+    def data_received(self, data: bytes) -> None:
         """Parse what came, and limit the part of it that is a request's head."""
         cycle = self.cycle
         if self._is_in_body and cycle.response_complete and _is_chunked(cycle.scope["headers"]):
@@ -102,13 +102,16 @@ class Connection(HttpToolsProtocol):
         if self._held is not None:  # the rest of its body may take a while
             self._hand_over()
 
-    def _in_pieces(self, data: bytes | memoryview) -> None:
-        """Parse in pieces, so that no head can be large because it came at once."""
-        left = memoryview(data)
-        while left and self.parser is not None:
-            size = len(left) if self._is_in_body else self._most
-            self._take(left[:size])
-            left = left[size:]
+    def _in_pieces(self, data: bytes) -> None:
+        """Parse in pieces, so that no head can be large because it came at once; a body is one piece."""
+        at = 0
+        while at < len(data) and self.parser is not None:
+            end = len(data)
+            if not self._is_in_body:
+                head_end = data.find(b"\r\n\r\n", at, at + self._most)
+                end = at + self._most if head_end < 0 else head_end + 4
+            self._take(memoryview(data)[at:end])
+            at = end
 
     def _take(self, data: bytes | memoryview) -> None:
         if self._is_refused:
