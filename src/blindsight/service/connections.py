@@ -11,8 +11,9 @@ it (`Service.answer_now`): uvicorn's way through a task and ASGI takes longer th
 which are most of what a test can think of and hardly any of the traffic, and get the same answers.
 """
 
-# uvicorn declares fields that a connection gets only later, such as its first request, as always present
-# pyright: reportUnnecessaryComparison=false
+# uvicorn declares fields that a connection gets only later, such as its first request, as always present, and the
+# parser, which calls the methods below, as perhaps absent
+# pyright: reportUnnecessaryComparison=false, reportOptionalMemberAccess=false
 
 import asyncio
 from collections import deque
