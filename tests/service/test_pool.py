@@ -305,9 +305,9 @@ def test_updates_of_one_turn_are_measured_together_over_redis_too(make_task, red
     sizes = list[int]()
 
     class Watched(Guard):
-        def measure(self, updates, near, base=None):
-            sizes.append(len(updates))
-            return super().measure(updates, near, base)
+        def judge(self, compared, base=None):
+            sizes.append(len(compared.updates))
+            return super().judge(compared, base)
 
     monkeypatch.setattr("blindsight.service.pool.Guard", Watched)
 

@@ -19,7 +19,7 @@ algorithm), the increment is added to the nearest instance, and an attacker can 
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy import einsum, frombuffer
@@ -46,6 +46,15 @@ def recent_draws(weights: int) -> int:
     A client takes a while, and others are faster. What it drew has to be known still when its update comes.
     """
     return min(max(_REMEMBERED // weights, _FEWEST_RECENT), _MOST_RECENT)
+
+
+class Compared(NamedTuple):
+    """Updates, the draw that each probably started from, what it changed, and the squared length of that."""
+
+    updates: Sequence[bytes]
+    starts: list[bytes]
+    changes: np.ndarray
+    squares: np.ndarray
 
 
 class Guard:
@@ -79,30 +88,41 @@ class Guard:
         How long it takes depends on what the sender knows, the task and the weights it drew and sent, and on nothing
         that others sent.
         """
-        rows = self._rows(updates)
+        return self.judge(self.compare(updates, near), base)
+
+    def compare(self, updates: Sequence[bytes], near: Sequence[bytes]) -> Compared:
+        """Compare updates with the ones of `near` that they started from, mostly the same one."""
+        rows = frombuffer(b"".join(updates), _FLOAT).reshape(len(updates), -1)
         places = self._nearest(rows, near)
-        changes, known, altered = self._differences(rows, places, near)
+        with np.errstate(all="ignore"):  # numbers that overflow, and those that are none, are refused
+            changes = rows - frombuffer(near[places[0]], _FLOAT)
+            for number, place in enumerate(places):
+                if place != places[0]:
+                    np.subtract(rows[number], frombuffer(near[place], _FLOAT), out=changes[number])
+            return Compared(updates, [near[place] for place in places], changes, einsum("ij,ij->i", changes, changes))
+
+    def are_far(self, compared: Compared) -> bool:
+        """Whether honest updates would hardly have started from there: another process may have shown more."""
+        return not bool(np.all(compared.squares <= self.radius**2))
+
+    def judge(self, compared: Compared, base: bytes | None = None) -> list[tuple[bool, bytes]]:
+        """`measure`, from the differences on; it changes them."""
+        updates, starts, changes, _ = compared
+        known, altered = self._shorten(compared)
         altered |= self.sketch.cut(changes)
         if self.shield is not None:
             altered |= self.shield.shorten(changes)
         if base is not None:
-            altered |= [near[place] is not base for place in places]
+            altered |= [start is not base for start in starts]
         far = (changes.max(axis=1) > self._reach) | (changes.min(axis=1) < -self._reach)
         if far.any():  # last, so that it holds whatever came before
             np.clip(changes, -self._reach, self._reach, out=changes)
         altered |= far
         taken = list(zip(known.tolist(), updates, strict=True))
         for number in altered.nonzero()[0].tolist():
-            start = near[places[number]] if base is None else base
-            taken[number] = taken[number][0], (changes[number] + frombuffer(start, _FLOAT)).tobytes()
+            stored = changes[number] + frombuffer(starts[number] if base is None else base, _FLOAT)
+            taken[number] = taken[number][0], stored.tobytes()
         return taken
-
-    def are_far(self, updates: Sequence[bytes], near: Sequence[bytes]) -> bool:
-        """Whether an honest update would hardly have started from one of these: another process may have shown more."""
-        rows = self._rows(updates)
-        with np.errstate(all="ignore"):
-            changes = self._changes(rows, self._nearest(rows, near), near)
-            return not bool(np.all(einsum("ij,ij->i", changes, changes) <= self.radius**2))
 
     @property
     def radius(self) -> float:
@@ -110,34 +130,17 @@ class Guard:
         typical = math.hypot(self.bounds.noise_radius, 2 * self.sketch.typical_step)
         return min(typical, self.bounds.radius if self.shield is None else self.shield.radius)
 
-    def _rows(self, updates: Sequence[bytes]) -> np.ndarray:
-        """Updates as rows, read-only."""
-        return frombuffer(b"".join(updates), _FLOAT).reshape(len(updates), -1)
-
-    def _differences(
-        self, rows: np.ndarray, places: list[int], near: Sequence[bytes]
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What each update changed, no longer than `radius`; whether a client may have sent it; what was altered."""
-        with np.errstate(all="ignore"):  # numbers that overflow, and those that are none, are refused
-            changes = self._changes(rows, places, near)
-            squares = einsum("ij,ij->i", changes, changes)
-            known = squares <= self._limit  # False for NaN
-            radius = self.radius
-            too_long = known & (squares > radius**2)
-            if too_long.any():
-                changes[too_long] *= (np.float32(radius) / np.sqrt(squares[too_long]))[:, None]
-            altered = ~known | too_long
-            changes[~known] = 0
+    def _shorten(self, compared: Compared) -> tuple[np.ndarray, np.ndarray]:
+        """Shorten differences to `radius`; which updates a client may have sent, and which were altered."""
+        _, _, changes, squares = compared
+        known = squares <= self._limit  # False for NaN
+        radius = self.radius
+        too_long = known & (squares > radius**2)
+        if too_long.any():
+            changes[too_long] *= (np.float32(radius) / np.sqrt(squares[too_long]))[:, None]
+        changes[~known] = 0
         self.shortened += int(np.count_nonzero(too_long))
-        return changes, known, altered
-
-    def _changes(self, rows: np.ndarray, places: list[int], near: Sequence[bytes]) -> np.ndarray:
-        """What each row adds to the one of `near` that it started from, mostly the same one."""
-        changes = rows - frombuffer(near[places[0]], _FLOAT)
-        for number, place in enumerate(places):
-            if place != places[0]:
-                np.subtract(rows[number], frombuffer(near[place], _FLOAT), out=changes[number])
-        return changes
+        return known, ~known | too_long
 
     def _nearest(self, rows: np.ndarray, near: Sequence[bytes]) -> list[int]:
         """Which of `near` each update most probably started from: the nearest, by its first weights."""
