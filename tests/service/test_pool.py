@@ -305,9 +305,9 @@ def test_updates_of_one_turn_are_measured_together_over_redis_too(make_task, red
     sizes = list[int]()
 
     class Watched(Guard):
-        def judge(self, compared, base=None):
-            sizes.append(len(compared.updates))
-            return super().judge(compared, base)
+        def judge(self, differences, base=None):
+            sizes.append(len(differences.updates))
+            return super().judge(differences, base)
 
     monkeypatch.setattr("blindsight.service.pool.Guard", Watched)
 

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from blindsight.service.protocol import Refusal
 
-__all__ = ["Answer", "AsgiMessage", "Head", "Headers", "Pairs", "Send", "lines_of", "refused", "whole_number"]
+__all__ = ["AsgiMessage", "Head", "HeaderPairs", "Headers", "HttpAnswer", "Send", "lines_of", "refused", "whole_number"]
 
 AsgiMessage = MutableMapping[str, Any]
 Send = Callable[[AsgiMessage], Awaitable[None]]
 Headers = dict[bytes, bytes]
-Pairs = tuple[tuple[bytes, bytes], ...]
+HeaderPairs = tuple[tuple[bytes, bytes], ...]
 
 _MOST_READ = 1 << 24  # bytes of 2^22 weights, the maximum of a task
 
@@ -22,16 +22,16 @@ class Head:
 
     def __init__(self, status: int, *pairs: tuple[bytes, bytes]) -> None:
         self.status = status
-        self.pairs: Pairs = pairs
+        self.pairs: HeaderPairs = pairs
         self.lines = lines_of(pairs)
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """An answer: its head, its body, and the headers that only it has."""
 
     head: Head
     body: bytes
-    more: Pairs = ()
+    more: HeaderPairs = ()
 
     async def send(self, send: Send) -> None:
         """Send it through ASGI."""
@@ -49,7 +49,7 @@ def lines_of(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
     return b"".join(b"%b: %b\r\n" % pair for pair in pairs)
 
 
-def refused(refusal: Refusal, request: Headers) -> tuple[Answer, str]:
+def refused(refusal: Refusal, request: Headers) -> tuple[HttpAnswer, str]:
     """A status, one sentence, and an id to search the log for; the id too."""
     name = secrets.token_hex(8)
     body = json.dumps(refusal.to_dict()).encode()
@@ -61,7 +61,7 @@ def refused(refusal: Refusal, request: Headers) -> tuple[Answer, str]:
         *((key.lower().encode(), value.encode()) for key, value in refusal.headers.items()),
         *([] if _worth_reading(request) else [(b"connection", b"close")]),
     )
-    return Answer(head, body), name
+    return HttpAnswer(head, body), name
 
 
 def whole_number(digits: bytes) -> int:

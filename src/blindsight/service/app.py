@@ -23,7 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Router
 
 from blindsight.service.admin import make_routes
-from blindsight.service.answers import Answer, AsgiMessage, Head, Headers, Pairs, Send, refused, whole_number
+from blindsight.service.answers import AsgiMessage, Head, HeaderPairs, Headers, HttpAnswer, Send, refused, whole_number
 from blindsight.service.auth import Access
 from blindsight.service.listeners import Listener
 from blindsight.service.metrics import Totals
@@ -49,7 +49,7 @@ _TURNS = 8  # checks for late bodies within the time that one may take
 _LATE = -1
 _OCTETS, _TICKET, _VERSION = OCTETS.encode(), TICKET.lower().encode(), VERSION.lower().encode()
 _OPERATORS = ("/v1/admin", "/metrics", "/healthz", "/readyz")
-_NOTED = Answer(Head(202, (b"content-type", b"application/json"), (b"content-length", b"2")), b"{}")
+_NOTED = HttpAnswer(Head(202, (b"content-type", b"application/json"), (b"content-length", b"2")), b"{}")
 _PREFLIGHT = Head(
     204,
     (b"access-control-allow-methods", b"GET, POST"),
@@ -127,7 +127,7 @@ class Service:
         pool = (registry.draws if is_draw else registry.updates).get(path.decode("latin-1"))
         return (pool, is_draw) if pool is not None and pool.is_here and (is_draw or method == b"POST") else None
 
-    def answer_now(self, asked: tuple[Pool, bool], fields: list[tuple[bytes, bytes]], body: bytes) -> Answer | None:
+    def answer_now(self, asked: tuple[Pool, bool], fields: list[tuple[bytes, bytes]], body: bytes) -> HttpAnswer | None:
         """The answer to a draw or an update that is there as a whole; None, without effect, to a body in chunks."""
         began, (pool, is_draw), headers = perf_counter(), asked, dict(fields)
         if b"transfer-encoding" in headers:
@@ -146,18 +146,18 @@ class Service:
             answer = self._refused(error, headers)
         return self._for_page(answer, headers)
 
-    async def _draw(self, pool: Pool, headers: Headers) -> Answer:
+    async def _draw(self, pool: Pool, headers: Headers) -> HttpAnswer:
         self._admit_draw(pool, headers)
         if self.registry.admissions is not None:
             await self._use_token(self.registry.admissions, pool, headers)
         return self._drawn(pool, pool.draw_now() if pool.is_here else await pool.draw())
 
-    def _drawn(self, pool: Pool, instance: bytes | None) -> Answer:
+    def _drawn(self, pool: Pool, instance: bytes | None) -> HttpAnswer:
         if instance is None:
             raise replaced("draw")
-        return Answer(pool.head, instance, ((_TICKET, self.registry.tickets.issue(pool.scope)),))
+        return HttpAnswer(pool.head, instance, ((_TICKET, self.registry.tickets.issue(pool.scope)),))
 
-    async def _update(self, pool: Pool, headers: Headers, receive: Receive) -> Answer:
+    async def _update(self, pool: Pool, headers: Headers, receive: Receive) -> HttpAnswer:
         ticket = self._admit_update(pool, headers)
         update = await self._body(receive, pool.length)
         if not pool.offer_now(update, *ticket):
@@ -219,13 +219,13 @@ class Service:
             raise Refusal(423, "the model is frozen: send the update later", headers={"Retry-After": "60"})
         return ticket
 
-    def _other(self, path: str, method: str, headers: Headers) -> Answer:
+    def _other(self, path: str, method: str, headers: Headers) -> HttpAnswer:
         """The task of a model; everything else under /v1/models/ is refused."""
         model, _, action = path[len(_MODELS) :].partition("/")
         if action not in _METHODS:
             raise Refusal(404, "not found: see /openapi.json")
         if method == "OPTIONS" and self._origins:
-            return Answer(_PREFLIGHT, b"")
+            return HttpAnswer(_PREFLIGHT, b"")
         if method != _METHODS[action]:
             allowed = _METHODS[action]
             raise Refusal(405, f"{action} needs the method {allowed}", headers={"Allow": allowed})
@@ -235,9 +235,9 @@ class Service:
         tag = b'"' + pool.version + b'"'
         common = (b"etag", tag), (b"cache-control", b"no-cache")
         if headers.get(b"if-none-match") == tag:
-            return Answer(Head(304, *common), b"")
+            return HttpAnswer(Head(304, *common), b"")
         length = b"content-length", b"%d" % len(pool.task_body)
-        return Answer(Head(200, (b"content-type", b"application/json"), length, *common), pool.task_body)
+        return HttpAnswer(Head(200, (b"content-type", b"application/json"), length, *common), pool.task_body)
 
     def access(self, headers: Headers, model: str | None = None, *, is_paid: bool = False) -> Access:
         """The rights of the request's token; refuses with 401, with 429 above its rate, or with 404 for another model.
@@ -254,11 +254,11 @@ class Service:
             raise Refusal(404, "there is no such model")
         return rights
 
-    def _for_page(self, answer: Answer, headers: Headers) -> Answer:
+    def _for_page(self, answer: HttpAnswer, headers: Headers) -> HttpAnswer:
         """The answer with what a page of another origin needs to read it, if any may."""
         return answer._replace(more=(*answer.more, *self._cors(headers))) if self._origins else answer
 
-    def _cors(self, headers: Headers) -> Pairs:
+    def _cors(self, headers: Headers) -> HeaderPairs:
         origin = headers.get(b"origin")
         if origin is None or not (b"*" in self._origins or origin in self._origins):
             return ((b"vary", b"origin"),)
@@ -308,7 +308,7 @@ class Service:
                     self._reading[task] = _LATE
                     task.cancel()
 
-    def _refused(self, error: Exception, headers: Headers) -> Answer:
+    def _refused(self, error: Exception, headers: Headers) -> HttpAnswer:
         """What is answered to a request that failed; only faults of the service are logged."""
         if isinstance(error, HTTPException):
             error = Refusal(error.status_code, error.detail, headers=dict(error.headers or {}))

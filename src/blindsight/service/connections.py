@@ -24,7 +24,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from blindsight.service.answers import Answer, lines_of
+from blindsight.service.answers import HttpAnswer, lines_of
 from blindsight.service.listeners import Listener
 
 __all__ = ["Connection", "Prompt"]
@@ -43,7 +43,7 @@ class Prompt(Protocol):
         """What a request asks for, if its answer need not wait; otherwise None."""
         ...
 
-    def answer_now(self, asked: Any, fields: list[tuple[bytes, bytes]], body: bytes) -> Answer | None:
+    def answer_now(self, asked: Any, fields: list[tuple[bytes, bytes]], body: bytes) -> HttpAnswer | None:
         """The answer to headers and a body; None, without effect, if the connection cannot stay open."""
         ...
 
@@ -190,7 +190,7 @@ class Connection(HttpToolsProtocol):
             super().on_body(part)
         self._parts.clear()
 
-    def _write(self, answer: Answer) -> None:
+    def _write(self, answer: HttpAnswer) -> None:
         """Write an answer as uvicorn does."""
         head, body, more = answer
         lines = [STATUS_LINE[head.status], lines_of(self.server_state.default_headers), head.lines, lines_of(more)]

@@ -243,11 +243,11 @@ class Pool:
     async def _measure(self, updates: list[bytes]) -> list[tuple[bool, bytes]]:
         if not self._recent and await self.draw():  # another process has shown what these updates start from
             self.draws -= 1
-        compared = self.guard.compare(updates, self._recent)
-        if self.batch > 1 and self._store.shared and self.guard.are_far(compared):
+        differences = self.guard.compare(updates, self._recent)
+        if self.batch > 1 and self._store.shared and self.guard.are_far(differences):
             await self._exchange()
-            compared = self.guard.compare(updates, self._recent)
-        return self.guard.judge(compared, self._shown)
+            differences = self.guard.compare(updates, self._recent)
+        return self.guard.judge(differences, self._shown)
 
     async def average(self) -> np.ndarray:
         """The average of the instances, for prediction."""

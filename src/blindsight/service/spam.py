@@ -48,7 +48,7 @@ def recent_draws(weights: int) -> int:
     return min(max(_REMEMBERED // weights, _FEWEST_RECENT), _MOST_RECENT)
 
 
-class Compared(NamedTuple):
+class Differences(NamedTuple):
     """Updates, the draw that each probably started from, what it changed, and the squared length of that."""
 
     updates: Sequence[bytes]
@@ -90,7 +90,7 @@ class Guard:
         """
         return self.judge(self.compare(updates, near), base)
 
-    def compare(self, updates: Sequence[bytes], near: Sequence[bytes]) -> Compared:
+    def compare(self, updates: Sequence[bytes], near: Sequence[bytes]) -> Differences:
         """Compare updates with the ones of `near` that they started from, mostly the same one."""
         rows = frombuffer(b"".join(updates), _FLOAT).reshape(len(updates), -1)
         places = self._nearest(rows, near)
@@ -99,16 +99,17 @@ class Guard:
             for number, place in enumerate(places):
                 if place != places[0]:
                     np.subtract(rows[number], frombuffer(near[place], _FLOAT), out=changes[number])
-            return Compared(updates, [near[place] for place in places], changes, einsum("ij,ij->i", changes, changes))
+            squares = einsum("ij,ij->i", changes, changes)
+        return Differences(updates, [near[place] for place in places], changes, squares)
 
-    def are_far(self, compared: Compared) -> bool:
+    def are_far(self, differences: Differences) -> bool:
         """Whether honest updates would hardly have started from there: another process may have shown more."""
-        return not bool(np.all(compared.squares <= self.radius**2))
+        return not bool(np.all(differences.squares <= self.radius**2))
 
-    def judge(self, compared: Compared, base: bytes | None = None) -> list[tuple[bool, bytes]]:
+    def judge(self, differences: Differences, base: bytes | None = None) -> list[tuple[bool, bytes]]:
         """`measure`, from the differences on; it changes them."""
-        updates, starts, changes, _ = compared
-        known, altered = self._shorten(compared)
+        updates, starts, changes, _ = differences
+        known, altered = self._shorten(differences)
         altered |= self.sketch.cut(changes)
         if self.shield is not None:
             altered |= self.shield.shorten(changes)
@@ -130,9 +131,9 @@ class Guard:
         typical = math.hypot(self.bounds.noise_radius, 2 * self.sketch.typical_step)
         return min(typical, self.bounds.radius if self.shield is None else self.shield.radius)
 
-    def _shorten(self, compared: Compared) -> tuple[np.ndarray, np.ndarray]:
+    def _shorten(self, differences: Differences) -> tuple[np.ndarray, np.ndarray]:
         """Shorten differences to `radius`; which updates a client may have sent, and which were altered."""
-        _, _, changes, squares = compared
+        _, _, changes, squares = differences
         known = squares <= self._limit  # False for NaN
         radius = self.radius
         too_long = known & (squares > radius**2)

@@ -6,26 +6,26 @@ from typing import Generic, TypeVar
 
 __all__ = ["Together"]
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 
-class Together(Generic[Item, Result]):
+class Together(Generic[Given, Made]):
     """`work` on the items of one turn of the event loop, `most` of them at a time."""
 
-    def __init__(self, work: Callable[[list[Item]], Awaitable[list[Result]]], most: int) -> None:
+    def __init__(self, work: Callable[[list[Given]], Awaitable[list[Made]]], most: int) -> None:
         self._work, self._most = work, most
-        self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
+        self._waiting: list[tuple[Given, asyncio.Future[Made]]] = []
         self._tasks = set[asyncio.Task[None]]()  # kept, or they could be collected
 
-    def result(self, item: Item) -> "asyncio.Future[Result]":
+    def result(self, item: Given) -> "asyncio.Future[Made]":
         """A future of what the work makes of an item. If the work on its part fails, so do all items of that part."""
         loop = asyncio.get_running_loop()
         if not self._waiting:
             task = loop.create_task(self._do())  # begins after all that is ready now
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        future: asyncio.Future[Result] = loop.create_future()
+        future: asyncio.Future[Made] = loop.create_future()
         self._waiting.append((item, future))
         return future
 
