@@ -9,14 +9,11 @@ cost as much as a draw.
 import asyncio
 import dataclasses
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from blindsight.service.settings import Settings
 
-if TYPE_CHECKING:
-    from blindsight.service.connections import Connection
-
-__all__ = ["ConnectionLimits", "Listener", "limits_of"]
+__all__ = ["ConnectionLimits", "Listener", "Overseen", "limits_of"]
 
 _LOOKED_AT = 32  # busy connections passed over in search of one that can make room
 _MOST_REFUSED = 512  # refused connections that may linger to read their answer
@@ -53,15 +50,35 @@ def limits_of(settings: Settings) -> ConnectionLimits:
     )
 
 
+class Overseen(Protocol):
+    """A connection as its listener sees it (`connections`)."""
+
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is in progress and everything is written."""
+        ...
+
+    def overdue(self, now: float) -> str | None:
+        """The cause for which it should be closed, if any; `idle` if it has only been silent between two requests."""
+        ...
+
+    def answer(self, status: int, cause: str, sentence: str) -> None:
+        """Answer without the application, and read nothing more."""
+        ...
+
+
 class Listener:
     """The connections of one listening socket, oldest first."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self.strangers: dict[Connection, None] = {}
+        self.strangers: dict[Overseen, None] = {}
         """Connections that have not made a request yet."""
-        self.known: dict[Connection, None] = {}
-        self.refused: dict[Connection, float] = {}
+        self.known: dict[Overseen, None] = {}
+        self.refused: dict[Overseen, float] = {}
         self.accepted = 0
         self.closed: Counter[str] = Counter(dict.fromkeys(_CAUSES, 0))
         """Connections closed by this service, by cause."""
@@ -71,7 +88,7 @@ class Listener:
         """The number of connections, refused ones excluded."""
         return len(self.strangers) + len(self.known)
 
-    def enter(self, connection: "Connection") -> None:
+    def enter(self, connection: Overseen) -> None:
         """Admit a connection, at the expense of an idle one if the listener is full."""
         if self.open < self.limits.connections or self._make_room():
             self.accepted += 1
@@ -79,18 +96,18 @@ class Listener:
         else:
             self.refuse(connection, 503, "full", _FULL)
 
-    def leave(self, connection: "Connection") -> None:
+    def leave(self, connection: Overseen) -> None:
         """Forget a connection."""
         self.strangers.pop(connection, None)
         self.known.pop(connection, None)
         self.refused.pop(connection, None)
 
-    def recognise(self, connection: "Connection") -> None:
+    def recognise(self, connection: Overseen) -> None:
         """A connection has made its first request."""
         if self.strangers.pop(connection, self) is None:
             self.known[connection] = None
 
-    def refuse(self, connection: "Connection", status: int, cause: str, sentence: str) -> None:
+    def refuse(self, connection: Overseen, status: int, cause: str, sentence: str) -> None:
         """Answer without reading further. The client may read the answer until the next sweeps."""
         self.closed[cause] += 1
         self.leave(connection)
@@ -112,7 +129,7 @@ class Listener:
             if now - since > _LINGER_S:
                 connection.transport.abort()
 
-    def close(self, connection: "Connection", cause: str) -> None:
+    def close(self, connection: Overseen, cause: str) -> None:
         """Close a connection at once, whatever is still to be written."""
         self.closed[cause] += 1
         self.leave(connection)
