@@ -270,6 +270,27 @@ def test_refusals_that_depend_on_the_service_are_the_same_too(tmp_path, make_tas
     run(tmp_path, make_task, check)
 
 
+def test_each_update_is_taken_with_its_own_body_however_it_arrives(tmp_path, make_task, monkeypatch):
+    """A proxy may send those of many clients over one connection."""
+    monkeypatch.setattr("blindsight.service.pool._SETTLE_S", 1e6)
+
+    async def check(both: Both) -> None:
+        update = requests(both.pool.version.decode())[1].partition("\r\n\r\n")[0] + "\r\n\r\n"
+        connection, _, _ = both.connect(both.service)
+        bodies = [bytes([number]) * 12 for number in range(1, 7)]
+        for number, body in enumerate(bodies):
+            data = update.replace("TICKET", both.ticket()).encode() + body
+            cut = (len(data), len(data) - 5, 40)[number % 3]  # whole, its body in parts, its head in parts
+            for part in (data[:cut], data[cut:]):
+                connection.data_received(part)
+                for _ in range(6):
+                    await asyncio.sleep(0)
+        assert both.pool._waiting == bodies
+        assert both.at_once == 4
+
+    run(tmp_path, make_task, check)
+
+
 def test_silence_between_requests_ends_the_connection_after_either_answer(tmp_path, make_task):
     """Each request begins the time anew. It is no fault of the client's, so it is not counted."""
 
