@@ -8,8 +8,10 @@ because each asks again as soon as it is answered. `crowd`: the same, and as man
 allows in all. A client that is told 429 or 503 waits for the stated Retry-After, and counts it.
 
 Bars: p99 of each phase bounded, memory at the end of a phase at most 5 % above its middle, and no error other than 429
-and 503 with Retry-After. A connection that the service closes while it is idle, to make room, is no error: the
-client connects again. The generator is Python and shares the cores, so rates are not the service's best.
+and 503 with Retry-After, and 410 for a ticket that counts as used because others have left all of its marks (once in
+some hundred thousand). Refusals are counted by cause too. A connection that the service closes while it is idle, to
+make room, is no error: the client connects again. The generator is Python and shares the cores, so rates are not the
+service's best.
 """
 
 import argparse
@@ -67,6 +69,8 @@ class Client(asyncio.Protocol):
         taken = time.perf_counter() - self.asked_at
         self.asked_at = 0.0
         self.load.answers[status] += 1
+        if status >= 400 and (cause := re.search(rb'"cause": "(\w+)"', body)):
+            self.load.causes[f"{status} {cause[1].decode()}"] += 1
         wait = re.search(rb"retry-after: (\d+)", head)
         if status in (429, 503):
             self.load.refused_s.append(taken)
@@ -79,7 +83,8 @@ class Client(asyncio.Protocol):
             ticket = re.search(rb"blindsight-ticket: (\w+)", head)
             self.ask(self.load.update % (ticket[1] if ticket else b"") + body)
         else:
-            self.load.wrong += status not in (202, 410)  # 410: other tickets left all of this one's marks
+            is_marked = status == 410 and b'"ticket_used"' in body  # other tickets left all of this one's marks
+            self.load.wrong += status != 202 and not is_marked
             self.ask(self.load.draw)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -96,6 +101,7 @@ class Load:
     def __init__(self, port: int, weights: int, seconds: float) -> None:
         self.port, self.until = port, time.perf_counter() + seconds
         self.answers: Counter[int] = Counter()
+        self.causes: Counter[str] = Counter()
         self.served_s: list[float] = []
         self.refused_s: list[float] = []
         self.wrong = self.cut = self.again = 0
@@ -142,6 +148,7 @@ class Load:
             "connections": clients,
             "silent": silent,
             "answers": dict(self.answers),
+            "causes": dict(self.causes),
             "p50_ms": tail(self.served_s, 0.5),
             "p99_ms": tail(self.served_s, 0.99),
             "worst_ms": tail(self.served_s, 1.0),

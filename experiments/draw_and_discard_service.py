@@ -25,6 +25,7 @@ import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from draw_and_discard_simulation import Configuration, simulate, spread
@@ -36,6 +37,8 @@ from blindsight.keys import root
 from blindsight.models import glm
 from blindsight.service import Running, Settings, memory, running
 from blindsight.service.protocol import decode, encode
+from blindsight.service.randomness import random_index
+from blindsight.service.store import Record
 
 FEATURES, EACH = 19, 5
 ADMIN = "an admin token that is only for this experiment"
@@ -188,21 +191,21 @@ def served() -> Generator[Running]:
 def broken() -> Generator[None]:
     """As long as the context lasts, services overwrite the instance that was drawn, as the paper says they must not.
 
-    Clients here take turns, so an update belongs to the draw before it: both are given the same index.
+    A model's clients take turns, so an update belongs to the draw before it: both are given the same index.
     """
-    right, drawn = memory.random_index, list[int]()
+    replace, drawn = memory.MemoryStore.replace_now, dict[str, int]()  # by life
 
-    def same(count: int) -> int:
-        if drawn:
-            return drawn.pop()
-        drawn.append(right(count))
-        return drawn[0]
+    def draw_now(store: memory.MemoryStore, record: Record) -> bytes:
+        instances = store.instances_now(record)
+        drawn[record.life] = random_index(len(instances))
+        return instances[drawn[record.life]]
 
-    memory.random_index = same
-    try:
+    def replace_now(store: memory.MemoryStore, record: Record, update: bytes) -> bool:
+        with mock.patch.object(memory, "random_index", return_value=drawn[record.life]):
+            return replace(store, record, update)
+
+    with mock.patch.multiple(memory.MemoryStore, draw_now=draw_now, replace_now=replace_now):
         yield
-    finally:
-        memory.random_index = right
 
 
 def main() -> None:

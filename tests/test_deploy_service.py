@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from blindsight.service import Settings
-from blindsight.service.connections import Listener, limits_of
+from blindsight.service.listeners import Listener, limits_of
 from blindsight.service.metrics import Totals
 
 ROOT = Path(__file__).parents[1]

@@ -278,3 +278,50 @@ def test_a_store_that_others_share_is_always_waited_for(make_task):
         await pool.close()
 
     asyncio.run(check())
+
+
+def test_draws_that_wait_for_redis_at_the_same_time_ask_it_once(make_task, redis_server):
+    """Its answer comes after all of them; the next draw asks again, and one that is given up stops no other."""
+
+    async def check():
+        store, record = RedisStore(redis_server.address, None), Record(task=make_task())
+        await store.put(record, first_instances(record))
+        await store.check()
+        sent(redis_server)
+        waiting = [asyncio.ensure_future(store.check()) for _ in range(16)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        assert [type(one) for one in await asyncio.gather(*waiting, return_exceptions=True)][1:] == [type(None)] * 15
+        assert sent(redis_server)[0] == {"cmdstat_hlen": 1}
+        await store.check()
+        assert sent(redis_server)[0] == {"cmdstat_hlen": 1}
+        await store.close()
+
+    asyncio.run(check())
+
+
+def test_updates_of_one_turn_are_measured_together_over_redis_too(make_task, redis_server, monkeypatch):
+    """And each is stored before it is answered."""
+    sizes = list[int]()
+
+    class Watched(Guard):
+        def judge(self, differences, base=None):
+            sizes.append(len(differences.updates))
+            return super().judge(differences, base)
+
+    monkeypatch.setattr("blindsight.service.pool.Guard", Watched)
+
+    async def check():
+        store, record = RedisStore(redis_server.address, None), Record(task=make_task())
+        await store.put(record, first_instances(record))
+        pool = Pool(record, store, batch=1000)
+        honest, spam = await pool.draw(), encode([1e6, 0, 0])
+        updates = [honest, spam] * 8
+        await asyncio.gather(*(pool.offer(update, os.urandom(12), 2**31) for update in updates))
+        assert (pool.taken, pool.spam, (await store.instances(record))[1]) == (8, 8, 8)
+        await pool.close()
+        await store.close()
+
+    asyncio.run(check())
+    assert sum(sizes) == 16
+    assert max(sizes) > 1

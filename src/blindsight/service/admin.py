@@ -13,8 +13,8 @@ from starlette.routing import BaseRoute, Route
 from blindsight.algorithms.draw_and_discard import Task
 from blindsight.errors import InvalidInput
 from blindsight.service.auth import Access
-from blindsight.service.connections import Listener
 from blindsight.service.export import FORMATS, export
+from blindsight.service.listeners import Listener
 from blindsight.service.metrics import Kept, Totals
 from blindsight.service.openapi import document
 from blindsight.service.pool import Pool

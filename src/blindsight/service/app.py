@@ -1,8 +1,9 @@
 """The ASGI application: draw and update are handled directly, everything else by Starlette.
 
-Draw and update are nearly all of the traffic, so they bypass the framework. They check token, rate, model, version,
-length and ticket before reading a body. An update is answered with 202 whether it was accepted or not: otherwise a
-sender could find the edge of the spam window.
+Draw and update are nearly all of the traffic, so they bypass the framework; and if nothing has to be waited for,
+because the store is in this process and the whole body is there, they bypass ASGI too (`connections`). They check
+token, rate, model, version, length and ticket before reading a body. An update is answered with 202 whether it was
+accepted or not: otherwise a sender could find the edge of the spam window.
 
 A request that succeeds leaves only a count. A refused one gets an id, which the log repeats for internal errors.
 Addresses, bodies and tickets are never logged.
@@ -12,9 +13,7 @@ valid ticket is honoured whatever the load, and while a model is frozen it is ke
 """
 
 import asyncio
-import json
 import logging
-import secrets
 from asyncio import current_task
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from time import perf_counter
@@ -24,10 +23,11 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Router
 
 from blindsight.service.admin import make_routes
+from blindsight.service.answers import AsgiMessage, Head, HeaderPairs, Headers, HttpAnswer, Send, refused, whole_number
 from blindsight.service.auth import Access
-from blindsight.service.connections import Listener
+from blindsight.service.listeners import Listener
 from blindsight.service.metrics import Totals
-from blindsight.service.pool import Pool
+from blindsight.service.pool import Pool, replaced
 from blindsight.service.protocol import OCTETS, TICKET, VERSION, Refusal, fault_of
 from blindsight.service.randomness import random_index
 from blindsight.service.registry import Registry
@@ -40,36 +40,24 @@ if TYPE_CHECKING:
 __all__ = ["Service"]
 
 Scope = MutableMapping[str, Any]
-AsgiMessage = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[AsgiMessage]]
-Send = Callable[[AsgiMessage], Awaitable[None]]
-
-Headers = dict[bytes, bytes]
-HeaderList = list[tuple[bytes, bytes]]
 
 _log = logging.getLogger(__name__)
 _MODELS = "/v1/models/"
 _METHODS = {"draw": "GET", "update": "POST", "task": "GET"}
 _TURNS = 8  # checks for late bodies within the time that one may take
 _LATE = -1
-_MOST_READ = 1 << 24  # bytes of 2^22 weights, the maximum of a task
 _OCTETS, _TICKET, _VERSION = OCTETS.encode(), TICKET.lower().encode(), VERSION.lower().encode()
-_NOTED: AsgiMessage = {
-    "type": "http.response.start",
-    "status": 202,
-    "headers": [(b"content-type", b"application/json"), (b"content-length", b"2")],
-}
 _OPERATORS = ("/v1/admin", "/metrics", "/healthz", "/readyz")
-_NOTHING_MORE: AsgiMessage = {"type": "http.response.body", "body": b"{}"}
-_PREFLIGHT = [
+_NOTED = HttpAnswer(Head(202, (b"content-type", b"application/json"), (b"content-length", b"2")), b"{}")
+_PREFLIGHT = Head(
+    204,
     (b"access-control-allow-methods", b"GET, POST"),
     (b"access-control-allow-headers", f"authorization, content-type, {TICKET}, {VERSION}".lower().encode()),
     (b"access-control-max-age", b"86400"),
     (b"content-length", b"0"),
-]
+)
 _EXPOSED = (b"access-control-expose-headers", f"{TICKET}, {VERSION}, etag, x-request-id".encode())
-
-_SAME_ORIGIN: HeaderList = []  # CORS headers if no other origin is allowed
 
 
 class Service:
@@ -107,49 +95,74 @@ class Service:
         if scope["type"] != "http":
             await self._live(receive, send)
             return
-        began = perf_counter()
+        began, durations = perf_counter(), None
         path, method = scope["path"], scope["method"]
         headers: Headers = dict(scope["headers"])
-        cors = self._cors(headers) if self._origins else _SAME_ORIGIN
         try:
-            # inline, since another coroutine per request would cost as much as looking up its model
             if method == "GET" and (pool := self.registry.draws.get(path)) is not None:
-                self._admit_draw(pool, headers)
-                if self.registry.admissions is not None:
-                    await self._use_token(self.registry.admissions, pool, headers)
-                instance = pool.draw_now() or await pool.draw()
-                ticket = _TICKET, self.registry.tickets.issue(pool.scope)
-                await send({"type": "http.response.start", "status": 200, "headers": [*pool.headers, ticket, *cors]})
-                await send({"type": "http.response.body", "body": instance})
-                self.totals.draw_s.add(perf_counter() - began)
+                answer, durations = await self._draw(pool, headers), self.totals.draw_s
             elif method == "POST" and (pool := self.registry.updates.get(path)) is not None:
-                ticket = self._admit_update(pool, headers)
-                update = await self._body(receive, pool.length)
-                if not pool.offer_now(update, *ticket):
-                    await pool.offer(update, *ticket)
-                await send(dict(_NOTED, headers=[*_NOTED["headers"], *cors]) if cors else _NOTED)
-                await send(_NOTHING_MORE)
-                self.totals.update_s.add(perf_counter() - began)
+                answer, durations = await self._update(pool, headers, receive), self.totals.update_s
             elif path.startswith(_MODELS):
-                await self._other(path, method, headers, cors, send)
+                answer = self._other(path, method, headers)
             elif self.admin_port is not None and self._is_misplaced(path, scope):
                 raise Refusal(404, "not found: see /openapi.json")
             else:
                 scope["app"] = self  # so that Starlette raises its refusals, which are answered below
                 await self._rest(scope, receive, send)
-        except Refusal as refusal:
-            await self.refuse(send, refusal, headers, cors)
-        except HTTPException as error:
-            await self.refuse(
-                send, Refusal(error.status_code, error.detail, headers=dict(error.headers or {})), headers, cors
-            )
-        except StoreUnreachable:  # the registry checks every second, and logs it
-            away = Refusal(503, "the store is unreachable: try again", cause="store")
-            await self.refuse(send, away, headers, cors)
+                return
         except _Gone:
-            pass
+            return
         except Exception as error:
-            await self.refuse(send, Refusal(500, "internal error"), headers, cors, fault_of(error))
+            answer = self._refused(error, headers)
+        await self._for_page(answer, headers).send(send)
+        if durations is not None:
+            durations.add(perf_counter() - began)
+
+    def asked(self, method: bytes, path: bytes) -> tuple[Pool, bool] | None:
+        """The model of a draw or an update whose answer need not wait, and whether it is a draw."""
+        is_draw, registry = method == b"GET", self.registry
+        if is_draw and registry.admissions is not None:
+            return None
+        pool = (registry.draws if is_draw else registry.updates).get(path.decode("latin-1"))
+        return (pool, is_draw) if pool is not None and pool.is_here and (is_draw or method == b"POST") else None
+
+    def answer_now(self, asked: tuple[Pool, bool], fields: list[tuple[bytes, bytes]], body: bytes) -> HttpAnswer | None:
+        """The answer to a draw or an update that is there as a whole; None, without effect, to a body in chunks."""
+        began, (pool, is_draw), headers = perf_counter(), asked, dict(fields)
+        if b"transfer-encoding" in headers:
+            return None
+        try:
+            if is_draw:
+                self._admit_draw(pool, headers)
+                answer, durations = self._drawn(pool, pool.draw_now()), self.totals.draw_s
+            else:
+                ticket = self._admit_update(pool, headers)
+                self._check_room(pool.length)
+                pool.offer_now(body, *ticket)
+                answer, durations = _NOTED, self.totals.update_s
+            durations.add(perf_counter() - began)
+        except Exception as error:
+            answer = self._refused(error, headers)
+        return self._for_page(answer, headers)
+
+    async def _draw(self, pool: Pool, headers: Headers) -> HttpAnswer:
+        self._admit_draw(pool, headers)
+        if self.registry.admissions is not None:
+            await self._use_token(self.registry.admissions, pool, headers)
+        return self._drawn(pool, pool.draw_now() if pool.is_here else await pool.draw())
+
+    def _drawn(self, pool: Pool, instance: bytes | None) -> HttpAnswer:
+        if instance is None:
+            raise replaced("draw")
+        return HttpAnswer(pool.head, instance, ((_TICKET, self.registry.tickets.issue(pool.scope)),))
+
+    async def _update(self, pool: Pool, headers: Headers, receive: Receive) -> HttpAnswer:
+        ticket = self._admit_update(pool, headers)
+        update = await self._body(receive, pool.length)
+        if not pool.offer_now(update, *ticket):
+            await pool.offer(update, *ticket)
+        return _NOTED
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -206,14 +219,13 @@ class Service:
             raise Refusal(423, "the model is frozen: send the update later", headers={"Retry-After": "60"})
         return ticket
 
-    async def _other(self, path: str, method: str, headers: Headers, cors: HeaderList, send: Send) -> None:
+    def _other(self, path: str, method: str, headers: Headers) -> HttpAnswer:
         """The task of a model; everything else under /v1/models/ is refused."""
         model, _, action = path[len(_MODELS) :].partition("/")
         if action not in _METHODS:
             raise Refusal(404, "not found: see /openapi.json")
-        if method == "OPTIONS" and cors:
-            await _answer(send, 204, [*_PREFLIGHT, *cors], b"")
-            return
+        if method == "OPTIONS" and self._origins:
+            return HttpAnswer(_PREFLIGHT, b"")
         if method != _METHODS[action]:
             allowed = _METHODS[action]
             raise Refusal(405, f"{action} needs the method {allowed}", headers={"Allow": allowed})
@@ -221,12 +233,11 @@ class Service:
             self.access(headers, model)
         pool = self.registry.pool(model)
         tag = b'"' + pool.version + b'"'
-        common = [(b"etag", tag), (b"cache-control", b"no-cache"), *cors]
+        common = (b"etag", tag), (b"cache-control", b"no-cache")
         if headers.get(b"if-none-match") == tag:
-            await _answer(send, 304, common, b"")
-        else:
-            length = (b"content-length", b"%d" % len(pool.task_body))
-            await _answer(send, 200, [(b"content-type", b"application/json"), length, *common], pool.task_body)
+            return HttpAnswer(Head(304, *common), b"")
+        length = b"content-length", b"%d" % len(pool.task_body)
+        return HttpAnswer(Head(200, (b"content-type", b"application/json"), length, *common), pool.task_body)
 
     def access(self, headers: Headers, model: str | None = None, *, is_paid: bool = False) -> Access:
         """The rights of the request's token; refuses with 401, with 429 above its rate, or with 404 for another model.
@@ -243,16 +254,24 @@ class Service:
             raise Refusal(404, "there is no such model")
         return rights
 
-    def _cors(self, headers: Headers) -> HeaderList:
+    def _for_page(self, answer: HttpAnswer, headers: Headers) -> HttpAnswer:
+        """The answer with what a page of another origin needs to read it, if any may."""
+        return answer._replace(more=(*answer.more, *self._cors(headers))) if self._origins else answer
+
+    def _cors(self, headers: Headers) -> HeaderPairs:
         origin = headers.get(b"origin")
         if origin is None or not (b"*" in self._origins or origin in self._origins):
-            return [(b"vary", b"origin")]
-        return [(b"access-control-allow-origin", origin), (b"vary", b"origin"), _EXPOSED]
+            return ((b"vary", b"origin"),)
+        return ((b"access-control-allow-origin", origin), (b"vary", b"origin"), _EXPOSED)
+
+    def _check_room(self, length: int) -> None:
+        """Refuse a body if too many others are arriving."""
+        if self._receiving + length > max(self._bodies_bytes, length):
+            raise Refusal(503, "too many updates are arriving: try again", cause="bodies")
 
     async def _body(self, receive: Receive, length: int) -> bytes:
         """The whole body of `length` bytes; refused if it is late, or if too many others are arriving."""
-        if self._receiving + length > max(self._bodies_bytes, length):
-            raise Refusal(503, "too many updates are arriving: try again", cause="bodies")
+        self._check_room(length)
         self._receiving += length
         task = current_task()
         self._reading[task] = self._turn
@@ -289,29 +308,19 @@ class Service:
                     self._reading[task] = _LATE
                     task.cancel()
 
-    async def refuse(
-        self,
-        send: Send,
-        refusal: Refusal,
-        request_headers: Headers,
-        more: Sequence[tuple[bytes, bytes]] = (),
-        fault: str | None = None,
-    ) -> None:
-        """Answer with a status, one sentence, and an id to search the log for."""
+    def _refused(self, error: Exception, headers: Headers) -> HttpAnswer:
+        """What is answered to a request that failed; only faults of the service are logged."""
+        if isinstance(error, HTTPException):
+            error = Refusal(error.status_code, error.detail, headers=dict(error.headers or {}))
+        elif isinstance(error, StoreUnreachable):  # the registry checks every second, and logs it
+            error = Refusal(503, "the store is unreachable: try again", cause="store")
+        is_fault = not isinstance(error, Refusal)
+        refusal = Refusal(500, "internal error") if is_fault else error
         self.totals.refuse(refusal.cause)
-        name = secrets.token_hex(8)
-        if fault is not None:
-            _log.error("request %s: %s", name, fault)
-        body = json.dumps(refusal.to_dict()).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(body)),
-            (b"x-request-id", name.encode()),
-            *((key.lower().encode(), value.encode()) for key, value in refusal.headers.items()),
-            *([] if _worth_reading(request_headers) else [(b"connection", b"close")]),
-            *more,
-        ]
-        await _answer(send, refusal.status, headers, body)
+        answer, name = refused(refusal, headers)
+        if is_fault:
+            _log.error("request %s: %s", name, fault_of(error))
+        return answer
 
 
 class _Gone(Exception):
@@ -322,17 +331,4 @@ def _refused_length(headers: Headers, length: int) -> Refusal:
     stated = headers.get(b"content-length")
     if stated is None or b"transfer-encoding" in headers:
         return Refusal(411, "Content-Length is required")
-    return Refusal(413 if _whole(stated) > length else 422, f"an update of this model has {length} bytes")
-
-
-def _worth_reading(headers: Headers) -> bool:
-    return b"transfer-encoding" not in headers and _whole(headers.get(b"content-length", b"0")) <= _MOST_READ
-
-
-def _whole(digits: bytes) -> int:
-    return int(digits) if digits.isdigit() and len(digits) < 16 else 1 << 60
-
-
-async def _answer(send: Send, status: int, headers: HeaderList, body: bytes) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    return Refusal(413 if whole_number(stated) > length else 422, f"an update of this model has {length} bytes")

@@ -1,146 +1,51 @@
-"""Connections: how many there may be, and how long each may be silent, slow or deaf.
+"""One connection: what it may take of time and memory, and answers that need no task.
 
 uvicorn parses requests but limits neither their head nor a client's silence. A connection here is closed if its first
-byte, the rest of its head, or the reading of its response takes too long, and refused if its head is too large. If the
-listener is full, the oldest connection that has never made a request makes room for a new one, then the oldest that is
-between two requests: thousands of silent sockets cost nobody else a request. Bodies are limited where they are read
-(`app`), because only there is their length known. Requests that come before earlier ones are answered wait in a queue
-of uvicorn's that has no end, so a connection that sends more than a few of them is closed.
+byte, the rest of its head, or the reading of its response takes too long, and refused if its head is too large. Bodies
+are limited where they are read (`app`), because only there is their length known. Requests that come before earlier
+ones are answered wait in a queue of uvicorn's that has no end, so a connection that sends more than a few of them is
+closed. Which connections there are is up to their listener (`listeners`).
 
-All deadlines share one timer (`Listener.sweep`): a timer per request would cost as much as a draw.
+A draw or an update that arrives as a whole, before anything else, is answered at once, in the parser's last call for
+it (`Service.answer_now`): uvicorn's way through a task and ASGI takes longer than the answer. All others go that way,
+which are most of what a test can think of and hardly any of the traffic, and get the same answers.
 """
 
-# uvicorn declares fields that a connection gets only later, such as its first request, as always present
-# pyright: reportUnnecessaryComparison=false
+# uvicorn declares fields that a connection gets only later, such as its first request, as always present, and the
+# parser, which calls the methods below, as perhaps absent
+# pyright: reportUnnecessaryComparison=false, reportOptionalMemberAccess=false
 
 import asyncio
-import dataclasses
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from blindsight.service.settings import Settings
+from blindsight.service.answers import HttpAnswer, lines_of
+from blindsight.service.listeners import Listener
 
-__all__ = ["Connection", "ConnectionLimits", "Listener", "limits_of"]
+__all__ = ["Connection", "Prompt"]
 
 _MOST_HEADERS = 100
-_LOOKED_AT = 32  # busy connections passed over in search of one that can make room
-_MOST_REFUSED = 512  # refused connections that may linger to read their answer
-_LINGER_S = 2.0
 _MOST_PIPELINED = 8  # requests of one connection behind the one in progress
-
-_CAUSES: tuple[str, ...] = (
-    "late_first_byte",
-    "late_header",
-    "late_body",
-    "late_write",
-    "large_head",
-    "pipelined",
-    "full",
-    "crowded_out",
-)
-_parse = HttpToolsProtocol.data_received
-_FULL = "the service has no free connection: try again"
+_MOST_JOINED = 1 << 14  # bytes of a body that are copied behind its head rather than written by themselves
 _LARGE = "the request's head is too large"
+_parse = HttpToolsProtocol.data_received
 
 
-@dataclasses.dataclass(frozen=True)
-class ConnectionLimits:
-    """Limits of a listener's connections."""
+class Prompt(Protocol):
+    """A service with answers that need not wait."""
 
-    connections: int
-    first_byte_s: float
-    header_s: float
-    header_bytes: int
-    body_s: float
-    write_s: float
+    def asked(self, method: bytes, path: bytes) -> Any:
+        """What a request asks for, if its answer need not wait; otherwise None."""
+        ...
 
-
-def limits_of(settings: Settings) -> ConnectionLimits:
-    """The limits in the settings."""
-    return ConnectionLimits(
-        **{field.name: getattr(settings, field.name) for field in dataclasses.fields(ConnectionLimits)}
-    )
-
-
-class Listener:
-    """The connections of one listening socket, oldest first."""
-
-    def __init__(self, limits: ConnectionLimits) -> None:
-        self.limits = limits
-        self.strangers: dict[Connection, None] = {}
-        """Connections that have not made a request yet."""
-        self.known: dict[Connection, None] = {}
-        self.refused: dict[Connection, float] = {}
-        self.accepted = 0
-        self.closed: Counter[str] = Counter(dict.fromkeys(_CAUSES, 0))
-        """Connections closed by this service, by cause."""
-
-    @property
-    def open(self) -> int:
-        """The number of connections, refused ones excluded."""
-        return len(self.strangers) + len(self.known)
-
-    def enter(self, connection: "Connection") -> None:
-        """Admit a connection, at the expense of an idle one if the listener is full."""
-        if self.open < self.limits.connections or self._make_room():
-            self.accepted += 1
-            self.strangers[connection] = None
-        else:
-            self.refuse(connection, 503, "full", _FULL)
-
-    def leave(self, connection: "Connection") -> None:
-        """Forget a connection."""
-        self.strangers.pop(connection, None)
-        self.known.pop(connection, None)
-        self.refused.pop(connection, None)
-
-    def recognise(self, connection: "Connection") -> None:
-        """A connection has made its first request."""
-        if self.strangers.pop(connection, self) is None:
-            self.known[connection] = None
-
-    def refuse(self, connection: "Connection", status: int, cause: str, sentence: str) -> None:
-        """Answer without reading further. The client may read the answer until the next sweeps."""
-        self.closed[cause] += 1
-        self.leave(connection)
-        if len(self.refused) < _MOST_REFUSED:
-            self.refused[connection] = asyncio.get_running_loop().time()
-            connection.answer(status, cause, sentence)
-        else:
-            connection.transport.abort()
-
-    def sweep(self, now: float) -> None:
-        """Close connections that have been silent, slow or deaf for too long."""
-        for connection in [*self.strangers, *self.known]:
-            cause = connection.overdue(now)
-            if cause is not None:
-                self.close(connection, cause)
-        for connection, since in list(self.refused.items()):
-            if now - since > _LINGER_S:
-                connection.transport.abort()
-
-    def close(self, connection: "Connection", cause: str) -> None:
-        """Close a connection at once, whatever is still to be written."""
-        self.closed[cause] += 1
-        self.leave(connection)
-        connection.transport.abort()
-
-    def _make_room(self) -> bool:
-        if self.strangers:
-            self.close(next(iter(self.strangers)), "crowded_out")
-            return True
-        for _ in range(min(_LOOKED_AT, len(self.known))):
-            oldest = next(iter(self.known))
-            if oldest.idle:
-                self.close(oldest, "crowded_out")
-                return True
-            self.known[oldest] = self.known.pop(oldest)
-        return False
+    def answer_now(self, asked: Any, fields: list[tuple[bytes, bytes]], body: bytes) -> HttpAnswer | None:
+        """The answer to headers and a body; None, without effect, if the connection cannot stay open."""
+        ...
 
 
 class Connection(HttpToolsProtocol):
@@ -149,6 +54,7 @@ class Connection(HttpToolsProtocol):
     def __init__(
         self,
         listeners: dict[int, Listener],
+        service: Prompt,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
@@ -156,10 +62,15 @@ class Connection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._listeners = listeners
+        self._service = service
         self.listener: Listener = next(iter(listeners.values()))
         self._most = 0  # bytes of a head
         self._head = 0  # bytes of the next request's head so far
-        self._state: tuple[object, str] = (None, "")
+        self._requests = 0  # whose heads are complete
+        self._is_first = False  # whether the next request is the first of what has arrived
+        self._held: Any = None  # what the request in progress asks for, if it may be answered at once
+        self._parts = list[bytes]()  # of its body
+        self._state: tuple[int, str] = (0, "")
         self._since = 0.0
         self._is_refused = False
         self.pipeline = _Pipeline(self._on_too_many)
@@ -178,32 +89,124 @@ class Connection(HttpToolsProtocol):
         self.listener.leave(self)
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes | memoryview) -> None:
+    def data_received(self, data: bytes) -> None:
         """Parse what came, and limit the part of it that is a request's head."""
-        before = self.cycle
-        is_body = before is not None and before.more_body
-        if is_body and before.response_complete and _is_chunked(before.scope["headers"]):
+        cycle = self.cycle
+        if self._is_in_body and cycle.response_complete and _is_chunked(cycle.scope["headers"]):
             self.listener.close(self, "late_body")  # it says no length, and fields may follow it without an end
             return
-        if len(data) > self._most and not is_body:
+        self._is_first = True
+        if len(data) > self._most:
             self._in_pieces(data)
-        elif not self._is_refused:
-            _parse(self, data)  # pyright: ignore[reportArgumentType]
-            if self.cycle is before:
-                if not is_body:
-                    self._add_to_head(len(data))
-            else:
-                self._head = 0
-                if before is None:
-                    self.listener.recognise(self)
+        else:
+            self._take(data)
+        if self._held is not None:  # the rest of its body may take a while
+            self._hand_over()
 
-    def _in_pieces(self, data: bytes | memoryview) -> None:
-        """Parse in pieces, so that no head can be large because it came at once."""
-        while data and not self._is_refused and self.parser is not None:
-            is_body = self.cycle is not None and self.cycle.more_body
-            size = len(data) if is_body else self._most
-            self.data_received(memoryview(data)[:size])
-            data = memoryview(data)[size:]
+    def _in_pieces(self, data: bytes) -> None:
+        """Parse in pieces, so that no head can be large because it came at once; a body is one piece."""
+        at = 0
+        while at < len(data) and self.parser is not None:
+            end = len(data)
+            if not self._is_in_body:
+                head_end = data.find(b"\r\n\r\n", at, at + self._most)
+                end = at + self._most if head_end < 0 else head_end + 4
+            self._take(memoryview(data)[at:end])
+            at = end
+
+    def _take(self, data: bytes | memoryview) -> None:
+        if self._is_refused:
+            return
+        before, is_in_body = self._requests, self._is_in_body
+        _parse(self, data)  # pyright: ignore[reportArgumentType]
+        if self._requests > before:
+            self._head = 0
+            if not before:
+                self.listener.recognise(self)
+        elif not is_in_body:
+            self._add_to_head(len(data))
+
+    @property
+    def _is_in_body(self) -> bool:
+        """Whether what comes next belongs to a request's body."""
+        return self._held is not None or (self.cycle is not None and self.cycle.more_body)
+
+    def on_message_begin(self) -> None:
+        """A request begins; what ASGI needs besides is made if it is handed over."""
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+
+    def on_headers_complete(self) -> None:
+        """Hold the request if it may be answered at once, or hand it over."""
+        self._requests += 1
+        if self._is_first and self._is_plain():
+            self._held = self._service.asked(self.parser.get_method(), self.url)
+        self._is_first = False
+        if self._held is not None:
+            self.cycle = None  # pyright: ignore[reportAttributeAccessIssue]
+        else:
+            self._hand_over()
+
+    def _is_plain(self) -> bool:
+        """Whether there is nothing to do but to answer, on a connection that stays open and waits for nothing else."""
+        cycle, parser = self.cycle, self.parser
+        return (
+            (cycle is None or cycle.response_complete)
+            and not self.flow.write_paused
+            and not self.expect_100_continue
+            and parser.get_http_version() == "1.1"
+            and parser.should_keep_alive()
+        )
+
+    def on_body(self, body: bytes) -> None:
+        """Keep a part of the body."""
+        if self._held is not None:
+            self._parts.append(body)
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Answer a held request, or hand it over after all."""
+        if self._held is not None:
+            answer = self._service.answer_now(self._held, self.headers, b"".join(self._parts))
+            if answer is not None:
+                self._held = None
+                self._parts.clear()
+                self._write(answer)
+                return
+            self._hand_over()
+        super().on_message_complete()
+
+    def _hand_over(self) -> None:
+        """Let uvicorn serve the request, as far as it has come."""
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers.extend(headers)
+        self._held = None
+        super().on_headers_complete()
+        for part in self._parts:
+            super().on_body(part)
+        self._parts.clear()
+
+    def _write(self, answer: HttpAnswer) -> None:
+        """Write an answer as uvicorn does."""
+        head, body, more = answer
+        lines = [STATUS_LINE[head.status], lines_of(self.server_state.default_headers), head.lines, lines_of(more)]
+        if len(body) <= _MOST_JOINED:
+            self.transport.write(b"".join((*lines, b"\r\n", body)))
+        else:
+            self.transport.writelines((b"".join((*lines, b"\r\n")), body))
+        self.on_response_complete()
+
+    def on_response_complete(self) -> None:
+        """Begin with the next request. Unlike in uvicorn, the listener's sweeps end idle connections, not a timer."""
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                self._start_asgi_task(*self.pipeline.pop())
 
     def _on_too_many(self) -> None:
         """uvicorn answers 400 and closes, because its parser fails."""
@@ -221,9 +224,9 @@ class Connection(HttpToolsProtocol):
         return self._phase() in ("idle", "first_byte", "header")
 
     def overdue(self, now: float) -> str | None:
-        """The cause for which it should be closed, if any."""
+        """The cause for which it should be closed, if any; `idle` if it has only been silent between two requests."""
         phase = self._phase()
-        state = self.cycle, phase
+        state = self._requests, phase
         if state != self._state:
             self._since = now if phase != "first_byte" else self._since  # counted from when it was made
             self._state = state
@@ -233,8 +236,11 @@ class Connection(HttpToolsProtocol):
             "header": limits.header_s,
             "body": limits.body_s,
             "write": limits.write_s,
+            "idle": self.timeout_keep_alive,
         }.get(phase)
-        return f"late_{phase}" if allowed is not None and now - self._since > allowed else None
+        if allowed is None or now - self._since <= allowed:
+            return None
+        return phase if phase == "idle" else f"late_{phase}"
 
     def _phase(self) -> str:
         """What the connection waits for; `work` is up to this service."""
@@ -244,7 +250,7 @@ class Connection(HttpToolsProtocol):
         if cycle is None or (cycle.response_complete and not cycle.more_body):
             if self._head:
                 return "header"
-            return "first_byte" if cycle is None else "idle"  # uvicorn closes idle ones after five seconds
+            return "idle" if self._requests else "first_byte"
         return "body" if cycle.response_complete else "work"
 
     def answer(self, status: int, cause: str, sentence: str) -> None:

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from blindsight.service.connections import Listener
+from blindsight.service.listeners import Listener
 from blindsight.service.pool import Pool
 from blindsight.service.protocol import CAUSES, MORE_CAUSES
 from blindsight.service.shown import expected_spread

@@ -5,7 +5,8 @@ Draws show mixtures of instances that change with each batch of updates (`shown`
 `draw` and `offer` work over any store. If the store is in this process there is nothing to wait for, and `draw_now` and
 `offer_now` do the same in fewer steps; where they cannot, they leave it to the former. A sender does not learn whether
 its update is accepted, so it need not wait for that either: updates are processed together (`settle`), as soon as they
-complete the batch that draws show, or after ten milliseconds. That takes a fifth as long as one at a time.
+complete the batch that draws show, or after ten milliseconds. That takes a fifth as long as one at a time. Over a store
+that is shared they are answered only once they are stored, and those that arrive in one turn are measured together.
 """
 
 import asyncio
@@ -19,14 +20,16 @@ import numpy as np
 
 from blindsight.algorithms.draw_and_discard import average, initial_instances
 from blindsight.keys import root
+from blindsight.service.answers import Head
 from blindsight.service.canary import INSPECT_EVERY, Canary
 from blindsight.service.memory import MemoryStore
 from blindsight.service.protocol import OCTETS, VERSION, Refusal, decode, encode, fault_of
 from blindsight.service.shown import MIXED, mixture, of_batch
 from blindsight.service.spam import Guard, recent_draws, spread_of
 from blindsight.service.store import Record, Store
+from blindsight.service.together import Together
 
-__all__ = ["Pool", "first_instances"]
+__all__ = ["Pool", "first_instances", "replaced"]
 
 _log = logging.getLogger(__name__)
 _CONFIRM_S = 1.0
@@ -39,6 +42,11 @@ Retreat = Callable[[Record, np.ndarray], Awaitable[None]]
 def first_instances(record: Record, start: np.ndarray | None = None) -> list[bytes]:
     """Initial instances around `start` or zeros, from secret randomness."""
     return [encode(row) for row in initial_instances(record.task, key=root().derive("start"), start=start)]
+
+
+def replaced(verb: str) -> Refusal:
+    """The refusal of a life that is over."""
+    return Refusal(503, f"the model is being replaced: {verb} again")
 
 
 class Pool:
@@ -58,7 +66,8 @@ class Pool:
         self.length_stated = b"%d" % self.length
         self.scope = f"{record.model} {record.task.version} {record.life}".encode()
         self.version = record.task.version.encode()
-        self.headers = (
+        self.head = Head(
+            200,
             (b"content-type", OCTETS.encode()),
             (b"content-length", self.length_stated),
             (b"cache-control", b"no-store"),
@@ -68,7 +77,10 @@ class Pool:
         self.draws = self.taken = self.spam = self.replays = 0
         self._store = store
         self._here = store if isinstance(store, MemoryStore) and not store.shared else None
+        self.is_here = self._here is not None
+        """Whether draws and updates never wait, because the store is in this process."""
         self.guard = Guard(record.task)
+        self._measured = Together(self._measure, self.guard.at_once)
         self.canary = canary
         self.spread_seen = 0.0
         """The standard deviation over instances at the last inspection."""
@@ -93,6 +105,8 @@ class Pool:
         if here is None:
             return None
         if self.batch == 1:
+            if self._waiting:  # a draw after an update shows its effect
+                self.settle()
             instance = here.draw_now(self.record)
         elif self._shown is None or self._seen >= self._shown_until:
             instance = self._show(here.sample_now(self.record))
@@ -183,7 +197,7 @@ class Pool:
         """What a draw gets."""
         instance = await (self._store.draw(self.record) if self.batch == 1 else self._shown_by_others())
         if instance is None:
-            raise Refusal(503, "the model is being replaced: draw again", headers={"Retry-After": "1"})
+            raise replaced("draw")
         if self.batch == 1:
             self._remember(instance)
         self.draws += 1
@@ -218,11 +232,7 @@ class Pool:
         unused, _ = await self._store.spend(self.record, nonce, ends)
         if not unused:
             raise self._replayed()
-        if not self._recent and await self.draw():  # another process has shown what this update starts from
-            self.draws -= 1
-        if self.batch > 1 and self._store.shared and self.guard.is_far(update, self._recent):
-            await self._exchange()
-        is_known, instance = self.guard.measure([update], self._recent, self._shown)[0]
+        is_known, instance = await self._measured.result(update)
         if not is_known:
             self.spam += 1
             await self._store.decline(self.record, instance)
@@ -230,12 +240,21 @@ class Pool:
             self.taken += 1
         self._processed(1)
 
+    async def _measure(self, updates: list[bytes]) -> list[tuple[bool, bytes]]:
+        if not self._recent and await self.draw():  # another process has shown what these updates start from
+            self.draws -= 1
+        differences = self.guard.compare(updates, self._recent)
+        if self.batch > 1 and self._store.shared and self.guard.are_far(differences):
+            await self._exchange()
+            differences = self.guard.compare(updates, self._recent)
+        return self.guard.judge(differences, self._shown)
+
     async def average(self) -> np.ndarray:
         """The average of the instances, for prediction."""
         self.settle()
         instances, _ = await self._store.instances(self.record)
         if not instances:
-            raise Refusal(503, "the model is being replaced: ask again", headers={"Retry-After": "1"})
+            raise replaced("ask")
         return average(np.stack([decode(instance) for instance in instances]))
 
     async def spread(self) -> tuple[float, int]:

@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.service.randomness import random_index
@@ -65,6 +66,7 @@ class RedisStore:
         self.saved_at = 0.0
         self.failures = 0
         self._unfit: StoreUnreachable | None = None
+        self._checking: asyncio.Future[list[Any]] | None = None
         self._skew: float | None = None  # from this process's clock that never jumps to that of Redis
         self._known_secret: bytes | None = None
         self._cared_at = -1e9
@@ -149,7 +151,9 @@ class RedisStore:
         """Raise what was wrong with the Redis at the last look, or if it does not answer now."""
         if self._unfit is not None:
             raise self._unfit
-        await self._redis.ask(("HLEN", MODELS))
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.ensure_future(self._redis.ask(("HLEN", MODELS)))
+        await asyncio.shield(self._checking)  # an answer that is on its way is one to whoever asks meanwhile, too
 
     async def records(self) -> dict[str, Record]:
         """All models by name that this version can read."""

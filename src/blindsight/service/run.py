@@ -24,7 +24,8 @@ from threadpoolctl import threadpool_limits
 
 from blindsight.errors import BlindsightError, InvalidInput
 from blindsight.service.app import Service
-from blindsight.service.connections import Connection, Listener, limits_of
+from blindsight.service.connections import Connection
+from blindsight.service.listeners import Listener, limits_of
 from blindsight.service.protocol import fault_of
 from blindsight.service.registry import Registry
 from blindsight.service.settings import Settings, listening_at
@@ -163,7 +164,7 @@ def _config(settings: Settings, service: Service) -> uvicorn.Config:
     _allow_files(settings.connections)
     config = uvicorn.Config(
         service,  # pyright: ignore[reportArgumentType]
-        http=functools.partial(Connection, service.listeners),  # pyright: ignore[reportArgumentType]
+        http=functools.partial(Connection, service.listeners, service),  # pyright: ignore[reportArgumentType]
         ws="none",
         lifespan="on",
         access_log=False,

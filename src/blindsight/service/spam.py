@@ -19,7 +19,7 @@ algorithm), the increment is added to the nearest instance, and an attacker can 
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy import einsum, frombuffer
@@ -48,6 +48,15 @@ def recent_draws(weights: int) -> int:
     return min(max(_REMEMBERED // weights, _FEWEST_RECENT), _MOST_RECENT)
 
 
+class Differences(NamedTuple):
+    """Updates, the draw that each probably started from, what it changed, and the squared length of that."""
+
+    updates: Sequence[bytes]
+    starts: list[bytes]
+    changes: np.ndarray
+    squares: np.ndarray
+
+
 class Guard:
     """Turns updates into differences within the bounds of a task, for `graft`.
 
@@ -64,7 +73,7 @@ class Guard:
         """Updates longer than one step and one noise: hostile ones, and those of a draw that is not remembered."""
         self._head = min(_HEAD, task.weights)
         self._known = list[bytes]()
-        self._heads = np.zeros((0, self._head))  # of the known ones
+        self._heads = np.zeros((self._head, 0))  # of the known ones, as columns, times minus two
         self._squares = np.zeros(0)
         self._reach, self._limit = np.float32(self.bounds.reach), self.bounds.limit**2
         self.at_once = max(1, _AT_ONCE // task.weights)
@@ -79,28 +88,42 @@ class Guard:
         How long it takes depends on what the sender knows, the task and the weights it drew and sent, and on nothing
         that others sent.
         """
-        starts = self._starts(updates, near)
-        changes, known, altered = self._differences(updates, starts)
+        return self.judge(self.compare(updates, near), base)
+
+    def compare(self, updates: Sequence[bytes], near: Sequence[bytes]) -> Differences:
+        """Compare updates with the ones of `near` that they started from, mostly the same one."""
+        rows = frombuffer(b"".join(updates), _FLOAT).reshape(len(updates), -1)
+        places = self._nearest(rows, near)
+        with np.errstate(all="ignore"):  # numbers that overflow, and those that are none, are refused
+            changes = rows - frombuffer(near[places[0]], _FLOAT)
+            for number, place in enumerate(places):
+                if place != places[0]:
+                    np.subtract(rows[number], frombuffer(near[place], _FLOAT), out=changes[number])
+            squares = einsum("ij,ij->i", changes, changes)
+        return Differences(updates, [near[place] for place in places], changes, squares)
+
+    def are_far(self, differences: Differences) -> bool:
+        """Whether honest updates would hardly have started from there: another process may have shown more."""
+        return not bool(np.all(differences.squares <= self.radius**2))
+
+    def judge(self, differences: Differences, base: bytes | None = None) -> list[tuple[bool, bytes]]:
+        """`measure`, from the differences on; it changes them."""
+        updates, starts, changes, _ = differences
+        known, altered = self._shorten(differences)
         altered |= self.sketch.cut(changes)
         if self.shield is not None:
             altered |= self.shield.shorten(changes)
         if base is not None:
-            current = frombuffer(base, _FLOAT)
-            altered |= [start.ctypes.data != current.ctypes.data for start in starts]
-            starts = [current] * len(starts)
+            altered |= [start is not base for start in starts]
         far = (changes.max(axis=1) > self._reach) | (changes.min(axis=1) < -self._reach)
         if far.any():  # last, so that it holds whatever came before
             np.clip(changes, -self._reach, self._reach, out=changes)
         altered |= far
-        rows = zip(known.tolist(), altered.tolist(), updates, changes, starts, strict=True)
-        return [(one, (change + start).tobytes() if other else update) for one, other, update, change, start in rows]
-
-    def is_far(self, update: bytes, near: Sequence[bytes]) -> bool:
-        """Whether an honest update would hardly have started from one of these: another process may have shown more."""
-        (start,) = self._starts([update], near)
-        with np.errstate(all="ignore"):
-            change = frombuffer(update, _FLOAT) - start
-            return not float(change @ change) <= self.radius**2
+        taken = list(zip(known.tolist(), updates, strict=True))
+        for number in altered.nonzero()[0].tolist():
+            stored = changes[number] + frombuffer(starts[number] if base is None else base, _FLOAT)
+            taken[number] = taken[number][0], stored.tobytes()
+        return taken
 
     @property
     def radius(self) -> float:
@@ -108,43 +131,40 @@ class Guard:
         typical = math.hypot(self.bounds.noise_radius, 2 * self.sketch.typical_step)
         return min(typical, self.bounds.radius if self.shield is None else self.shield.radius)
 
-    def _differences(
-        self, updates: Sequence[bytes], starts: Sequence[np.ndarray]
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What each update changed, no longer than `radius`; whether a client may have sent it; what was altered."""
-        with np.errstate(all="ignore"):  # numbers that overflow, and those that are none, are refused
-            changes = np.stack([frombuffer(update, _FLOAT) for update in updates])
-            for change, start in zip(changes, starts, strict=True):
-                change -= start
-            squares = einsum("ij,ij->i", changes, changes)
-            known = squares <= self._limit  # False for NaN
-            changes[~known] = 0
-            radius = self.radius
-            too_long = known & (squares > radius**2)
-            if too_long.any():
-                changes[too_long] *= (np.float32(radius) / np.sqrt(squares[too_long]))[:, None]
+    def _shorten(self, differences: Differences) -> tuple[np.ndarray, np.ndarray]:
+        """Shorten differences to `radius`; which updates a client may have sent, and which were altered."""
+        _, _, changes, squares = differences
+        known = squares <= self._limit  # False for NaN
+        radius = self.radius
+        too_long = known & (squares > radius**2)
+        if too_long.any():
+            changes[too_long] *= (np.float32(radius) / np.sqrt(squares[too_long]))[:, None]
+        changes[~known] = 0
         self.shortened += int(np.count_nonzero(too_long))
-        return changes, known, ~known | too_long
+        return known, ~known | too_long
 
-    def _starts(self, updates: Sequence[bytes], near: Sequence[bytes]) -> list[np.ndarray]:
-        """The one of `near` that each update most probably started from: the nearest, by its first weights."""
+    def _nearest(self, rows: np.ndarray, near: Sequence[bytes]) -> list[int]:
+        """Which of `near` each update most probably started from: the nearest, by its first weights."""
         if near != self._known:
             self._learn_heads(near)
-        heads = np.stack([frombuffer(update, _FLOAT, self._head) for update in updates])
         with np.errstate(all="ignore"):  # of what is no number, any start is as good as another
-            distances = self._squares - 2 * heads.astype(np.float64) @ self._heads.T  # less the updates' own squares
-            places = np.nan_to_num(distances).argmin(axis=1).tolist()
-        return [frombuffer(near[place], _FLOAT) for place in places]
+            distances = rows[:, : self._head].astype(np.float64) @ self._heads  # less the updates' own squares
+            distances += self._squares
+        return distances.argmin(axis=1).tolist()
 
     def _learn_heads(self, near: Sequence[bytes]) -> None:
-        if len(near) != len(self._known):
-            self._known = [b""] * len(near)
-            self._heads, self._squares = np.zeros((len(near), self._head)), np.zeros(len(near))
+        if len(near) < len(self._known):
+            self._known, self._heads, self._squares = [], self._heads[:, :0], self._squares[:0]
+        if more := len(near) - len(self._known):
+            self._known += [b""] * more
+            self._heads = np.hstack([self._heads, np.zeros((self._head, more))])
+            self._squares = np.concatenate([self._squares, np.zeros(more)])
         for place, (instance, known) in enumerate(zip(near, self._known, strict=True)):
             if instance is not known:
                 self._known[place] = instance
-                self._heads[place] = head = frombuffer(instance, _FLOAT, self._head)
-                self._squares[place] = np.square(head, dtype=np.float64).sum()
+                head = frombuffer(instance, _FLOAT, self._head).astype(np.float64)
+                self._heads[:, place] = -2 * head
+                self._squares[place] = head @ head
 
 
 def spread_of(instances: Sequence[bytes]) -> float:
