@@ -22,12 +22,12 @@ from blindsight.algorithms.draw_and_discard import average, initial_instances
 from blindsight.keys import root
 from blindsight.service.answers import Head
 from blindsight.service.canary import INSPECT_EVERY, Canary
+from blindsight.service.each_turn import EachTurn
 from blindsight.service.memory import MemoryStore
 from blindsight.service.protocol import OCTETS, VERSION, Refusal, decode, encode, fault_of
 from blindsight.service.shown import MIXED, mixture, of_batch
 from blindsight.service.spam import Guard, recent_draws, spread_of
 from blindsight.service.store import Record, Store
-from blindsight.service.together import Together
 
 __all__ = ["Pool", "first_instances", "replaced"]
 
@@ -80,7 +80,7 @@ class Pool:
         self.is_here = self._here is not None
         """Whether draws and updates never wait, because the store is in this process."""
         self.guard = Guard(record.task)
-        self._measured = Together(self._measure, self.guard.at_once)
+        self._measured = EachTurn(self._measure, self.guard.at_once)
         self.canary = canary
         self.spread_seen = 0.0
         """The standard deviation over instances at the last inspection."""

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-__all__ = ["Together"]
+__all__ = ["EachTurn"]
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
-class Together(Generic[Given, Made]):
+class EachTurn(Generic[Given, Made]):
     """`work` on the items of one turn of the event loop, `most` of them at a time."""
 
     def __init__(self, work: Callable[[list[Given]], Awaitable[list[Made]]], most: int) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from blindsight.service.together import Together
+from blindsight.service.each_turn import EachTurn
 
 
 def test_what_is_asked_for_in_one_turn_is_done_at_once_and_each_gets_its_own():
@@ -18,7 +18,7 @@ def test_what_is_asked_for_in_one_turn_is_done_at_once_and_each_gets_its_own():
         return [2 * item for item in items]
 
     async def check():
-        together = Together(double, 4)
+        together = EachTurn(double, 4)
         assert await asyncio.gather(*(together.result(number) for number in range(10))) == list(range(0, 20, 2))
         assert await together.result(10) == 20
         assert parts == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9], [10]]
