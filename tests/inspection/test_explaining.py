@@ -12,7 +12,9 @@ from blindsight.inspection.contrast.explained import (
     statement_of,
     verdict_on,
 )
-from blindsight.inspection.contrast.explaining import Evidence, explain, likeliest, likeliest_together
+from blindsight.inspection.contrast.explaining import explain
+from blindsight.inspection.contrast.predicting import Evidence
+from blindsight.inspection.contrast.quick_look import likeliest, likeliest_together
 
 CLIENTS, PUBLIC, SIZE = 300, 120, 12
 

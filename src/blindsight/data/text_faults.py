@@ -201,6 +201,7 @@ TEXT_FAULTS: dict[str, Damage] = {
             "": "the first two words of sentences are joined",
             "where=all": "words are joined all through sentences",
         },
+        varies=True,
     ),
     "encoding_damage": Damage(
         "text",
@@ -221,6 +222,7 @@ TEXT_FAULTS: dict[str, Damage] = {
         graded=("characters",),
         mend=_mend_truncated,
         explains={"": "sentences are cut off"},
+        varies=True,
     ),
     "case": Damage(
         "text",
