@@ -14,6 +14,7 @@ reads it. Models are trained on clients that are in neither.
 import argparse
 import dataclasses
 import gzip
+import itertools
 import json
 import multiprocessing
 import pickle
@@ -516,7 +517,7 @@ def main() -> None:
     with multiprocessing.get_context("fork").Pool(asked.processes) as pool:
         rows = pool.map(run_cell, cells, chunksize=1)
     about = {
-        "command": f"python experiments/strangers.py {asked.part} --runs {asked.runs} --epsilon "
+        "command": f"python experiments/strangers.py {asked.part} --runs {asked.runs} --beds {asked.beds} --epsilon "
         + " ".join(f"{epsilon:g}" for epsilon in asked.epsilon),
         "machine": f"{platform.machine()}, jax {jax.__version__}, {jax.devices()[0].device_kind}",
         "seconds": round(time.monotonic() - began),
@@ -533,12 +534,27 @@ def write(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None
     """The results, one row a line."""
     short = lambda value: round(value, 3) if isinstance(value, float) else value  # noqa: E731
     if "right" in rows[0]:
-        about = about | {"columns": COLUMNS, "runs": rows[0]["runs"]}
+        about = about | {"summary": summary(rows), "columns": COLUMNS, "runs": rows[0]["runs"]}
         lines = [json.dumps([short(row[name]) for name in COLUMNS]) for row in rows]
     else:
         lines = [json.dumps(row) for row in rows]
     body = ",\n".join(f"  {line}" for line in lines)
     path.write_text(json.dumps(about, indent=1)[:-2] + f',\n "rows": [\n{body}\n ]\n}}\n')
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """What is said, in shares of the runs that detect something, by task and by what the library has of the fault."""
+    table = dict[str, dict[str, float]]()
+    groups = {"in the library, detected in all runs": lambda row: row["answer"] and row["detected"] == 1} | GROUPS
+    beds = dict.fromkeys(row["bed"].partition(",")[0] for row in rows)
+    for bed, task, (group, is_in) in itertools.product(beds, ("sanity", "slices"), groups.items()):
+        chosen = [row for row in rows if row["bed"].startswith(bed) and row["task"] == task and is_in(row)]
+        seen, right = (max(sum(row[kind] for row in chosen), 1e-9) for kind in ("detected", "right"))
+        said = {kind: round(sum(row[kind] for row in chosen) / seen, 3) for kind in KINDS}
+        covered = round(sum(row["covered"] * row["right"] for row in chosen) / right, 3)
+        runs = {"cells": len(chosen), "runs": round(sum(row["detected"] * row["runs"] for row in chosen))}
+        table[f"{bed}, {task}: {group}"] = runs | said | {"covered": covered}
+    return table
 
 
 GROUPS = {
