@@ -18,6 +18,7 @@ import multiprocessing
 import platform
 import re
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -281,7 +282,8 @@ def asked(
     made: Planted, planted: Mapping[str, float], n: int, epsilon: float, without: str, run: int
 ) -> tuple[bool, tuple[Explanation, ...]]:
     """Whether anything was detected, and the candidates that were tried."""
-    dice = np.random.default_rng((11, run))
+    cell = f"{planted} {n} {epsilon}"  # every cell has public clients of its own
+    dice = np.random.default_rng((11, run, zlib.crc32(cell.encode())))
     order = dice.permutation(len(made.healthy))
     own, rows = order[:PUBLIC], order[PUBLIC : PUBLIC + n]
     which = dice.choice(len(planted) + 1, n, p=[*planted.values(), 1 - sum(planted.values())])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from blindsight.inspection.contrast import explaining
 from blindsight.inspection.contrast.explained import (
     ANYTHING,
     FACELESS,
@@ -50,6 +51,21 @@ def test_the_planted_fault_is_named_and_its_interval_covers_its_share():
         covered += bool(close) and close[0].low <= 0.2 <= close[0].high
     assert right / runs >= 0.9
     assert covered / max(right, 1) >= 0.88  # who is hit varies too, as the interval says
+
+
+def test_intervals_are_no_narrower_than_populations_with_public_clients_drawn_anew(monkeypatch):
+    """A covariance that few public clients estimate is too small where it is weighed most."""
+    dice, rows, std = np.random.default_rng(13), np.arange(20), np.full(SIZE, 2.0)
+    private, public = people(dice, CLIENTS), people(dice, 20)
+    private[dice.random(CLIENTS) < 0.2] += MOVES["a"]
+    evidence = Evidence(private.sum(axis=0) + std * dice.standard_normal(SIZE), std, CLIENTS, public)
+    planted = {"a": (rows, public + MOVES["a"] * dice.uniform(0.5, 1.5, (20, 1)))}
+    wide = explain(evidence, planted)[0]
+    monkeypatch.setattr(explaining, "_TESTED", 0)  # no candidate is simulated
+    narrow = explain(evidence, planted)[0]
+    assert wide.share == narrow.share
+    assert wide.low <= narrow.low < narrow.high <= wide.high
+    assert wide.high - wide.low > 1.1 * (narrow.high - narrow.low)
 
 
 def test_what_is_not_in_the_library_is_unknown():

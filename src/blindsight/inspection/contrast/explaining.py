@@ -78,12 +78,11 @@ def _tested(
     moved: Callable[[str], Moved],
     scatter: Scatter,
 ) -> list[Explanation]:
-    """The first few with their fit; once one fits, only those that are nearly as likely could matter."""
+    """The first few with their fit and intervals; once one fits, only those that are nearly as likely could matter."""
     tested, best = list[Explanation](), math.inf
     for place, one in enumerate(ordered):
         if place < _TESTED and one.deviance < best + CLOSE:
-            p_value = _p_value(evidence, healthy, one, [moved(part.fault) for part in one.parts], scatter)
-            one = dataclasses.replace(one, p_value=p_value)
+            one = _simulated(evidence, healthy, one, [moved(part.fault) for part in one.parts], scatter)
             best = min(best, one.deviance) if one.fits else best
         tested.append(one)
     return tested
@@ -129,12 +128,15 @@ def _part(fault: str, share: float, error: float) -> FaultShare:
 # --- does it fit?
 
 
-def _p_value(evidence: Evidence, healthy: Normal, one: Explanation, faults: Sequence[Moved], scatter: Scatter) -> float:
-    """How often populations with these faults deviate from their best fit as much as what was released.
+def _simulated(
+    evidence: Evidence, healthy: Normal, one: Explanation, faults: Sequence[Moved], scatter: Scatter
+) -> Explanation:
+    """The explanation with its p-value, and with intervals no narrower than in simulated populations with these faults.
 
-    They may deviate in all coordinates together (the sum of squares), or in one of them (the largest): an unknown fault
-    often shows in few. Each population is compared with public clients of its own, drawn anew, by means and covariances
-    estimated from those: a hundred public clients leave much of a covariance open.
+    The p-value is how often they deviate from their best fit as much as what was released: in all coordinates together
+    (the sum of squares), or in one of them (the largest), because an unknown fault often shows in few. Each population
+    is compared with public clients of its own, drawn anew, by means and covariances estimated from those: a hundred
+    public clients leave much of a covariance open.
     """
     shares, n = np.array([part.share for part in one.parts]), evidence.clients
     own = [estimate.mean[None] for estimate in (healthy.estimate, *(fault.moved for fault in faults))]
@@ -142,8 +144,8 @@ def _p_value(evidence: Evidence, healthy: Normal, one: Explanation, faults: Sequ
     differently = turn.T @ turn
     error = (error_of(evidence, healthy, shares, faults) + differently)[None]
     released = (evidence.sums / healthy.scale)[None]
-    limits = _misfits(released, own[0], np.stack(own[1:], axis=1), error, n)
-    dice, rarer, drawn = np.random.default_rng(0), np.zeros(2), 0
+    limits, _ = _misfits(released, own[0], np.stack(own[1:], axis=1), error, n)
+    dice, rarer, found = np.random.default_rng(0), np.zeros(2), list[np.ndarray]()
     for start in range(0, _POPULATIONS, _AT_ONCE):
         size = min(_AT_ONCE, _POPULATIONS - start)
         hit = dice.multinomial(n, [max(1 - float(shares.sum()), 0.0), *shares.tolist()], size).T
@@ -158,15 +160,27 @@ def _p_value(evidence: Evidence, healthy: Normal, one: Explanation, faults: Sequ
             step, wobble = fault.moved.redrawn(again)
             redrawn.append((step, wobble / len(fault.moved.rows), fault.sent.redrawn(again)[1]))
         error = error_covariance(evidence, healthy.scale, shares, covariance, redrawn) + differently
-        misfits = _misfits(sums, mean, np.stack([step for step, *_ in redrawn], axis=1), error, n)
-        rarer, drawn = rarer + np.sum(misfits >= limits, axis=1), drawn + size
+        misfits, best = _misfits(sums, mean, np.stack([step for step, *_ in redrawn], axis=1), error, n)
+        rarer = rarer + np.sum(misfits >= limits, axis=1)
+        found += [*best]
         if rarer.min() >= _PLENTY:  # far from any threshold: Besag and Clifford 1991
             break
-    return float(min(2 * (1 + rarer.min()) / (1 + drawn), 1.0))
+    p_value = float(min(2 * (1 + rarer.min()) / (1 + len(found)), 1.0))
+    parts = [
+        dataclasses.replace(part, low=min(part.low, wider.low), high=max(part.high, wider.high))
+        for part, error in zip(one.parts, np.std(found, axis=0).tolist(), strict=True)
+        for wider in [_part(part.fault, part.share, error)]
+    ]
+    return dataclasses.replace(Explanation.of(parts, one.deviance, one.mismatch), p_value=p_value)
 
 
-def _misfits(sums: np.ndarray, mean: np.ndarray, steps: np.ndarray, error: np.ndarray, n: int) -> np.ndarray:
-    """Both measures of many populations, shape (2, populations); `steps` is (populations, faults, size)."""
+def _misfits(
+    sums: np.ndarray, mean: np.ndarray, steps: np.ndarray, error: np.ndarray, n: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Both measures of many populations, shape (2, populations), and their best shares, (populations, faults).
+
+    `steps` is (populations, faults, size).
+    """
     left, ways = sums - n * mean, n * np.swapaxes(steps, 1, 2)
     weighted = np.linalg.solve(error, ways)  # (populations, size, faults)
     inner = np.swapaxes(ways, 1, 2) @ weighted + 1e-9 * np.eye(ways.shape[2])
@@ -174,7 +188,7 @@ def _misfits(sums: np.ndarray, mean: np.ndarray, steps: np.ndarray, error: np.nd
     residual = left - (ways @ np.clip(best, 0.0, 1.0))[..., 0]
     squares = np.sum(residual * np.linalg.solve(error, residual[..., None])[..., 0], axis=1)
     spread = np.sqrt(np.diagonal(error, axis1=1, axis2=2))
-    return np.stack([squares, np.max(np.abs(residual) / spread, axis=1)])
+    return np.stack([squares, np.max(np.abs(residual) / spread, axis=1)]), best[..., 0]
 
 
 def _counts(dice: np.random.Generator, totals: np.ndarray, rows: int) -> np.ndarray:
