@@ -90,4 +90,4 @@ MORE_PICTURES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "in a quarter of the pixels": lambda x: np.repeat(np.repeat(x[:, ::4, ::4], 4, axis=1), 4, axis=2),
     "its left half, mirrored": lambda x: np.concatenate([x[:, :, :14], x[:, :, :14][:, :, ::-1]], axis=2),
 }
-"""Faults that the library lacks; no setting was chosen by them."""
+"""Faults that the library lacks; no setting of inspections without a model was chosen by them."""
