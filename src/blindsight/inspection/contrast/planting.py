@@ -143,7 +143,7 @@ def worth_running(
     named, rivals = shortlist(ranked)[0], [fault for _, fault in ranked if fault.startswith(NAMELESS)][:_RIVALS]
     best = [*named, *likeliest_together(seen, planted), *rivals]
     most = np.zeros(1) if votes is None else np.max(votes, axis=0)
-    voted = [labels[place] for place in np.argsort(-most[:-1])[:_VOTED].tolist()]
+    voted = [labels[int(place)] for place in np.argsort(-most[:-1])[:_VOTED]]
     return list(dict.fromkeys([*voted, *best]))
 
 
