@@ -23,8 +23,8 @@ from scipy import linalg, stats
 
 from blindsight.inspection.contrast.explained import CLOSE, FACELESS, NAMELESS, Explanation, FaultShare, tolerance_of
 from blindsight.inspection.contrast.predicting import (
-    Estimate,
     Evidence,
+    MeanAndCovariance,
     Moved,
     Normal,
     PlantedAnswers,
@@ -196,6 +196,6 @@ def _counts(dice: np.random.Generator, totals: np.ndarray, rows: int) -> np.ndar
     return dice.multinomial(totals, np.full(rows, 1 / rows))
 
 
-def _as_many(dice: np.random.Generator, one: Estimate, populations: int) -> np.ndarray:
+def _as_many(dice: np.random.Generator, one: MeanAndCovariance, populations: int) -> np.ndarray:
     """As many draws as there are rows."""
     return _counts(dice, np.full(populations, len(one.rows)), len(one.rows))

@@ -19,7 +19,16 @@ from scipy import linalg
 
 from blindsight.inspection.contrast.explained import tolerance_of
 
-__all__ = ["Estimate", "Evidence", "Moved", "Normal", "PlantedAnswers", "Scatter", "error_covariance", "error_of"]
+__all__ = [
+    "Evidence",
+    "MeanAndCovariance",
+    "Moved",
+    "Normal",
+    "PlantedAnswers",
+    "Scatter",
+    "error_covariance",
+    "error_of",
+]
 
 PlantedAnswers = Mapping[str, tuple[np.ndarray, np.ndarray]]
 """For each candidate the public clients it was planted in (rows of `Evidence.public`), and what they would send."""
@@ -36,14 +45,14 @@ class Evidence:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Estimate:
+class MeanAndCovariance:
     """Mean and covariance of rows, the covariance shrunken by the share `shrunk` towards a multiple of the identity."""
 
     rows: np.ndarray
     shrunk: float
 
     @classmethod
-    def of(cls, rows: np.ndarray) -> "Estimate":
+    def of(cls, rows: np.ndarray) -> "MeanAndCovariance":
         from sklearn.covariance import ledoit_wolf_shrinkage  # takes a second to import, and only faults need it
 
         return cls(rows, float(ledoit_wolf_shrinkage(rows)) if len(rows) > 1 else 0.0)
@@ -72,13 +81,13 @@ class Normal:
     """Healthy public clients: mean and covariance of what they send, in units of `scale`."""
 
     scale: np.ndarray
-    estimate: Estimate
+    estimate: MeanAndCovariance
 
     @classmethod
     def of(cls, evidence: Evidence) -> "Normal":
         # in units of each coordinate's error, so that shrinking towards a multiple of the identity makes sense
         scale = np.sqrt(evidence.noise_std**2 + evidence.clients * evidence.public.std(axis=0) ** 2)
-        return cls(scale, Estimate.of(evidence.public / scale))
+        return cls(scale, MeanAndCovariance.of(evidence.public / scale))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -86,13 +95,13 @@ class Moved:
     """Public clients with a fault: what they send, and how far it moves them, in units of the scale."""
 
     fault: str
-    sent: Estimate
-    moved: Estimate
+    sent: MeanAndCovariance
+    moved: MeanAndCovariance
 
     @classmethod
     def of(cls, evidence: Evidence, healthy: Normal, fault: str, rows: np.ndarray, sent: np.ndarray) -> "Moved":
         moved = (sent - evidence.public[rows]) / healthy.scale
-        return cls(fault, Estimate.of(sent / healthy.scale), Estimate.of(moved))
+        return cls(fault, MeanAndCovariance.of(sent / healthy.scale), MeanAndCovariance.of(moved))
 
 
 def error_covariance(
