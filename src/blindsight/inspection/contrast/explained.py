@@ -60,7 +60,8 @@ class Explanation:
     """A candidate with the share of all clients that it would affect, and how well it predicts what was released.
 
     `deviance` is minus twice the log-likelihood, up to a constant; `p_value` says how often populations with the fault
-    deviate as much from their best fit, None if it was not tried. Two faults at once have two `parts`.
+    deviate as much from their best fit, None if it was not tried. Two faults at once have two `parts`. `mismatch` is
+    the share of its movement by which clients' version of a fault seems to differ from the library's.
     """
 
     fault: str
