@@ -585,7 +585,7 @@ def draw(folder: Path) -> None:
         axis.set_xlabel("share of runs that detected something")
         axis.set_title(f"inspect {task}")
     axes[0].invert_yaxis()  # both axes: they share it
-    axes[0].legend(ncols=4, loc="upper center", bbox_to_anchor=(0.9, -0.14), frameon=False)
+    axes[0].legend(ncols=5, loc="upper center", bbox_to_anchor=(0.9, -0.14), frameon=False)
     figure.tight_layout()
     figure.savefig(folder / "strangers_naming.png", dpi=110)
 
