@@ -201,7 +201,6 @@ TEXT_FAULTS: dict[str, Damage] = {
             "": "the first two words of sentences are joined",
             "where=all": "words are joined all through sentences",
         },
-        varies=True,
     ),
     "encoding_damage": Damage(
         "text",
