@@ -37,6 +37,7 @@ from blindsight.data.text import Vocabulary
 from blindsight.inspection.contrast import reading
 from blindsight.inspection.contrast.foresight import Foresight
 from blindsight.inspection.contrast.question import Comparing, Sanity, Slices
+from blindsight.inspection.contrast.rounds import observe
 from blindsight.inspection.contrast.simulating import noise_of
 from blindsight.inspection.contrast.vectors import client_vectors
 from blindsight.inspection.measuring import Measured, Measurement
@@ -53,7 +54,7 @@ SHARES = (0.02, 0.05, 0.1, 0.2, 0.5)
 SETTINGS = ((220, 8.0), (1000, 1.0), (1000, 8.0))  # clients and epsilon
 DELTA = 1e-6
 POOL = {"images": 800, "tables": 4000, "texts": 300}
-HIT = {"images": 200, "tables": 1000}
+HIT = {"handwriting": 200, "tabular": 1000}
 PUBLIC = 150
 EXAMPLES = (16, 32)
 ROWS = Schema({"age": Field("number", 0, 100), "hours": Field("number", 0, 100)}, ("age", "hours", "savings"), "label")
@@ -133,45 +134,53 @@ def by_arms(bed: str, runs: int, references: int, done: Done) -> Iterator[dict[s
     model = public_model(people(name, 300, seed=1), schema.inputs, schema.label)
     pool, publics = people(name, POOL[bed], seed=5), [people(name, PUBLIC, seed=100 + r) for r in range(references)]
     for make in questions(schema, model, people(name, 300, seed=2)):
-        strangers = Foresight(make(clients=1000, epsilon=1.0), Public(model=model, reference=pool), planted=HIT[bed])
         sights = [
             Foresight(make(clients=1000, epsilon=1.0), Public(model=model, reference=one), planted=PUBLIC)
             for one in publics
         ]
-        everyone = strangers.planter.healthy
-        assert everyone is not None
+        healthy = [sent_by(sight, pool) for sight in sights]
+        faulty = {fault: [sent_by(sight, pool, fault) for sight in sights] for fault in listed}
         for clients, epsilon in SETTINGS:
             question = make(clients=clients, epsilon=epsilon)
-            for sight in (strangers, *sights):
+            for sight in sights:
                 sight.question = question
                 vars(sight).pop("round", None)
-            one, parts = strangers.round, ("cues", *(("votes",) if "votes" in strangers.round.by_name else ()))
-            healthy = client_vectors(everyone, one.arms, [one.by_name[part] for part in parts])
             for fault in [one for one in listed if (bed, question.task, clients, epsilon, one) not in done]:
-                faulty = strangers.planter.sent(fault, one, parts)
-                yield from _cells(bed, question, fault, sights, healthy, faulty, runs)
+                yield from _cells(bed, question, fault, sights, list(zip(healthy, faulty[fault], strict=True)), runs)
+
+
+def sent_by(sight: Foresight, pool: Population, fault: str | None = None) -> Any:
+    """What clients of a pool send, healthy or the first ones with a fault; the sight's reference defines the cues."""
+    one, seen = sight.round, pool
+    if fault is not None:
+        some = pool.select(np.arange(min(HIT[pool.name], pool.size)))
+        damaged = sight.planter.damaged(some.replace(some.columns), fault)
+        assert damaged is not None
+        seen = damaged
+    looked = observe(sight.question, sight.planter.public, seen, is_public=True)
+    return client_vectors(looked, one.arms, [one.by_name[part] for part in ("cues", "votes") if part in one.by_name])
 
 
 def _cells(
-    bed: str, question: Comparing, fault: str, sights: list[Foresight], healthy: Any, faulty: Any, runs: int
+    bed: str, question: Comparing, fault: str, sights: list[Foresight], sent: list[tuple[Any, Any]], runs: int
 ) -> Iterator[dict[str, Any]]:
     dice = np.random.default_rng(zlib.crc32(f"{bed} {question.task} {fault} {question.clients}".encode()))
     predicted, realised = np.zeros((len(sights), len(SHARES))), np.zeros((len(sights), len(SHARES)))
-    for place, sight in enumerate(sights):
+    for place, (sight, (well, ill)) in enumerate(zip(sights, sent, strict=True)):
         one, normal = sight.round, sight.planter.healthy
         assert normal is not None
         public = reading.usual(one.by_name, one.arms, normal)
         simulation = sight.simulation(one, public, shares=SHARES, populations=300)
-        sent = None if simulation is None else sight.planter.sent(fault, one, simulation.parts)
+        planted = None if simulation is None else sight.planter.sent(fault, one, simulation.parts)
         assert simulation is not None
-        assert sent is not None
-        predicted[place] = simulation.power(sent)
+        assert planted is not None
+        predicted[place] = simulation.power(planted)
         noise = noise_of(one)
         event = joint(*(one.mechanisms[part.name].planned_event for part in one.parts))
         guarantee = certify(event, delta=DELTA)
         for number, share in enumerate(SHARES):
             for _ in range(runs):
-                parts = released(dice, healthy, faulty, share, question.clients, noise)
+                parts = released(dice, well, ill, share, question.clients, noise)
                 measured = Measurement(parts, tuple(one.arms), question.clients, event, guarantee)
                 tested = {name: one.by_name[name] for name in parts}
                 found = any(map(is_difference, reading.read(measured, tested, one.arms, public)[0]))

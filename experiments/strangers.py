@@ -5,6 +5,7 @@
     python experiments/strangers.py draw
     python experiments/strangers.py naming [--runs 50] [--epsilon 1 4 8] [--beds femnist,mnist,handwriting]
 
+Settings were chosen on handwriting; on the others they are judged.
 What each client would send is computed once. A run draws private clients and public ones anew, without overlap, and
 the noise of a round at (epsilon, 1e-6) with the default shares of precision. Everything is read as `blindsight inspect`
 reads it. Models are trained on clients that are in neither.
@@ -13,11 +14,13 @@ reads it. Models are trained on clients that are in neither.
 import argparse
 import dataclasses
 import gzip
+import itertools
 import json
 import multiprocessing
 import pickle
 import platform
 import time
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,6 +33,7 @@ import numpy as np
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
+from strangers_pictures import MORE_PICTURES, PICTURES
 
 from blindsight import data
 from blindsight.data import faults
@@ -37,9 +41,11 @@ from blindsight.data.population import Population
 from blindsight.data.schema import Schema
 from blindsight.inspection.contrast import cues, reading, votes
 from blindsight.inspection.contrast.cues import Cues
-from blindsight.inspection.contrast.explained import FACELESS, verdict_on
-from blindsight.inspection.contrast.explaining import Evidence, explain
-from blindsight.inspection.contrast.planting import candidates, faceless
+from blindsight.inspection.contrast.explained import FACELESS, Explanation, verdict_on
+from blindsight.inspection.contrast.explaining import explain
+from blindsight.inspection.contrast.nameless import nameless
+from blindsight.inspection.contrast.planting import candidates, faceless, worth_running
+from blindsight.inspection.contrast.predicting import Evidence
 from blindsight.inspection.contrast.question import Comparing, Mistakes, Sanity, Slices
 from blindsight.inspection.contrast.reading import Usual
 from blindsight.inspection.contrast.rounds import AccuracyCells, observe, plan
@@ -325,59 +331,7 @@ def null_cell(made: "Planted", task: str, n: int, m: int, runs: int, epsilon: fl
     return row
 
 
-# --- faults planted by others: written here, without the package's own library
-
-
-def _zoomed(image: np.ndarray, by: float = 1.4) -> np.ndarray:
-    side = image.shape[1]
-    places = np.clip(np.rint((np.arange(side) - side / 2) / by + side / 2), 0, side - 1).astype(int)
-    return image[:, places][:, :, places]
-
-
-def _blurred(image: np.ndarray) -> np.ndarray:
-    padded = np.pad(image.astype(np.float64), ((0, 0), (2, 2), (2, 2)), mode="edge")
-    side = image.shape[1]
-    total = sum(padded[:, i : i + side, j : j + side] for i in range(5) for j in range(5))
-    return np.rint(np.asarray(total) / 25).astype(image.dtype)
-
-
-def _moved(image: np.ndarray) -> np.ndarray:
-    moved = np.zeros_like(image)
-    moved[:, :, 4:] = image[:, :, :-4]
-    return moved
-
-
-def _checkered(image: np.ndarray) -> np.ndarray:
-    board = np.add.outer(np.arange(28) // 4, np.arange(28) // 4) % 2 == 1
-    return np.where(board, 255 - image, image)
-
-
-def _erased(image: np.ndarray) -> np.ndarray:
-    erased = image.copy()
-    erased[:, :14] = 0
-    return erased
-
-
-def _speckled(image: np.ndarray) -> np.ndarray:
-    blocks = np.random.default_rng(5).random((len(image), 7, 7)) < 0.15
-    return np.where(np.kron(blocks, np.ones((1, 4, 4), bool)), 255, image).astype(image.dtype)
-
-
-PICTURES: dict[str, tuple[Any, str]] = {
-    "inverted": (lambda x: 255 - x, "invert"),
-    "upside down": (lambda x: x[:, ::-1, ::-1], "rotate90:turns=2"),
-    "on its side": (lambda x: x.transpose(0, 2, 1)[:, ::-1], "rotate90"),
-    "mirrored": (lambda x: x[:, :, ::-1], "flip"),
-    "moved right by 4": (_moved, "shift:right=4"),
-    "too dark": (lambda x: np.rint((x / 255.0) ** 3 * 255).astype(np.uint8), "gamma"),
-    "out of focus": (_blurred, "blur"),
-    "black": (lambda x: np.zeros_like(x), "constant"),
-    "checkerboard": (_checkered, ""),
-    "zoomed": (_zoomed, "crop"),
-    "top half erased": (_erased, "occlude"),
-    "white blocks": (_speckled, ""),
-}
-"""What others did, and the fault of the library that it is; nothing if it is none."""
+# --- faults planted by others
 
 
 def damaged(pool: Population, change: Any, field: str) -> Population:
@@ -387,64 +341,91 @@ def damaged(pool: Population, change: Any, field: str) -> Population:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Planted:
-    """What is sent on a bed: healthy, with each fault of the library, and with each fault of others; and the noise."""
+    """What is sent on a bed: healthy, with each fault of the library, of others, and with each rival; and the noise."""
 
     name: str
     accuracy: float
     healthy: Clients
     library: dict[str, Clients]
     others: dict[str, Clients]
+    rivals: dict[str, Clients]  # changes without a name
     noise: dict[tuple[str, int, float], dict[str, float]]
 
 
 def plant(bed: Bed, *, with_faults: bool) -> Planted:
-    """Compute what every client of the pool would send, once."""
-    seen = bed.look(bed.pool)
-    listed = candidates(bed.pool, bed.schema.inputs, "label") if with_faults else ()
-    library = {fault: Clients.of(bed.look(faults.apply(bed.pool, fault))) for fault in listed}
-    changes = PICTURES if with_faults else {}
-    others = {name: Clients.of(bed.look(damaged(bed.pool, one, "image"))) for name, (one, _) in changes.items()}
-    sizes = [n for n in (100, 220, 1000) if n < bed.pool.size]
+    """Compute what every client of the pool would send, once; with faults, for fewer clients and examples."""
+    pool = smaller(bed.pool, POOL, EXAMPLES) if with_faults else bed.pool
+    seen = bed.look(pool)
+    library, others, rivals = dict[str, Clients](), dict[str, Clients](), dict[str, Clients]()
+    if with_faults:
+        inputs = bed.schema.inputs
+        sent = lambda population: Clients.of(bed.look(population.replace(population.columns)))  # noqa: E731
+        library = {fault: sent(faults.apply(pool, fault)) for fault in candidates(pool, inputs, "label")}
+        rivals = {name: sent(change(pool)) for name, change in nameless(pool, inputs).items()}
+        others = {name: sent(damaged(pool, change, "image")) for name, (change, _) in FAULTS.items()}
+    sizes = [n for n in (100, 220, 1000) if n < pool.size]
     noise = {(t, n, e): noise_of(bed, t, n, e) for t in QUESTIONS for n in sizes for e in (1.0, 4.0, 8.0)}
-    print(f"{bed.name}: accuracy {seen.columns['is_correct'].mean():.3f}, {bed.pool.size} clients", flush=True)
     right = float(seen.columns["is_correct"].mean())
-    return Planted(bed.name, right, Clients.of(seen), library, others, noise)
+    print(f"{bed.name}: accuracy {right:.3f}, {pool.size} clients, {len(library)} candidates", flush=True)
+    return Planted(bed.name, right, Clients.of(seen), library, others, rivals, noise)
+
+
+POOL, EXAMPLES, PLANTED = 340, 24, 60
+"""Clients and examples of each with faults, and public clients that candidates are planted in."""
+FAULTS: Mapping[str, tuple[Any, str]] = PICTURES | {name: (change, "") for name, change in MORE_PICTURES.items()}
+
+
+def smaller(pool: Population, clients: int, examples: int) -> Population:
+    """The first clients, with their first examples."""
+    few = pool.select(np.arange(min(clients, pool.size)))
+    place = np.arange(few.n_examples) - np.repeat(few.offsets[:-1], few.sizes)
+    columns = {field: column[place < examples] for field, column in few.columns.items()}
+    return Population(columns, sizes=np.minimum(few.sizes, examples), classes=few.classes, name=few.name)
 
 
 def diagnosed(
     made: Planted, task: str, fault: str, share: float, n: int, m: int, epsilon: float, without: str, run: int
-) -> tuple[bool, str, Any]:
-    """Whether anything was detected, and the name that was given: nothing, "unknown", "several" or a fault."""
-    dice = np.random.default_rng((3, run))
+) -> tuple[bool, tuple[Explanation, ...]]:
+    """Whether anything was detected, and the candidates that were tried."""
+    cell = f"{made.name} {task} {fault} {share} {n} {epsilon}"  # every cell has public clients of its own
+    dice = np.random.default_rng((3, run, zlib.crc32(cell.encode())))
     order = dice.permutation(len(made.healthy.right))
     rows, own, hit = order[:n], order[n : n + m], dice.random(n) < share
     arms, released, findings, _ = ask(made, task, rows, hit, fault, own, epsilon, dice)
     if not any(one.verdict == "detected" for one in findings):
-        return False, "", None
-    side_by_side = lambda sent: np.concatenate([sent[name][own] for name in released], axis=1)  # noqa: E731
-    evidence = Evidence(
-        sums=np.concatenate([one.sums for one in released.values()]),
-        noise_std=np.concatenate([np.full(one.sums.size, one.noise_std) for one in released.values()]),
-        clients=n,
-        public=side_by_side(made.healthy.send(arms)),
-    )
-    tried = {
-        spelled: (np.arange(m), side_by_side(clients.send(arms)))
-        for spelled, clients in made.library.items()
-        if not without or not spelled.startswith(without)
+        return False, ()
+    healthy, few, places = made.healthy.send(arms), own[:PLANTED], np.arange(PLANTED)
+    everything_known = made.rivals | {
+        spelled: clients for spelled, clients in made.library.items() if not without or not spelled.startswith(without)
     }
+
+    def evidence(names: list[str]) -> Evidence:
+        return Evidence(
+            sums=np.concatenate([released[name].sums for name in names]),
+            noise_std=np.concatenate([np.full(released[name].sums.size, released[name].noise_std) for name in names]),
+            clients=n,
+            public=np.concatenate([healthy[name][own] for name in names], axis=1),
+        )
+
+    def as_failing(sent: Clients) -> np.ndarray:
+        blocks = sent.everyone["cues"][few]
+        return np.pad(blocks, ((0, 0), (0, (len(arms) - 1) * blocks.shape[1])))
+
+    def side_by_side(sent: Sent) -> np.ndarray:
+        return np.concatenate([sent[name][few] for name in released], axis=1)
+
+    by_cues = {name: (places, as_failing(sent)) for name, sent in everything_known.items()}
+    votes = released["votes"].sums.reshape(len(arms), -1)
+    listed = worth_running(evidence(["cues"]), by_cues, made.healthy.labels, votes)
+    tried = {name: (places, side_by_side(sent.send(arms))) for name in listed if (sent := everything_known.get(name))}
     if task == "slices":
         own_arms: Any = SimpleNamespace(by_name=made.healthy.parts(arms), arms=arms)
-        tried[FACELESS] = (
-            np.arange(m),
-            faceless(own_arms, {n: sent[own] for n, sent in made.healthy.send(arms).items()}),
-        )
-    fault_named, close = verdict_on(explain(evidence, tried))
-    return True, fault_named, close[0] if len(close) == 1 else None
+        tried[FACELESS] = places, faceless(own_arms, {name: sent[few] for name, sent in healthy.items()})
+    return True, explain(evidence([*released]), tried)
 
 
 def naming(made: Planted, runs: int, epsilons: tuple[float, ...]) -> list[tuple[Any, ...]]:
-    """The cells of the table of names; each fault of the library is also left out once."""
+    """The cells of the table of names; each fault of the library is also left out of it, at 20 %."""
     sizes = [(n, 100) for n in (220, 1000) if n + 100 <= len(made.healthy.right)]
     return [
         (named_cell, made.name, task, fault, share, n, m, epsilon, without, runs)
@@ -452,35 +433,49 @@ def naming(made: Planted, runs: int, epsilons: tuple[float, ...]) -> list[tuple[
         for n, m in sizes
         for epsilon in epsilons
         for share in (0.1, 0.2, 0.5)
-        for fault, (_, answer) in PICTURES.items()
-        for without in dict.fromkeys(("", answer.partition(":")[0]))
+        for fault, (_, answer) in FAULTS.items()
+        for without in dict.fromkeys(("", answer.partition(":")[0] if share == 0.2 else ""))
     ]
+
+
+def said(tried: tuple[Explanation, ...], answer: str) -> tuple[str, str, Explanation | None]:
+    """What kind of answer it is, the name that was given, and the explanation if it is one."""
+    name, close = verdict_on(tried)
+    is_it = [bool(answer) and one.fault.startswith(answer) and len(one.parts) == 1 for one in close]
+    if name == "unknown":
+        return "unknown", name, None
+    if name == "several":
+        return ("in a list" if any(is_it) else "several"), " or ".join(one.fault for one in close), None
+    return ("right" if is_it[0] else "wrong"), name, close[0]
 
 
 def named_cell(
     made: Planted, task: str, fault: str, share: float, n: int, m: int, epsilon: float, without: str, runs: int
 ) -> dict[str, Any]:
     """How often a planted fault is detected, named rightly, called unknown, and named wrongly."""
-    answer = "" if without else PICTURES[fault][1]
-    outcomes = [diagnosed(made, task, fault, share, n, m, epsilon, without, run) for run in range(runs)]
-    names = [name for _, name, _ in outcomes]
-    missed, unknown, several = (names.count(one) for one in ("", "unknown", "several"))
-    seen = runs - missed
-    right = sum(bool(answer) and name.partition(":")[0] == answer.partition(":")[0] for name in names)
-    covered = sum(best is not None and best.low <= share <= best.high for *_, best in outcomes)
+    answer = "" if without else FAULTS[fault][1].partition(":")[0]
+    kinds, names, covered = list[str](), list[str](), 0
+    for run in range(runs):
+        seen, tried = diagnosed(made, task, fault, share, n, m, epsilon, without, run)
+        if seen:
+            kind, name, best = said(tried, answer)
+            kinds.append(kind)
+            names += [name] * (kind in ("wrong", "several"))
+            covered += kind == "right" and best is not None and best.low <= share <= best.high
     row: dict[str, Any] = {"bed": made.name, "task": task, "fault": fault, "answer": answer, "without": without}
-    row |= {"share": share, "clients": n, "public": m, "epsilon": epsilon, "runs": runs, "detected": seen / runs}
-    row |= {"right": right / runs, "unknown": unknown / runs, "several": several / runs}
-    row |= {"wrong": (seen - right - unknown - several) / runs, "covered": covered / max(right, 1)}
-    row["named"] = sorted({name for name in names if name not in ("", "unknown", "several")})
+    row |= {"share": share, "clients": n, "public": m, "epsilon": epsilon, "runs": runs, "detected": len(kinds) / runs}
+    row |= {kind: kinds.count(kind) / runs for kind in KINDS}
+    row |= {"covered": covered / max(kinds.count("right"), 1), "named": sorted(set(names))}
     print(
         f"{made.name:16} {task:7} N {n} eps {epsilon:g} {share:4.0%} {fault:17}{'(left out)' if without else '':11} "
-        f"detected {row['detected']:4.0%} right {row['right']:4.0%} unknown {row['unknown']:4.0%} "
-        f"several {row['several']:4.0%} wrong {row['wrong']:4.0%} {row['named']}",
+        f"detected {row['detected']:4.0%} " + " ".join(f"{kind} {row[kind]:4.0%}" for kind in KINDS),
+        row["named"],
         flush=True,
     )
     return row
 
+
+KINDS = ("right", "in a list", "several", "unknown", "wrong")
 
 MADE: dict[str, Planted] = {}
 """What each bed's clients send; shared with the processes that are forked."""
@@ -522,7 +517,7 @@ def main() -> None:
     with multiprocessing.get_context("fork").Pool(asked.processes) as pool:
         rows = pool.map(run_cell, cells, chunksize=1)
     about = {
-        "command": f"python experiments/strangers.py {asked.part} --runs {asked.runs} --epsilon "
+        "command": f"python experiments/strangers.py {asked.part} --runs {asked.runs} --beds {asked.beds} --epsilon "
         + " ".join(f"{epsilon:g}" for epsilon in asked.epsilon),
         "machine": f"{platform.machine()}, jax {jax.__version__}, {jax.devices()[0].device_kind}",
         "seconds": round(time.monotonic() - began),
@@ -532,14 +527,14 @@ def main() -> None:
 
 
 COLUMNS = ("bed", "task", "fault", "answer", "without", "clients", "public", "share", "epsilon")
-COLUMNS += ("detected", "right", "unknown", "several", "wrong", "covered")
+COLUMNS += ("detected", *KINDS, "covered", "named")
 
 
 def write(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     """The results, one row a line."""
     short = lambda value: round(value, 3) if isinstance(value, float) else value  # noqa: E731
     if "right" in rows[0]:
-        about = about | {"columns": COLUMNS, "runs": rows[0]["runs"]}
+        about = about | {"summary": summary(rows), "columns": COLUMNS, "runs": rows[0]["runs"]}
         lines = [json.dumps([short(row[name]) for name in COLUMNS]) for row in rows]
     else:
         lines = [json.dumps(row) for row in rows]
@@ -547,12 +542,27 @@ def write(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None
     path.write_text(json.dumps(about, indent=1)[:-2] + f',\n "rows": [\n{body}\n ]\n}}\n')
 
 
+def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """What is said, in shares of the runs that detect something, by task and by what the library has of the fault."""
+    table = dict[str, dict[str, float]]()
+    groups = {"in the library, detected in all runs": lambda row: row["answer"] and row["detected"] == 1} | GROUPS
+    beds = dict.fromkeys(row["bed"].partition(",")[0] for row in rows)
+    for bed, task, (group, is_in) in itertools.product(beds, ("sanity", "slices"), groups.items()):
+        chosen = [row for row in rows if row["bed"].startswith(bed) and row["task"] == task and is_in(row)]
+        seen, right = (max(sum(row[kind] for row in chosen), 1e-9) for kind in ("detected", "right"))
+        said = {kind: round(sum(row[kind] for row in chosen) / seen, 3) for kind in KINDS}
+        covered = round(sum(row["covered"] * row["right"] for row in chosen) / right, 3)
+        runs = {"cells": len(chosen), "runs": round(sum(row["detected"] * row["runs"] for row in chosen))}
+        table[f"{bed}, {task}: {group}"] = runs | said | {"covered": covered}
+    return table
+
+
 GROUPS = {
     "in the library": lambda row: bool(row["answer"]),
     "left out of it": lambda row: bool(row["without"]),
     "never in it": lambda row: not row["answer"] and not row["without"],
 }
-COLOURS = {"right": "#2a7f4f", "unknown": "#8aa4bf", "several": "#d9c46a", "wrong": "#b3261e"}
+COLOURS = {"right": "#2a7f4f", "unknown": "#8aa4bf", "in a list": "#9ccb9f", "several": "#d9c46a", "wrong": "#b3261e"}
 
 
 def draw(folder: Path) -> None:
@@ -566,16 +576,16 @@ def draw(folder: Path) -> None:
             for bed in dict.fromkeys(row["bed"] for row in rows):
                 chosen = [row for row in rows if row["task"] == task and row["bed"] == bed and is_in(row)]
                 seen, left = sum(row["detected"] for row in chosen), 0.0
-                for said, colour in COLOURS.items():
-                    share = sum(row[said] for row in chosen) / max(seen, 1e-9)
-                    axis.barh(len(labels), share, left=left, color=colour, label=said if not labels else None)
+                for kind, colour in COLOURS.items():
+                    share = sum(row[kind] for row in chosen) / max(seen, 1e-9)
+                    axis.barh(len(labels), share, left=left, color=colour, label=kind if not labels else None)
                     left += share
                 labels.append(f"{group}: {bed}")
         axis.set_yticks(range(len(labels)), labels)
         axis.set_xlabel("share of runs that detected something")
         axis.set_title(f"inspect {task}")
     axes[0].invert_yaxis()  # both axes: they share it
-    axes[0].legend(ncols=4, loc="upper center", bbox_to_anchor=(0.9, -0.14), frameon=False)
+    axes[0].legend(ncols=5, loc="upper center", bbox_to_anchor=(0.9, -0.14), frameon=False)
     figure.tight_layout()
     figure.savefig(folder / "strangers_naming.png", dpi=110)
 

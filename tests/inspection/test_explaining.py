@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from blindsight.inspection.contrast import explaining
 from blindsight.inspection.contrast.explained import (
+    ANYTHING,
     FACELESS,
     SEVERAL,
     UNKNOWN,
@@ -12,7 +14,9 @@ from blindsight.inspection.contrast.explained import (
     statement_of,
     verdict_on,
 )
-from blindsight.inspection.contrast.explaining import Evidence, explain, likeliest, likeliest_together
+from blindsight.inspection.contrast.explaining import explain
+from blindsight.inspection.contrast.predicting import Evidence
+from blindsight.inspection.contrast.quick_look import Quick, likeliest, likeliest_together
 
 CLIENTS, PUBLIC, SIZE = 300, 120, 12
 
@@ -47,6 +51,21 @@ def test_the_planted_fault_is_named_and_its_interval_covers_its_share():
         covered += bool(close) and close[0].low <= 0.2 <= close[0].high
     assert right / runs >= 0.9
     assert covered / max(right, 1) >= 0.88  # who is hit varies too, as the interval says
+
+
+def test_intervals_are_no_narrower_than_populations_with_public_clients_drawn_anew(monkeypatch):
+    """A covariance that few public clients estimate is too small where it is weighed most."""
+    dice, rows, std = np.random.default_rng(13), np.arange(20), np.full(SIZE, 2.0)
+    private, public = people(dice, CLIENTS), people(dice, 20)
+    private[dice.random(CLIENTS) < 0.2] += MOVES["a"]
+    evidence = Evidence(private.sum(axis=0) + std * dice.standard_normal(SIZE), std, CLIENTS, public)
+    planted = {"a": (rows, public + MOVES["a"] * dice.uniform(0.5, 1.5, (20, 1)))}
+    wide = explain(evidence, planted)[0]
+    monkeypatch.setattr(explaining, "_TESTED", 0)  # no candidate is simulated
+    narrow = explain(evidence, planted)[0]
+    assert wide.share == narrow.share
+    assert wide.low <= narrow.low < narrow.high <= wide.high
+    assert wide.high - wide.low > 1.1 * (narrow.high - narrow.low)
 
 
 def test_what_is_not_in_the_library_is_unknown():
@@ -109,6 +128,63 @@ def test_a_second_fault_is_not_tried_for_what_it_mends_by_chance():
     assert pairs <= 1  # of four; without regard to chance all four
 
 
+def differently(fault: str, moves: dict[str, np.ndarray], by: float) -> tuple[float, float]:
+    """Two in five clients have a fault that somebody implemented differently: how often it is named, and its share."""
+    dice, runs, alone, covered = np.random.default_rng(9), 3, 0, 0
+    rows, std = np.arange(60), np.full(SIZE, 2.0)
+    other = dice.standard_normal(SIZE)
+    other = moves[fault] + by * np.linalg.norm(moves[fault]) * other / np.linalg.norm(other)
+    for _ in range(runs):
+        private, public = (dice.normal(0.4, 0.1, (count, SIZE)) for count in (700, PUBLIC))
+        private[dice.random(700) < 0.4] += other
+        evidence = Evidence(private.sum(axis=0) + std * dice.standard_normal(SIZE), std, 700, public)
+        tried = explain(evidence, {name: (rows, public[rows] + move) for name, move in moves.items()})
+        named, close = verdict_on(tried)
+        alone += named == fault
+        covered += named == fault and close[0].low <= 0.4 <= close[0].high
+        assert fault == "invert" or " + " not in named
+    return alone / runs, covered / max(alone, 1)
+
+
+def test_a_fault_that_others_implement_differently_is_named_and_nothing_beside_it():
+    """Whoever enlarges an image may round to other pixels; whoever inverts it does what everybody does."""
+    dice = np.random.default_rng(3)
+    moves = {name: dice.normal(0, 0.6, SIZE) for name in ("flip", "rotate90", "shift:right=4", "shift:down=4")}
+    moves |= dict.fromkeys(("crop", "invert"), MOVES["a"])
+    crop, invert = ({n: move for n, move in moves.items() if n != other} for other in ("invert", "crop"))
+    assert differently("crop", crop, 0.12) == (1.0, 1.0)
+    assert differently("invert", invert, 0.12) == (0.0, 0.0)
+    assert differently("crop", crop, 0.8)[0] == 0.0  # that is another fault
+
+
+def test_a_second_name_needs_more_than_a_misfit_it_mends():
+    """Something else moved one coordinate, and one candidate moves only that."""
+    dice, rows, std = np.random.default_rng(10), np.arange(60), np.full(SIZE, 2.0)
+    moves = {"a": np.r_[0, MOVES["a"][1:]], "b": np.r_[1.0, np.zeros(SIZE - 1)]}
+    for _ in range(3):
+        private, public = (dice.normal(0.4, 0.1, (count, SIZE)) for count in (CLIENTS, PUBLIC))
+        private[dice.random(CLIENTS) < 0.3] += moves["a"]
+        sums = private.sum(axis=0) + std * dice.standard_normal(SIZE)
+        error = np.sqrt(std[0] ** 2 + CLIENTS * public[:, 0].var() * (1 + CLIENTS / PUBLIC))
+        sums[0] = CLIENTS * public[:, 0].mean() + 4.3 * error
+        tried = explain(Evidence(sums, std, CLIENTS, public), {n: (rows, public[rows] + m) for n, m in moves.items()})
+        assert not any(" + " in one.fault for one in tried)
+
+
+def test_what_else_it_could_be_includes_clients_that_fail_without_a_signature():
+    dice, rows, std = np.random.default_rng(11), np.arange(60), np.full(SIZE, 2.0)
+    private, public = people(dice, CLIENTS), people(dice, PUBLIC)
+    failing = np.r_[3.0, np.zeros(SIZE - 1)]
+    private[dice.random(CLIENTS) < 0.4] += failing + 0.2 * np.r_[0.0, MOVES["c"][1:]]
+    evidence = Evidence(private.sum(axis=0) + std * dice.standard_normal(SIZE), std, CLIENTS, public)
+    moves = {name: failing + move for name, move in MOVES.items() if name != "c"}
+    planted = {name: (rows, public[rows] + move) for name, move in moves.items()}
+    both = [planted | {name: (rows, public[rows] + failing)} for name in ("some fault", FACELESS)]
+    without, with_them = (Quick.of(evidence, some).anything().deviance for some in both)
+    assert with_them < without - 5
+    assert FACELESS in [one.fault for one in explain(evidence, both[1])]  # compared however far it is
+
+
 def test_without_a_fault_no_candidate_has_a_share():
     dice = np.random.default_rng(3)
     assert sum(verdict_on(asked(dice, "a", 0.0))[0] == UNKNOWN for _ in range(20)) >= 18
@@ -132,6 +208,9 @@ def one(
         ((one("a", 0), one(FACELESS, 5)), UNKNOWN),  # clients fail, and nothing of the fault is needed to say so
         ((one("a", 0), one(FACELESS, 30)), "a"),
         ((one(f"a + {FACELESS}", 0, parts=("a", FACELESS)),), UNKNOWN),  # half of it is no signature
+        ((one("crop", 0), one(ANYTHING, 15, None)), "crop"),
+        ((one("crop", 0), one(ANYTHING, 15, None), one(FACELESS, 90)), UNKNOWN),  # by accuracy, and nobody votes for it
+        ((one("invert", 0), one(ANYTHING, 15, None), one(FACELESS, 90)), "invert"),
         ((), UNKNOWN),
     ],
 )

@@ -24,7 +24,8 @@ from blindsight.inspection.contrast.explained import (
 )
 from blindsight.inspection.contrast.findings import diagnose, share_of_clients
 from blindsight.inspection.contrast.nameless import nameless
-from blindsight.inspection.contrast.planting import candidates
+from blindsight.inspection.contrast.planting import candidates, worth_running
+from blindsight.inspection.contrast.predicting import Evidence
 from blindsight.inspection.contrast.released import ArmCues, ArmVotes
 from blindsight.inspection.finding import Finding
 from blindsight.inspection.report import Report
@@ -233,3 +234,18 @@ def test_a_shift_without_a_name_is_called_unknown(few_steps):
     assert verdict_on([one for one in tried if not one.is_nameless])[0] != UNKNOWN  # a cut digit, without rivals
     assert report.explanation.fault == UNKNOWN
     assert NAMELESS not in str(report.detection.to_dict())
+
+
+def test_the_model_runs_on_every_plain_change_of_an_image():
+    """Clients on which the model does not fail are in another arm: by cues alone, the best rival may look hopeless."""
+    dice = np.random.default_rng(0)
+    public, rows = dice.normal(0, 0.1, (40, 6)), np.arange(20)
+    moves = {f"{NAMELESS}image {k}": dice.normal(0, 1, 6) for k in range(12)}
+    moves |= {f"crop:margin={k}": dice.normal(0, 1, 6) for k in range(12)} | {"invert": dice.normal(0, 1, 6)}
+    evidence = Evidence(40 * public.mean(axis=0) + 12 * moves["invert"], np.ones(6), 40, public)
+    planted = {name: (rows, public[rows] + move) for name, move in moves.items()}
+    listed = worth_running(evidence, planted, ("flip", "shift:right=4", "none"), np.array([[0.0, 9.0, 30.0]]))
+    assert {name for name in moves if name.startswith(NAMELESS)} <= set(listed)
+    assert {"invert", "shift:right=4"} <= set(listed)
+    assert sum(name.startswith("crop") for name in listed) <= 5
+    assert len(listed) == len(set(listed))

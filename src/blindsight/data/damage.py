@@ -45,7 +45,8 @@ class Damage:
     default, for a field of that type and shape; `explains` does the same for texts, with the meaning of each.
     `variants` lists the parameters that are planted in public data to explain a release, for a field with these facts
     (for rows: all fields); clients need not be able to undo them. By default they are `suspects`.
-    Values of a `graded` parameter differ by degree: close ones are the same fault.
+    Values of a `graded` parameter differ by degree: close ones are the same fault. A fault `varies` if others would
+    implement it with a slightly different result: where pixels are resampled, or at a degree between ours.
     """
 
     kind: str  # image, text, label (a field with named classes), number, or row (all fields)
@@ -58,6 +59,7 @@ class Damage:
     suspects: Suspects | None = None
     variants: Callable[[Any], Sequence[str]] | None = None
     graded: Sequence[str] = ()
+    varies: bool = False
     mend: Callable[..., str] | None = None
     explains: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
 
@@ -242,6 +244,7 @@ DAMAGES: dict[str, Damage] = {
         parameters={"margin": 0.2},
         variants=lambda field: ("margin=0.1", "margin=0.15", ""),
         graded=("margin",),
+        varies=True,
     ),
     "zoom": Damage(
         "image",
@@ -251,6 +254,7 @@ DAMAGES: dict[str, Damage] = {
         parameters={"factor": 0.7},
         variants=lambda field: ("", "factor=0.5"),
         graded=("factor",),
+        varies=True,
     ),
     "blur": Damage(
         "image",
@@ -260,6 +264,7 @@ DAMAGES: dict[str, Damage] = {
         parameters={"radius": 2},
         variants=lambda field: ("radius=1", ""),
         graded=("radius",),
+        varies=True,
     ),
     "gamma": Damage(
         "image",
@@ -269,6 +274,7 @@ DAMAGES: dict[str, Damage] = {
         parameters={"exponent": 3.0},
         nearly=lambda image, exponent: _gamma(image, 1 / exponent),
         suspects=lambda dtype, shape: ("exponent=3", "exponent=0.33"),
+        varies=True,
     ),
     "constant": Damage(
         "image",
@@ -285,6 +291,7 @@ DAMAGES: dict[str, Damage] = {
         lost="what was covered is gone",
         parameters={"side": ("top", "bottom", "left", "right"), "share": 0.5},
         variants=lambda field: [f"side={side}" for side in ("top", "bottom", "left", "right")],
+        varies=True,
     ),
     "block_noise": Damage(
         "image",
@@ -294,6 +301,7 @@ DAMAGES: dict[str, Damage] = {
         parameters={"share": 0.15},
         variants=lambda field: ("", "share=0.3"),
         graded=("share",),
+        varies=True,
     ),
     "channel_swap": Damage(
         "image",

@@ -212,6 +212,7 @@ TABLE_FAULTS: dict[str, Damage] = {
         _repeated_rows,
         lost="the rows that were overwritten are gone",
         variants=lambda fields: ("",),
+        varies=True,
     ),
 }
 """Every fault of tables by name."""

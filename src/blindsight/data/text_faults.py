@@ -221,6 +221,7 @@ TEXT_FAULTS: dict[str, Damage] = {
         graded=("characters",),
         mend=_mend_truncated,
         explains={"": "sentences are cut off"},
+        varies=True,
     ),
     "case": Damage(
         "text",

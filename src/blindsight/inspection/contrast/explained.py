@@ -20,6 +20,7 @@ __all__ = [
     "FaultShare",
     "group_of",
     "statement_of",
+    "tolerance_of",
     "verdict_on",
 ]
 
@@ -36,6 +37,8 @@ CLOSE = 9.0
 _POOR = 0.04  # a candidate whose misfit is exceeded less often than this explains nothing
 _DISTINCT = 2.0  # by how much the deviance of a name must be below that of changes without one
 _BETTER = (10.0, 24.0)  # by how much the deviance of one fault, or of two, must be below that of anything else
+_BETTER_WITHOUT_VOTES = 20.0  # of a fault that nobody votes for, if clients are compared by accuracy
+_TOLERATED = 0.2  # an enlargement that rounds to other pixels moves clients by a fifth differently
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +60,8 @@ class Explanation:
     """A candidate with the share of all clients that it would affect, and how well it predicts what was released.
 
     `deviance` is minus twice the log-likelihood, up to a constant; `p_value` says how often populations with the fault
-    deviate as much from their best fit, None if it was not tried. Two faults at once have two `parts`.
+    deviate as much from their best fit, None if it was not tried. Two faults at once have two `parts`. `mismatch` is
+    the share of its movement by which clients' version of a fault seems to differ from the library's.
     """
 
     fault: str
@@ -67,16 +71,19 @@ class Explanation:
     deviance: float
     p_value: float | None = None
     parts: tuple[FaultShare, ...] = ()
+    mismatch: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.parts:
             object.__setattr__(self, "parts", (FaultShare(self.fault, self.share, self.low, self.high),))
 
     @classmethod
-    def of(cls, parts: Sequence[FaultShare], deviance: float) -> "Explanation":
+    def of(cls, parts: Sequence[FaultShare], deviance: float, mismatch: float = 0.0) -> "Explanation":
         """The explanation by one fault, or by several at once."""
         share, low, high = (min(sum(getattr(part, end) for part in parts), 1.0) for end in ("share", "low", "high"))
-        return cls(" + ".join(part.fault for part in parts), share, low, high, deviance, parts=tuple(parts))
+        return cls(
+            " + ".join(part.fault for part in parts), share, low, high, deviance, mismatch=mismatch, parts=tuple(parts)
+        )
 
     @property
     def fits(self) -> bool:
@@ -109,6 +116,12 @@ def group_of(fault: str) -> str:
     return ":".join([name, *(one for one in settings if one.partition("=")[0] not in graded)])
 
 
+def tolerance_of(fault: str) -> float:
+    """The share of its movement by which others' version of a fault may differ from the library's."""
+    damage = faults.FAULTS.get(fault.partition(":")[0])
+    return _TOLERATED if damage is not None and damage.varies else 0.0
+
+
 def verdict_on(tried: Sequence[Explanation]) -> tuple[str, tuple[Explanation, ...]]:
     """The fault that is named, `UNKNOWN` or `SEVERAL`; and the candidates that fit and cannot be told apart.
 
@@ -123,11 +136,22 @@ def verdict_on(tried: Sequence[Explanation]) -> tuple[str, tuple[Explanation, ..
     plain = min((one.deviance for one in tried if one.is_nameless), default=float("inf"))
     if close[0].deviance > plain - _DISTINCT:
         return UNKNOWN, ()
-    if close[0].deviance > anything - _BETTER[len(close[0].parts) - 1]:
+    by_accuracy = any(one.fault == FACELESS for one in tried)
+    if close[0].deviance > anything - _margin(close[0], by_accuracy):
         return UNKNOWN, ()
     best = {" + ".join(group_of(part.fault) for part in one.parts): one for one in reversed(close)}
     kept = tuple(one for one in close if one in best.values())
     return (kept[0].fault if len(kept) == 1 else SEVERAL), kept
+
+
+def _margin(named: Explanation, by_accuracy: bool) -> float:
+    """By how much a name must be likelier than anything else.
+
+    Clients on which a model fails resemble each other whatever the fault, so votes are what tells faults apart.
+    """
+    damages = [faults.FAULTS.get(part.fault.partition(":")[0]) for part in named.parts]
+    is_voteless = by_accuracy and any(one is not None and one.undo is None for one in damages)
+    return max(_BETTER[len(named.parts) - 1], _BETTER_WITHOUT_VOTES if is_voteless else 0.0)
 
 
 def statement_of(tried: Sequence[Explanation], unknown: Unknown | None = None) -> str:

@@ -13,18 +13,13 @@ from blindsight.inspection.answering import Round
 from blindsight.inspection.contrast import cues, votes
 from blindsight.inspection.contrast.changed import Unknown, changed_statistics, share_with_it
 from blindsight.inspection.contrast.cues import Cues
-from blindsight.inspection.contrast.explained import FACELESS, Explanation, group_of
-from blindsight.inspection.contrast.explaining import (
-    Evidence,
-    PlantedAnswers,
-    explain,
-    likeliest,
-    likeliest_together,
-    shortlist,
-)
+from blindsight.inspection.contrast.explained import FACELESS, NAMELESS, Explanation, group_of
+from blindsight.inspection.contrast.explaining import explain
 from blindsight.inspection.contrast.nameless import nameless
 from blindsight.inspection.contrast.planted import Planter
+from blindsight.inspection.contrast.predicting import Evidence, PlantedAnswers
 from blindsight.inspection.contrast.question import Comparing
+from blindsight.inspection.contrast.quick_look import likeliest, likeliest_together, shortlist
 from blindsight.inspection.contrast.reading import Usual
 from blindsight.inspection.contrast.vectors import client_vectors
 from blindsight.inspection.finding import Finding
@@ -40,8 +35,10 @@ __all__ = [
     "scaled_fields",
     "unknown_fault",
     "without_odd_scales",
+    "worth_running",
 ]
 
+_RIVALS = 16  # whether the model fails on them shows only if it runs
 _VOTED = 4  # the model runs for the candidates with most votes, whatever their cues
 _LEAST = 20  # minimum number of public clients for an explanation
 _SCALED = 3  # fields of which every scale is tried
@@ -138,6 +135,18 @@ def without_odd_scales(evidence: Evidence, planted: PlantedAnswers) -> dict[str,
     return {fault: sent for fault, sent in planted.items() if fault not in hardly}
 
 
+def worth_running(
+    seen: Evidence, planted: PlantedAnswers, labels: Sequence[str] = (), votes: np.ndarray | None = None
+) -> list[str]:
+    """The candidates worth running the model for: by cues, alone or two at once, and by the votes of the arms."""
+    ranked = likeliest(seen, planted)
+    named, rivals = shortlist(ranked)[0], [fault for _, fault in ranked if fault.startswith(NAMELESS)][:_RIVALS]
+    best = [*named, *likeliest_together(seen, planted), *rivals]
+    most = np.zeros(1) if votes is None else np.max(votes, axis=0)
+    voted = [labels[int(place)] for place in np.argsort(-most[:-1])[:_VOTED]]
+    return list(dict.fromkeys([*voted, *best]))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Planting:
     """Candidates planted in `some` public clients, the planter's rows of what all of them `sent`."""
@@ -173,16 +182,11 @@ class _Planting:
         return dict(zip(seen, ((self.rows, one) for one in np.split(vectors, len(seen))), strict=True))
 
     def shortlist(self, planted: PlantedAnswers) -> list[str]:
-        """The candidates worth running the model for: by cues, alone or two at once, and by votes."""
-        seen = self.evidence(["cues"])
-        named, rivals = shortlist(likeliest(seen, planted))
-        best = list(dict.fromkeys([*named, *likeliest_together(seen, planted), *rivals]))
+        """The candidates that the model runs for."""
         if "votes" not in self.one.by_name:
-            return best
-        labels = self.one.by_name["votes"].labels
-        most = np.max(np.asarray(self.measured["votes"].sums).reshape(len(self.one.arms), -1), axis=0)
-        voted = [labels[place] for place in np.argsort(-most[:-1])[:_VOTED].tolist()]
-        return list(dict.fromkeys([*voted, *best]))
+            return worth_running(self.evidence(["cues"]), planted)
+        votes = np.asarray(self.measured["votes"].sums).reshape(len(self.one.arms), -1)
+        return worth_running(self.evidence(["cues"]), planted, self.one.by_name["votes"].labels, votes)
 
     def whole(self, listed: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """What clients would send, once the model has run."""
