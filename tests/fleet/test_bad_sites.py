@@ -17,7 +17,7 @@ from blindsight.asking import Histogram, Mean
 from blindsight.data.schema import Schema, read_field
 from blindsight.fleet.folder import FleetFolder
 from blindsight.fleet.membership import revoke, rotate
-from blindsight.fleet.protocol import agreed
+from blindsight.fleet.protocol import SPOKEN, agreed
 from blindsight.fleet.site.agent import Agent
 from blindsight.fleet.site.book import Book
 from blindsight.fleet.site.diary import Diary
@@ -56,7 +56,7 @@ def an_hour_off(patch: Monkey) -> None:
 
 
 def of_another_version(patch: Monkey) -> None:
-    patch.setattr(Agent, "spoken", property(lambda self: (9,) if self.name == BAD else (1, 9)))
+    patch.setattr(Agent, "spoken", property(lambda self: (9,) if self.name == BAD else (*SPOKEN, 9)))
 
 
 def with_a_full_disk(patch: Monkey) -> None:

@@ -83,7 +83,10 @@ def test_addresses():
     found = RedisAddress.parse("redis+cluster://:x@a,b:7000")
     assert (found.kind, found.hosts, found.password) == ("cluster", (("a", 6379), ("b", 7000)), "x")
     assert RedisAddress.parse("redis://localhost").hosts == (("localhost", 6379),)
-    for wrong in ("redis://a,b", "redis+sentinel://a:1", "redis+cluster://a/1", "redis://a:b", "http://a"):
+    for wrong in (
+        *("redis://a,b", "redis+sentinel://a:1", "redis+cluster://a/1", "redis://a:b", "http://a"),
+        *("redis://[::1", "redis://a?b=c", "redis:a", "redis://a:1#2", ""),
+    ):
         with pytest.raises(InvalidInput):
             RedisAddress.parse(wrong)
 

@@ -10,14 +10,20 @@
 """
 
 import dataclasses
+import re
 from typing import Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from blindsight.errors import InvalidInput
 
 __all__ = ["SCHEMES", "RedisAddress"]
 
 SCHEMES = tuple(f"{scheme}{kind}" for scheme in ("redis", "rediss") for kind in ("", "+sentinel", "+cluster"))
+# urllib refuses more than one host since 2025, if one of them has an IPv6 address
+_ADDRESS = re.compile(
+    r"(?P<scheme>[a-z+]+)://((?P<login>[^/?#]*)@)?(?P<hosts>[^/?#@]*)(?P<path>(/[^?#]*)?)", re.IGNORECASE
+)
+_HOST = re.compile(r"(?P<name>\[[^\[\]]+\]|[^\[\]:]*)(:(?P<port>[0-9]*))?")
 _SHOULD_BE = (
     "store must be memory, redis://:password@host:6379/0, redis+sentinel://host:26379,host:26379/name/0, "
     "or redis+cluster://host:6379,host:6379"
@@ -40,13 +46,13 @@ class RedisAddress:
     @classmethod
     def parse(cls, text: str) -> "RedisAddress":
         """The address in `text`."""
-        parsed = urlsplit(text)
-        if parsed.scheme not in SCHEMES:
+        parsed = _ADDRESS.fullmatch(text)
+        if parsed is None or parsed["scheme"].lower() not in SCHEMES:
             raise InvalidInput(_SHOULD_BE)  # without the address: it may hold a password
-        scheme, _, kind = parsed.scheme.partition("+")
-        login, _, hosts = parsed.netloc.rpartition("@")
-        user, _, password = login.partition(":")
-        name, _, database = parsed.path.strip("/").rpartition("/") if kind == "sentinel" else ("", "", parsed.path[1:])
+        scheme, _, kind = parsed["scheme"].lower().partition("+")
+        user, _, password = (parsed["login"] or "").partition(":")
+        hosts, path = parsed["hosts"], parsed["path"]
+        name, _, database = path.strip("/").rpartition("/") if kind == "sentinel" else ("", "", path[1:])
         if kind == "sentinel" and not name:
             name, database = database, ""
         try:
@@ -67,7 +73,7 @@ class RedisAddress:
 
 
 def _host(text: str, port: int) -> tuple[str, int]:
-    host, colon, digits = text.rpartition(":")
-    if not colon or text.endswith("]"):  # no port
-        host, digits = text, str(port)
-    return host.strip("[]") or "localhost", int(digits)
+    found = _HOST.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    return found["name"].strip("[]") or "localhost", int(found["port"] or port)

@@ -53,16 +53,19 @@ class MeanAndCovariance:
 
     @classmethod
     def of(cls, rows: np.ndarray) -> "MeanAndCovariance":
+        """Of these rows, shrunken as Ledoit and Wolf recommend."""
         from sklearn.covariance import ledoit_wolf_shrinkage  # takes a second to import, and only faults need it
 
         return cls(rows, float(ledoit_wolf_shrinkage(rows)) if len(rows) > 1 else 0.0)
 
     @functools.cached_property
     def mean(self) -> np.ndarray:
+        """The mean of the rows."""
         return self.rows.mean(axis=0)
 
     @functools.cached_property
     def covariance(self) -> np.ndarray:
+        """Their covariance."""
         return self.redrawn(np.ones((1, len(self.rows))))[1][0]
 
     def redrawn(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -85,6 +88,7 @@ class Normal:
 
     @classmethod
     def of(cls, evidence: Evidence) -> "Normal":
+        """Of the public clients in the evidence."""
         # in units of each coordinate's error, so that shrinking towards a multiple of the identity makes sense
         scale = np.sqrt(evidence.noise_std**2 + evidence.clients * evidence.public.std(axis=0) ** 2)
         return cls(scale, MeanAndCovariance.of(evidence.public / scale))
@@ -100,6 +104,7 @@ class Moved:
 
     @classmethod
     def of(cls, evidence: Evidence, healthy: Normal, fault: str, rows: np.ndarray, sent: np.ndarray) -> "Moved":
+        """Of the public clients in `rows`, which send `sent` with the fault."""
         moved = (sent - evidence.public[rows]) / healthy.scale
         return cls(fault, MeanAndCovariance.of(sent / healthy.scale), MeanAndCovariance.of(moved))
 

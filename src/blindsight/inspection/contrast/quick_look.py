@@ -55,10 +55,12 @@ class Quick:
 
     @property
     def log_determinant(self) -> float:
+        """Of the covariance of a healthy release's error."""
         return 2 * float(np.log(np.diag(self.root)).sum())
 
     @classmethod
     def of(cls, evidence: Evidence, planted: PlantedAnswers) -> "Quick":
+        """Of a release, and of what public clients with each fault send."""
         healthy, n = Normal.of(evidence), evidence.clients
         root = linalg.cholesky(error_of(evidence, healthy, np.zeros(0), ()), lower=True)
         moved = [(sent - evidence.public[rows]).mean(axis=0) / healthy.scale for rows, sent in planted.values()]
