@@ -75,6 +75,17 @@ def test_an_update_within_all_bounds_is_stored_as_it_came(make_task):
     assert chain.guard.measure(updates, chain.shown) == [(True, update) for update in updates]
 
 
+@pytest.mark.parametrize("equal", [64, 99])
+def test_what_was_drawn_and_came_back_changes_nothing_however_little_draws_differ(make_task, equal):
+    """From clients without noise: a difference from the wrong draw, added to the current one, would double each time."""
+    guard, random = Guard(custom(make_task)), np.random.default_rng(0)
+    first = 20 * guard.bounds.reach * random.standard_normal(100).astype(np.float32)
+    is_same = np.arange(100) < equal
+    draws = [encode(np.where(is_same, first, first * np.float32(1 + 1e-6 * age))) for age in range(9)]
+    for drawn in draws:
+        assert guard.measure([drawn], draws, draws[-1]) == [(True, draws[-1])]
+
+
 def test_a_model_that_runs_away_as_fast_as_clients_can_push_it_is_followed(make_task):
     chain = Chain(custom(make_task, 387, epsilon=8.0), 0, drift=1.0)
     assert all(chain.send(chain.honest()) for _ in range(3000))

@@ -38,6 +38,7 @@ _FEWEST_RECENT, _MOST_RECENT = 8, 256  # draws
 _REMEMBERED = 1 << 20  # numbers in recent draws
 _HEAD = 64  # weights by which the nearest instance is found
 _AT_ONCE = 1 << 16  # numbers
+_HARDLY = 1e-3  # of the largest length: shorter than any noise
 
 
 def recent_draws(weights: int) -> int:
@@ -76,6 +77,7 @@ class Guard:
         self._heads = np.zeros((self._head, 0))  # of the known ones, as columns, times minus two
         self._squares = np.zeros(0)
         self._reach, self._limit = np.float32(self.bounds.reach), self.bounds.limit**2
+        self._hardly = (_HARDLY * self.bounds.radius) ** 2
         self.at_once = max(1, _AT_ONCE // task.weights)
         """Updates that are best measured together."""
 
@@ -100,6 +102,11 @@ class Guard:
                 if place != places[0]:
                     np.subtract(rows[number], frombuffer(near[place], _FLOAT), out=changes[number])
             squares = einsum("ij,ij->i", changes, changes)
+            hardly = (squares > 0) & (squares < self._hardly)
+        for number in hardly.nonzero()[0].tolist():
+            if updates[number] in near:  # sent back as it was drawn, and taken for a draw with the same first weights
+                places[number] = near.index(updates[number])
+                changes[number], squares[number] = 0, 0
         return Differences(updates, [near[place] for place in places], changes, squares)
 
     def are_far(self, differences: Differences) -> bool:
