@@ -77,7 +77,7 @@ def test_an_update_within_all_bounds_is_stored_as_it_came(make_task):
 
 @pytest.mark.parametrize("equal", [64, 99])
 def test_what_was_drawn_and_came_back_changes_nothing_however_little_draws_differ(make_task, equal):
-    """From clients without noise: a difference from the wrong draw, added to the current one, would double each time."""
+    """Of clients without noise: a difference from the wrong draw, added to the current one, would double each time."""
     guard, random = Guard(custom(make_task)), np.random.default_rng(0)
     first = 20 * guard.bounds.reach * random.standard_normal(100).astype(np.float32)
     is_same = np.arange(100) < equal
