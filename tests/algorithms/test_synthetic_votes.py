@@ -259,6 +259,7 @@ def test_parties_need_different_names(tmp_path: Path):
 # Processes.
 
 
+@pytest.mark.slow  # ten seconds, nearly all of it to start three interpreters
 def test_parties_in_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Two work and one is killed: it is named, no raw row crosses, and the samples are those made without processes."""
     crossed: list[bytes] = []

@@ -203,7 +203,7 @@ def test_a_site_that_still_computes_an_earlier_part_is_waited_for(tmp_path: Path
 
         def waits(waiting: set[str]) -> None:
             if waiting == {"site00"}:
-                one.clock.ahead_s += 1.0
+                one.clock.ahead_s += 5.0
                 if one.clock.ahead_s > 2 * one.sites.patience.silence_s:
                     computing.set()
 

@@ -32,7 +32,8 @@ PATIENT = Patience(again_s=120.0, silence_s=4 * HANG_S)  # a visit of Flower's t
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow  # a site asks its relay for messages every few seconds
+@pytest.mark.parametrize("real", [False, True])
 def test_a_sum_over_flower_is_exact(tmp_path: Path, spawn: Callable[..., Any], real: bool):
     flower = RealFlower(spawn, names(3)) if real else Direct(names(3))
     try:

@@ -180,6 +180,7 @@ def test_rows_have_what_clients_rows_have(tmp_path):
     assert not arm.warning
 
 
+@pytest.mark.slow  # the quality of rows, for which many are drawn
 def test_values_are_missing_only_where_clients_lack_them(tmp_path):
     clients = people(2000)
     pay = np.where(np.arange(4000) % 4 == 0, np.nan, clients.columns["pay"]).astype(np.float32)
