@@ -1,6 +1,7 @@
 """Every speed that is promised for one NVIDIA H200, measured by one command, into `results/h200.json`.
 
-    python benchmarks/h200.py [--parts noise,rounds,epochs,command,peers] [--repeats 3] [--out FILE.json]
+    python benchmarks/h200.py [--parts noise,rounds,epochs,command,peers] [--tasks cnn,lm,...] [--repeats 3]
+                              [--out FILE.json]
 
 It takes under 25 minutes. Every part is written when it is done, and one that fails does not stop the others: parts
 asked for in several calls meet in one file, with the commit and the seconds of each.
@@ -18,7 +19,8 @@ absl-py, attrs, dp-accounting, equinox, jaxtyping, lazy-loader, mpmath, optax, w
 * `peers`: both tasks of `simulation.py` with clip and noise, beside pfl at its best setting, four processes.
 * `command`: `blindsight train examples/handwriting.toml`, twice, from the shell.
 
-Medians of the repetitions count. `--quick` does a little of everything, to see that it works, also on a CPU.
+Medians of the repetitions count. `--tasks` computes some of a part. `--quick` does a little of everything, to see that
+it works, also on a CPU.
 """
 
 import argparse
@@ -53,8 +55,9 @@ def program(script: str, *arguments: str) -> dict[str, Any]:
         return json.loads(file.read_text())
 
 
-def noise(repeats: int, quick: bool) -> dict[str, Any]:
+def noise(repeats: int, quick: bool, tasks: set[str]) -> dict[str, Any]:
     """Noise alone."""
+    del tasks
     found = {
         size: program("exact_noise.py", "--coordinates", str(size), "--repeats", str(5 * repeats))
         for size in ((20_000,) if quick else (1_600_000, 6_600_000))
@@ -64,45 +67,52 @@ def noise(repeats: int, quick: bool) -> dict[str, Any]:
     return {"rows": rows, "found": found}
 
 
-def rounds(repeats: int, quick: bool) -> dict[str, Any]:
+def rounds(repeats: int, quick: bool, tasks: set[str]) -> dict[str, Any]:
     """Whole rounds with each noise. Each task in a process of its own: memory is not shared with the last."""
     found: dict[str, Any] = {}
     for task, count in (("cnn", 200), ("lm", 20), ("paper_gan", 100)):
+        if task not in tasks:
+            continue
         number, few = (2, ["--cohort", "2"]) if quick else (count, [])
         asked = ["--tasks", task, "--rounds", str(number), "--repeats", str(repeats), *few]
         found |= program("rounds.py", *asked)["tasks"]
     rows = [row(f"{task}: a round with exact noise over one with float", each["exact_over_float"], 1.10)
             for task, each in found.items()]  # fmt: skip
-    rows.append(row("paper GAN, clients/s", found["paper_gan"]["clients_per_s"]["exact"], 1000, least=True))
+    if "paper_gan" in found:
+        rows.append(row("paper GAN, clients/s", found["paper_gan"]["clients_per_s"]["exact"], 1000, least=True))
     return {"rows": rows, "found": found}
 
 
-def epochs(repeats: int, quick: bool) -> dict[str, Any]:
-    """Two runs of GANs as long as in the experiments, in blocks and round by round; compilation is in neither."""
+def epochs(repeats: int, quick: bool, tasks: set[str]) -> dict[str, Any]:
+    """Two runs of GANs as long as in the experiments; compilation is in neither."""
     del repeats  # they are long
-    asked = {"paper_gan": (1000, 15.0), "bayesian_gan": (4395, 20.0)}
+    asked = {
+        task: at for task, at in {"paper_gan": (1000, 15.0), "bayesian_gan": (4395, 20.0)}.items() if task in tasks
+    }
     found: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
     for task, (number, bar) in asked.items():
         number, few = (2, ["--cohort", "2"]) if quick else (number, [])
-        words = ["--tasks", task, "--rounds", str(number), "--repeats", "1", "--noises", "exact,singly", *few]
+        words = ["--tasks", task, "--rounds", str(number), "--repeats", "1", "--noises", "exact", *few]
         found |= program("rounds.py", *words)["tasks"]
         rows.append(row(f"{task}: {number:,} rounds, seconds", found[task]["seconds"]["exact"][0], bar))
     return {"rows": rows, "found": found}
 
 
-def peers(repeats: int, quick: bool) -> dict[str, Any]:
+def peers(repeats: int, quick: bool, tasks: set[str]) -> dict[str, Any]:
     """Speeds beside pfl's, DP on."""
     device = "gpu" if has_gpu() else "cpu"
     found: list[dict[str, Any]] = []
     for _ in range(repeats):
         for task, count in (("cnn", 23), ("lm", 9)):
+            if task not in tasks:
+                continue
             asked = ["--task", task, "--private", "yes", "--peers", "pfl,blindsight", "--settings", PFL_BEST]
             asked += ["--rounds", "4", "--cohort", "4"] if quick else ["--rounds", str(count)]
             asked += ["--device", device, *(["--same-python"] if device == "gpu" else [])]
             found += program("simulation.py", *asked)["runs"]
     rows: list[dict[str, Any]] = []
-    for task in ("cnn", "lm"):
+    for task in sorted({run["task"] for run in found}):
         ours, theirs = median_speed(found, task, "blindsight"), median_speed(found, task, "pfl")
         if not (ours and theirs):
             print(f"{task}: nothing to compare: {[run['failure'] for run in found if 'failure' in run]}")
@@ -118,9 +128,9 @@ def median_speed(runs: list[dict[str, Any]], task: str, peer: str) -> float | No
     return statistics.median(speeds) if speeds else None
 
 
-def command(repeats: int, quick: bool) -> dict[str, Any]:
+def command(repeats: int, quick: bool, tasks: set[str]) -> dict[str, Any]:
     """The whole command, with imports, the second time: compiled code is kept."""
-    del repeats
+    del repeats, tasks
     example = HERE.parent / "examples" / ("quick.toml" if quick else "handwriting.toml")
     taken: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -133,13 +143,16 @@ def command(repeats: int, quick: bool) -> dict[str, Any]:
     return {"rows": [row(f"blindsight train {example.name}, the second time, seconds", taken[1], 20.0)], "found": taken}
 
 
-PARTS: dict[str, Callable[[int, bool], dict[str, Any]]] = {
+PARTS: dict[str, Callable[[int, bool, set[str]], dict[str, Any]]] = {
     "noise": noise,
     "rounds": rounds,
     "epochs": epochs,
     "command": command,
     "peers": peers,
 }
+
+
+TASKS = "cnn", "lm", "paper_gan", "bayesian_gan"
 
 
 def has_gpu() -> bool:
@@ -161,6 +174,7 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "h200.json")
@@ -172,15 +186,16 @@ def main() -> None:
     for name in chosen:
         began = time.monotonic()
         try:
-            part = PARTS[name](options.repeats, options.quick)
+            part = PARTS[name](options.repeats, options.quick, set(options.tasks.split(",")))
         except (subprocess.CalledProcessError, OSError, KeyError) as error:
             failed.append(name)
             print(f"{name} failed: {error}", file=sys.stderr)
             continue
-        about = {"command": f"python benchmarks/h200.py --parts {name}" + (" --quick" if options.quick else "")}
+        some = f" --tasks {options.tasks}" if options.tasks != ",".join(TASKS) else ""
+        about = {"command": f"python benchmarks/h200.py --parts {name}{some}" + (" --quick" if options.quick else "")}
         part |= {"seconds": round(time.monotonic() - began, 1), **about, **machine()}
         before = json.loads(options.out.read_text())["parts"] if options.out.exists() else {}
-        options.out.write_text(json.dumps({"parts": {**before, name: part}}, indent=1) + "\n", encoding="utf-8")
+        options.out.write_text(json.dumps({"parts": {**before, name + some: part}}, indent=1) + "\n", encoding="utf-8")
     if failed:
         parser.exit(1, f"not measured: {', '.join(failed)}; the others are in {options.out}\n")
 

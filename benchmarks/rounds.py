@@ -2,6 +2,7 @@
 
     python benchmarks/rounds.py [--tasks cnn,lm,paper_gan,bayesian_gan] [--rounds 60] [--cohort N] [--repeats 3]
                                 [--noises exact,singly,float,none] [--output FILE.json]
+    python benchmarks/rounds.py --profile [--tasks lm,paper_gan] [--rounds 20] [--output FILE.json]
 
 `cnn` and `lm` are the tasks of `simulation.py`. `paper_gan` is the GAN of Augenstein et al. 2020 with their settings,
 10 clients of 28 x 28 images in a round; `bayesian_gan` is a critic of one batch of 2,048 images, as
@@ -12,9 +13,12 @@ so that payments, checkpoints and the draw of cohorts are in the figures. The re
 counts; what compiles is run before and not counted. Images are random: the time does not depend on them. `--cohort`
 sets another cohort for all tasks: noise costs the same in a smaller one, and a larger share of it. On a busy machine
 the ratio of processor time means more than that of the clock.
+
+`--profile` prints how much of a round an accelerator computes, and in which kernels.
 """
 
 import argparse
+import collections
 import dataclasses
 import json
 import os
@@ -201,6 +205,27 @@ def measured(
     return found
 
 
+def profiled(task: Task, rounds: int, cohort: int | None = None) -> dict[str, Any]:
+    """Milliseconds of a round with exact noise, by the clock and of the accelerator, and its dearest kernels."""
+    backend = Simulation(task.clients(), chunk=task.chunk)
+    privacy = privacy_of(task, backend.population.size, cohort or task.cohort, rounds, "exact")
+    algorithm = task.algorithm(privacy, "exact")
+    seconds(algorithm, backend, privacy)
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            by_clock, _ = seconds(algorithm, backend, privacy)
+        (file,) = Path(folder).rglob("*.xplane.pb")
+        profile = jax.profiler.ProfileData.from_file(str(file))
+    spent: collections.Counter[str] = collections.Counter()
+    for plane in profile.planes:
+        for line in plane.lines if "GPU" in plane.name else ():
+            for event in line.events if line.name.startswith("Stream") else ():
+                about = {str(key): value for key, value in event.stats if key is not None}
+                spent[f"{about.get('hlo_module')} {about.get('hlo_op')} {event.name}"] += int(event.duration_ns)
+    of_a_round = {kernel[:150]: taken / 1e6 / rounds for kernel, taken in spent.most_common(40)}
+    return {"clock_ms": 1e3 * by_clock / rounds, "device_ms": sum(spent.values()) / 1e6 / rounds, "kernels": of_a_round}
+
+
 def machine() -> dict[str, Any]:
     """What it ran on, and how busy that was."""
     return {
@@ -219,6 +244,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--noises", default=",".join(NOISES))
     parser.add_argument("--without-none", action="store_true", help="exact and float noise only")
+    parser.add_argument("--profile", action="store_true")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     use_cores()
@@ -227,6 +253,12 @@ def main() -> None:
         parser.error(f"no such noise: {', '.join(sorted(unknown))}")
     found: dict[str, Any] = {}
     for name in options.tasks.split(","):
+        if options.profile:
+            found[name] = profiled(choices()[name], options.rounds, options.cohort)
+            print(f"{name}: {found[name]['clock_ms']:.2f} ms by the clock, {found[name]['device_ms']:.2f} ms computing")
+            for kernel, taken in list(found[name]["kernels"].items())[:20]:
+                print(f"  {taken:9.3f} ms  {kernel}")
+            continue
         found[name] = measured(choices()[name], options.rounds, options.repeats, options.cohort, noises)
         speeds = ", ".join(f"{noise} {speed:.4g}" for noise, speed in found[name]["rounds_per_s"].items())
         ratios = [found[name].get(f"exact_over_float{by}") for by in ("", "_by_processor_time")]

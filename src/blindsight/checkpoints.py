@@ -84,6 +84,11 @@ class Writer:
         self._thread.shutdown()  # waits
         self.finish()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything is on disk."""
+        return self._writing is None or self._writing.done()
+
     def submit(self, write_all: Callable[[], None]) -> None:
         """Call `write_all` in the background once the one before is done; what went wrong with that is raised here."""
         self.finish()

@@ -9,6 +9,7 @@ from jax import lax
 
 from blindsight.errors import InvalidInput
 from blindsight.kernels import patches as patches_module
+from blindsight.models import recurrent
 from blindsight.models.layers import (
     Conv,
     ConvTranspose,
@@ -122,6 +123,30 @@ def test_patches_of_accelerators_are_those_of_cpus(kernel, stride, padding, dtyp
     for one, other in zip(jax.tree.leaves(everything()), jax.tree.leaves(sliced), strict=True):
         error = np.abs(np.asarray(one, np.float32) - np.asarray(other, np.float32)).max()
         assert error <= (0.03 if dtype == "bfloat16" else 1e-5) * np.abs(np.asarray(other, np.float32)).max()
+
+
+@pytest.mark.parametrize("kernel", [1, 3, 4])
+def test_products_first_are_the_same_convolution(kernel):
+    x, weight = jnp.asarray(normal(2, 7, 6, 4)), jnp.asarray(normal(kernel**2 * 4, 2, seed=1))
+    found, expected = values_and_gradients(
+        weight,
+        x,
+        lambda weight, x: patches_module._products_first(x, weight, kernel),
+        lambda weight, x: patches_module._slices(x, kernel, 1) @ weight,
+    )
+    assert_close(found, expected, 1e-3)
+
+
+@pytest.mark.parametrize(("kernel", "stride"), [(4, 2), (5, 2), (3, 1), (1, 2), (2, 3)])
+def test_conv_transpose_on_an_accelerator_is_that_on_a_cpu(kernel, stride):
+    layer, x = randomised(lambda: ConvTranspose(2, 3, kernel, stride=stride, key=KEY)), normal(2, 5, 3, 2)
+
+    def at_once(layer, x):
+        found = layer._together(x @ layer.weight)
+        return found + jnp.broadcast_to(layer.bias, found.shape)
+
+    found, expected = values_and_gradients(layer, x, at_once, called)
+    assert_close(found, expected, 1e-3)
 
 
 def test_gradient_of_a_pool_goes_to_the_largest_and_of_equals_to_the_first():
@@ -239,9 +264,13 @@ def test_recurrent_layers_are_their_equations_step_by_step(kind):
     np.testing.assert_array_equal(found[:, :4], jax.jit(called)(layer, x)[:, :4])
 
 
-@pytest.mark.parametrize("kind", [LSTM, CIFG])
-def test_recurrent_gradients_are_those_of_the_steps_written_out(kind):
-    """The gradient is written by hand; differentiating the steps one after the other gives the same."""
+@pytest.mark.parametrize(("kind", "together"), [(LSTM, 1), (CIFG, 1), (LSTM, 3), (CIFG, 4)])
+def test_recurrent_gradients_are_those_of_the_steps_written_out(kind, together, monkeypatch):
+    """The gradient is written by hand; differentiating the steps one after the other gives the same.
+
+    Accelerators compute several steps in one iteration.
+    """
+    monkeypatch.setattr(recurrent, "_unrolled", lambda steps: together)
     layer, x = randomised(lambda: kind(3, 5, 4, key=KEY)), normal(2, 4, 3)
 
     def unrolled(layer, x):
@@ -255,7 +284,7 @@ def test_recurrent_gradients_are_those_of_the_steps_written_out(kind):
             all_said.append(said)
         return jnp.stack(all_said, axis=1)
 
-    found, expected = values_and_gradients(layer, x, called, unrolled)
+    found, expected = values_and_gradients(layer, x, lambda layer, x: layer(x), unrolled)
     assert_close(found, expected, 1e-3)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from blindsight.kernels.winograd import KERNELS, winograd
 
-__all__ = ["convolve", "patches"]
+__all__ = ["add_patches", "convolve", "patches"]
 
 _MANY = 8  # from this many channels on, a CPU is faster with tiles than with patches
 _CACHED = 1 << 19  # size of the patches; above it, a CPU convolves image by image, to stay in its cache
@@ -24,6 +24,8 @@ _CACHED = 1 << 19  # size of the patches; above it, a CPU convolves image by ima
 def convolve(x: jax.Array, weight: jax.Array, kernel: int, stride: int, padding: str) -> jax.Array:
     """(batch, height, width, channels) with a weight of (kernel * kernel * channels, outputs)."""
     if jax.default_backend() != "cpu":
+        if stride == 1 and weight.shape[1] < x.shape[-1]:
+            return _products_first(_padded(x, kernel, stride, padding), weight, kernel)
         return patches(x, kernel, stride, padding) @ weight
     if stride == 1 and kernel in KERNELS and x.shape[-1] >= _MANY and x.dtype == jnp.float32:
         return winograd(_padded(x, kernel, stride, padding), weight, kernel)
@@ -32,12 +34,38 @@ def convolve(x: jax.Array, weight: jax.Array, kernel: int, stride: int, padding:
     return patches(x, kernel, stride, padding) @ weight
 
 
+def _products_first(x: jax.Array, weight: jax.Array, kernel: int) -> jax.Array:
+    """A convolution of stride 1 to fewer channels: what every pixel adds to each of its places, and then their sums.
+
+    An image and its products are smaller than its patches by the number of elements in a kernel.
+    """
+    channels, outputs = x.shape[-1], weight.shape[1]
+    by_place = jnp.swapaxes(weight.reshape(kernel**2, channels, outputs), 0, 1).reshape(channels, -1)
+    parts = x @ by_place
+    rows, columns = _places(x.shape, kernel, 1)
+    places = [(i, j, (i * kernel + j) * outputs) for i in range(kernel) for j in range(kernel)]
+    return sum(
+        (
+            parts[:, i : i + rows, j : j + columns, first : first + outputs].astype(jnp.float32)
+            for i, j, first in places
+        ),
+        start=jnp.float32(0),
+    ).astype(x.dtype)
+
+
 def patches(x: jax.Array, kernel: int, stride: int, padding: str) -> jax.Array:
     """(batch, height, width, channels) to (batch, rows, columns, kernel * kernel * channels)."""
     x = _padded(x, kernel, stride, padding)
     if jax.default_backend() == "cpu":
         return _slices(x, kernel, stride)
     return _gathered(x, x.shape, kernel, stride)
+
+
+def add_patches(parts: jax.Array, kernel: int, stride: int) -> jax.Array:
+    """The transpose of `patches` without padding: every patch is added where it came from."""
+    batch, rows, columns, size = parts.shape
+    height, width = (stride * (count - 1) + kernel for count in (rows, columns))
+    return _added(parts, (batch, height, width, size // kernel**2), kernel, stride)
 
 
 def _padded(x: jax.Array, kernel: int, stride: int, padding: str) -> jax.Array:

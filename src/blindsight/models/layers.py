@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 
 from blindsight.errors import InvalidInput
-from blindsight.kernels.patches import convolve
+from blindsight.kernels.patches import add_patches, convolve
 from blindsight.kernels.vocabulary import cross_entropy_in_blocks
+from blindsight.kernels.vocabulary_by_attention import cross_entropy_by_attention, is_attended
 
 __all__ = ["Conv", "ConvTranspose", "Dense", "Embedding", "LayerNorm", "max_pool", "softmax_cross_entropy"]
 
@@ -81,8 +82,16 @@ class ConvTranspose(eqx.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         batch, height, width, _ = x.shape
         pieces = product(x, self.weight).reshape(batch, height, width, self.kernel, self.kernel, -1)
-        whole = self._overlap(self._overlap(pieces, axis=1), axis=2)
-        return add_bias(whole, self.bias)
+        if jax.default_backend() == "cpu":
+            return add_bias(self._overlap(self._overlap(pieces, axis=1), axis=2), self.bias)
+        return add_bias(self._together(pieces.reshape(batch, height, width, -1)), self.bias)
+
+    def _together(self, pieces: jax.Array) -> jax.Array:
+        """The same at once, which is faster on an accelerator."""
+        height, width = (self.stride * size for size in pieces.shape[1:3])
+        cut, gap = max(0, self.kernel - self.stride) // 2, max(0, self.stride - self.kernel)
+        whole = jnp.pad(add_patches(pieces, self.kernel, self.stride), [(0, 0), (0, gap), (0, gap), (0, 0)])
+        return whole[:, cut : cut + height, cut : cut + width]
 
     def _overlap(self, pieces: jax.Array, *, axis: int) -> jax.Array:
         """Sum the pieces along one axis of the image; those along the kernel's first remaining axis overlap."""
@@ -127,9 +136,11 @@ class Embedding(eqx.Module):
         return product(x, self.table.T)
 
     def cross_entropy(self, x: jax.Array, labels: jax.Array) -> jax.Array:
-        """The cross-entropy of `logits(x)`; on a CPU, the logits of a large vocabulary are never stored."""
+        """The cross-entropy of `logits(x)`; the logits of a large vocabulary are not stored where that is faster."""
         if len(self.table) > _BLOCK and jax.default_backend() == "cpu":
             return cross_entropy_in_blocks(x, self.table, labels, _BLOCK)
+        if len(self.table) > _BLOCK and is_attended(self.table):
+            return cross_entropy_by_attention(x, self.table, labels)
         return softmax_cross_entropy(self.logits(x), labels)
 
 

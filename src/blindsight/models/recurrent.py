@@ -19,6 +19,7 @@ Mix = Callable[..., tuple[jax.Array, jax.Array]]
 """(cell, *gates), gates between -1 and 1, to the next cell and its output before the projection."""
 
 _SIGMOID, _TANH = 0.5, 1.0  # s tanh(s x) + 1 - s is the logistic function for s = 1/2 and tanh for s = 1
+_UNROLLED = 20
 _NEIGHBOURS = 8  # processors read this many numbers at once, if rows start at a multiple of it
 
 
@@ -118,8 +119,7 @@ def _recurrence(
 
     Products are in the weights' dtype; the cell, which accumulates over time, is float32. The gradient is explicit:
     backpropagation through a scan would add to the gradients of both weight matrices at every step, which is most of
-    the work with weights per client. Here each is one product over all steps, and the gates' derivatives are computed
-    from the gates, without another exponential.
+    the work with weights per client. Here each is one product over all steps.
     """
     return _recurrence_forward(mix, scales, x, weight, bias, projection)[0]
 
@@ -128,11 +128,12 @@ def _recurrence_forward(
     mix: Mix, scales: tuple[float, ...], x: jax.Array, weight: jax.Array, bias: jax.Array, projection: jax.Array
 ) -> Any:
     def advance(state: CellState, now: jax.Array) -> Any:
-        (cell, output), gates = _step(mix, scales, state, now, weight, bias, projection)
-        return (cell, output), (output, gates.astype(x.dtype), cell)
+        after, entering = _step(mix, scales, state, now, weight, bias, projection)
+        return after, (after[1], entering, state[0])
 
-    _, (leaving, gates, after) = jax.lax.scan(advance, _begin(projection, x.shape[1]), x)
-    return leaving, (x, leaving, gates, after, weight, projection)
+    begin = _begin(projection, x.shape[1])
+    _, (leaving, entering, cells) = jax.lax.scan(advance, begin, x, unroll=_unrolled(len(x)))
+    return leaving, (x, leaving, entering, cells, weight, projection)
 
 
 def _step(
@@ -144,13 +145,17 @@ def _step(
     bias: jax.Array,
     projection: jax.Array,
 ) -> tuple[CellState, jax.Array]:
-    """The state after one step, and the gates that produced it."""
+    """The state after one step, and what entered its gates."""
     cell, output = state
-    scale = _column(scales)
     entering = add_bias(jnp.concatenate([now, output], axis=-1) @ weight, bias)
-    gates = scale * jnp.tanh(scale * entering.astype(jnp.float32).reshape(len(cell), -1, cell.shape[1])) + (1 - scale)
-    cell, shown = mix(cell, *_apart(gates))
-    return (cell, shown.astype(now.dtype) @ projection), gates
+    cell, shown = mix(cell, *_gates(scales, entering))
+    return (cell, shown.astype(now.dtype) @ projection), entering
+
+
+def _gates(scales: tuple[float, ...], entering: jax.Array) -> list[jax.Array]:
+    """The gates one by one: as one array they would be written, and read again for the cell."""
+    parts = jnp.split(entering.astype(jnp.float32), len(scales), axis=-1)
+    return [scale * jnp.tanh(scale * part) + (1 - scale) for scale, part in zip(scales, parts, strict=True)]
 
 
 def _begin(projection: jax.Array, batch: int) -> CellState:
@@ -159,43 +164,41 @@ def _begin(projection: jax.Array, batch: int) -> CellState:
 
 
 def _recurrence_backward(mix: Mix, scales: tuple[float, ...], kept: Any, gradient: jax.Array) -> tuple[jax.Array, ...]:
-    x, leaving, gates, after, weight, projection = kept
-    before, scale, inputs = _one_later(after), _column(scales), x.shape[-1]
+    x, leaving, entering, cells, weight, projection = kept
+    steps, inputs, outputs = len(x), x.shape[-1], leaving.shape[-1]
 
-    def retreat(state: tuple[jax.Array, jax.Array], now: Any) -> Any:
-        d_cell, d_output = state
-        d_leaving, gates, cell = now
+    def retreat(state: tuple[jax.Array, ...], now: Any) -> Any:
+        d_cell, d_output, d_entered = state
+        number, d_leaving, entering, cell = now
         d_output = d_output + d_leaving
         d_shown = (d_output @ projection.T).astype(jnp.float32)
-        gates = gates.astype(jnp.float32)
-        _, pull_back = jax.vjp(mix, cell, *_apart(gates))
+        gates = _gates(scales, entering)
+        (_, shown), pull_back = jax.vjp(mix, cell, *gates)
         d_cell, *d_gates = pull_back((d_cell, d_shown))
-        slope = jnp.square(scale) - jnp.square(gates - (1 - scale))
-        d_entering = (jnp.stack(d_gates, axis=1) * slope).reshape(len(cell), -1).astype(x.dtype)
+        slopes = [scale**2 - jnp.square(gate - (1 - scale)) for scale, gate in zip(scales, gates, strict=True)]
+        d_entering = jnp.concatenate([d_gate * slope for d_gate, slope in zip(d_gates, slopes, strict=True)], axis=-1)
+        d_entering = d_entering.astype(x.dtype)
         d_x, d_before = jnp.split(d_entering @ weight.T, [inputs], axis=-1)
-        return (d_cell, d_before), (d_x, d_entering, d_output)
+        # written where it is read: a scan would put time before clients, and the product needs each client's together
+        d_entered = jax.lax.dynamic_update_index_in_dim(d_entered, d_entering, number, axis=0)
+        return (d_cell, d_before, d_entered), (d_x, d_output, shown.astype(x.dtype))
 
-    end = jnp.zeros_like(after[0]), jnp.zeros_like(gradient[0])
-    _, (d_x, d_entering, d_outputs) = jax.lax.scan(retreat, end, (gradient, gates, before), reverse=True)
-    read = jnp.concatenate([x, _one_later(leaving)], axis=-1)
-    d_weight = jnp.einsum("tbi,tbg->ig", read, d_entering)
-    d_bias = jnp.sum(d_entering.astype(jnp.float32), axis=(0, 1)).astype(x.dtype)
-    _, shown = mix(before, *(gate.astype(jnp.float32) for gate in jnp.moveaxis(gates, 2, 0)))
-    d_projection = jnp.einsum("tbc,tbo->co", shown.astype(x.dtype), d_outputs)
-    return d_x, d_weight, d_bias, d_projection
+    end = jnp.zeros_like(cells[0]), jnp.zeros_like(gradient[0]), jnp.zeros_like(entering)
+    over_time = jnp.arange(steps, dtype=jnp.int32), gradient, entering, cells
+    (_, _, d_entered), (d_x, d_outputs, shown) = jax.lax.scan(
+        retreat, end, over_time, reverse=True, unroll=_unrolled(steps)
+    )
+    before = jnp.concatenate([jnp.zeros_like(leaving[:1]), leaving[:-1]])
+    ones = jnp.ones((*x.shape[:-1], _NEIGHBOURS), x.dtype)  # their product is the gradient of the bias
+    read = jnp.concatenate([x, before, ones], axis=-1)
+    d_weights = jnp.einsum("tbi,tbg->ig", read, d_entered)
+    d_projection = jnp.einsum("tbc,tbo->co", shown, d_outputs)
+    return d_x, d_weights[: inputs + outputs], d_weights[inputs + outputs], d_projection
 
 
 _recurrence.defvjp(_recurrence_forward, _recurrence_backward)
 
 
-def _column(scales: tuple[float, ...]) -> jax.Array:
-    return jnp.array(scales, jnp.float32)[None, :, None]
-
-
-def _apart(gates: jax.Array) -> list[jax.Array]:
-    return [gates[:, number] for number in range(gates.shape[1])]
-
-
-def _one_later(states: jax.Array) -> jax.Array:
-    """The states before each step: zeros, then all but the last."""
-    return jnp.concatenate([jnp.zeros_like(states[:1]), states[:-1]])
+def _unrolled(steps: int) -> int:
+    """How many steps are compiled one after the other: on an accelerator a loop's every iteration copies its state."""
+    return 1 if jax.default_backend() == "cpu" else min(steps, _UNROLLED)

@@ -110,11 +110,14 @@ def train(
                 loop.advance(functools.partial(_stop, last, evaluation))
                 if evaluation and evaluation.is_due(loop.round, privacy.rounds):
                     loop.note(evaluation.function(algorithm.model(loop.state)))
-                if loop.round == last or time.monotonic() - loop.saved_at > saving.every_seconds:
+                is_due = loop.round == last or time.monotonic() - loop.saved_at > saving.every_seconds
+                if is_due and not loop.is_writing:
                     loop.save()
                 elif time.monotonic() - loop.flushed_at > 1:
                     loop.flush()
                 show(loop)
+        if loop.saved_round < loop.round:
+            loop.save()
     model, rounds = algorithm.model(loop.state), loop.round
     guarantee = loop.guarantee()
     run.write("guarantee.json", guarantee.to_dict())

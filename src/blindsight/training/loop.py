@@ -77,6 +77,7 @@ class Loop:
         self.measured: dict[str, float] = {}
         self.clients_per_s = 0.0
         self.saved_at = self.flushed_at = time.monotonic()
+        self.saved_round = 0
         self.writer = checkpoints.Writer()
         self.blocks = blocks_for(algorithm, backend, self.sampling, together)
         self._host = ThreadPoolExecutor(max_workers=1)
@@ -241,6 +242,14 @@ class Loop:
             self.run.append("metrics.jsonl", {**row, "clip": float(row["clip"]), "simulation_only": counts})
         self.rows, self.flushed_at = [], time.monotonic()
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a checkpoint may be left out since the one before is not on disk: short rounds wait for no disk.
+
+        Counts of participation are never left out: rounds that are missing from them could be repeated with others.
+        """
+        return not (self.writer.is_idle or isinstance(self.sampling, Unproven))
+
     def save(self) -> None:
         """Checkpoint everything that the rest of the run depends on, while the next rounds are computed."""
         self.flush()
@@ -253,7 +262,7 @@ class Loop:
             checkpoints.write(self.run.path, number, {"state": state}, facts)
 
         self.writer.submit(write)
-        self.saved_at = time.monotonic()
+        self.saved_at, self.saved_round = time.monotonic(), number
 
     def restore(self) -> None:
         """Continue from the newest checkpoint, if any; refuses one with other settings."""
@@ -269,6 +278,7 @@ class Loop:
             )
         self.ledger.verify(saved.facts["ledger"] or None).raise_if_broken()
         self.state, self.round, self.head = saved.tree["state"], saved.facts["round"], saved.facts["ledger"]
+        self.saved_round = self.round
         if isinstance(self.sampling, Unproven):
             secret = checkpoints.path_of(self.run.path / _SECRET, self.round)  # older runs had the counts in `path`
             counts = checkpoints.load(secret if secret.exists() else path, {"participated": self.participated})
