@@ -76,7 +76,7 @@ def few_rounds_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclasses.dataclass
 class Seen:
-    """The noise drawn for every block: the secrets it comes from, the rows, and how many rounds were paid for then."""
+    """The noise that was drawn, by its secret, and how many rounds were computed and paid for with every block."""
 
     secrets: list[bytes] = dataclasses.field(default_factory=list[bytes])
     rows: list[np.ndarray] = dataclasses.field(default_factory=list[np.ndarray])
@@ -84,7 +84,7 @@ class Seen:
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, ledger: Path) -> Seen:
-    found, inner, rounds = Seen(), ahead.rounded_gaussians, ahead.draw
+    found, inner, rounds = Seen(), ahead.rounded_gaussians, Blocks.compute
 
     def drawn(bits: int, count: int, secrets: Any) -> np.ndarray:
         noise = inner(bits, count, secrets)
@@ -92,19 +92,19 @@ def watch(monkeypatch: pytest.MonkeyPatch, ledger: Path) -> Seen:
         found.rows += list(noise.astype(np.int32))
         return noise
 
-    def counted(wants: Any, keys: Any, room: int) -> Any:
+    def counted(self: Any, state: Any, block: blocks.Block) -> Any:
         before = found.paid[-1][0] if found.paid else 0
-        found.paid.append((before + len(keys), paid_rounds(Ledger(ledger))))
-        return rounds(wants, keys, room)
+        found.paid.append((before + len(block.cohorts), paid_rounds(Ledger(ledger))))
+        return rounds(self, state, block)
 
     monkeypatch.setattr(ahead, "rounded_gaussians", drawn)
-    monkeypatch.setattr(blocks, "draw", counted)
+    monkeypatch.setattr(Blocks, "compute", counted)
     return found
 
 
 @contextlib.contextmanager
 def killed_after(computed: int) -> Generator[None]:
-    """The process dies when it has computed that many blocks, with the next one drawn."""
+    """The process dies when it has computed that many blocks, with the next ones drawn."""
     inner, left = Blocks.compute, [computed]
 
     def compute(self: Any, *given: Any) -> Any:
@@ -241,14 +241,37 @@ def test_a_reproducible_run_that_is_killed_in_a_block_resumes_to_the_same_bits(t
 # --- noise and payments
 
 
-def test_every_block_is_paid_for_before_it_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_every_block_is_paid_for_before_it_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Blocks are drawn ahead, across payments too, and what is drawn stays in memory."""
     privacy = child.privacy(ROUNDS)
     seen = watch(monkeypatch, tmp_path / "ledger.db")
     go(tmp_path, child.algorithm(privacy), privacy)
-    assert [drawn for drawn, _ in seen.paid][-1] == ROUNDS
+    assert [computed for computed, _ in seen.paid][-1] == ROUNDS
     assert any(later - earlier > 1 for (earlier, _), (later, _) in itertools.pairwise(seen.paid))
-    assert all(drawn <= paid for drawn, paid in seen.paid)
-    assert max(paid - drawn for drawn, paid in seen.paid) < TOGETHER  # and not for more than the next checkpoint
+    assert all(computed <= paid for computed, paid in seen.paid)
+    assert max(paid - computed for computed, paid in seen.paid) < TOGETHER  # and not for more than the next checkpoint
+
+
+def test_a_block_that_the_budget_no_longer_allows_is_cut_and_released_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It was drawn before anyone knew: what is paid for is drawn again, with the keys of its rounds."""
+    privacy = child.privacy(ROUNDS)
+    algorithm = child.algorithm(privacy)
+    whole = go(tmp_path / "whole", algorithm, privacy)
+    affordable = whole.guarantee.epsilon
+    (tmp_path / "cut").mkdir()
+    ledger = Ledger(tmp_path / "cut" / "ledger.db")
+    ledger.set_budget(child.POPULATION, epsilon=0.8 * affordable, delta=1e-5)
+    seen = watch(monkeypatch, tmp_path / "cut" / "ledger.db")
+    cut = go(tmp_path / "cut", algorithm, privacy, ledger=ledger)
+    assert cut.stopped == "budget"
+    assert 0 < cut.rounds < ROUNDS
+    assert cut.rounds % TOGETHER
+    assert all(computed <= paid for computed, paid in seen.paid)
+    assert paid_rounds(ledger) == cut.rounds
+    fewer = go(tmp_path / "fewer", algorithm, dataclasses.replace(privacy, rounds=cut.rounds))
+    assert np.array_equal(cut.model, fewer.model)
 
 
 def test_no_noise_of_a_killed_block_is_drawn_again_or_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -262,7 +285,7 @@ def test_no_noise_of_a_killed_block_is_drawn_again_or_on_disk(tmp_path: Path, mo
     assert len(seen.secrets) > lost > 0
     assert len(set(seen.secrets)) == len(seen.secrets)
     assert len({row.tobytes() for row in seen.rows}) == len(seen.rows)
-    assert paid_rounds(Ledger(tmp_path / "ledger.db")) >= len(seen.secrets) // 2  # two releases a round
+    assert all(computed <= paid for computed, paid in seen.paid)
     files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert not any(row.tobytes() in files for row in seen.rows if row.size > 1)
     assert not any(secret in files for secret in seen.secrets)
@@ -277,10 +300,10 @@ def test_each_rounds_noise_is_what_its_own_key_draws(monkeypatch: pytest.MonkeyP
     for epsilon, chunk in ((2.0**-53, 1 << 12), (1.0, 2)):  # two blocks of the stream at once: rows are cut
         monkeypatch.setattr(rounded_gaussian, "_EPSILON", epsilon)
         monkeypatch.setattr(rounded_gaussian, "_CHUNK_BLOCKS", chunk)
-        drawn = ahead.draw([want], roots, 7)[want]
+        drawn = ahead.begin([want], roots, 7).decided()[want]
         assert np.array_equal(drawn, [*expected, np.zeros(21), np.zeros(21)])
     monkeypatch.setattr(ahead, "WORTH_COMPILING", 0)
-    assert np.array_equal(ahead.draw([want], roots, 5)[want], expected)
+    assert np.array_equal(ahead.begin([want], roots, 5).decided()[want], expected)
 
 
 def test_a_step_may_not_release_two_sums_with_one_keys_noise():

@@ -1,9 +1,9 @@
 """Randomness drawn before its rounds begin, for rounds that are computed together by one compiled program.
 
 What a step draws depends neither on the model nor on the clients: it follows from the key of its round. So a step that
-is compiled gets a `PlannedKey` in place of that key. `listed` finds out what it wants from it, and `draw` makes that
+is compiled gets a `PlannedKey` in place of that key. `listed` finds out what it wants from it, and `begin` draws that
 for every round from the round's own key: the same noise that the step would draw by itself, and exact where that is,
-since the few coordinates that have to be decided again are decided here, before the program begins.
+since the few coordinates that have to be decided again are decided in `Begun.decided`, before the program begins.
 """
 
 import dataclasses
@@ -16,9 +16,10 @@ import numpy as np
 
 from blindsight.errors import PrivacyError
 from blindsight.keys import Key
-from blindsight.mechanisms.rounded_gaussian import WORTH_COMPILING, BegunNoise, begin, rounded_gaussians
+from blindsight.mechanisms import rounded_gaussian
+from blindsight.mechanisms.rounded_gaussian import WORTH_COMPILING, BegunNoise, rounded_gaussians
 
-__all__ = ["Drawn", "PlannedKey", "Want", "draw", "listed"]
+__all__ = ["Begun", "Drawn", "PlannedKey", "Want", "begin", "listed"]
 
 _WORTH_A_LAUNCH = 1 << 10  # coordinates: an accelerator draws them for one round while the host draws them for many
 
@@ -74,9 +75,20 @@ def listed(step: Callable[[PlannedKey], Any]) -> list[Want]:
     return list(dict.fromkeys(wants))
 
 
-def draw(wants: Iterable[Want], keys: Sequence[Key], room: int) -> Drawn:
-    """What the rounds with these keys want, one row each, and as many rows of zeros as make `room`."""
-    return {want: _rows(want, [_derived(key, want.path) for key in keys], room) for want in wants}
+class Begun(NamedTuple):
+    """What rounds want, as far as it is drawn without waiting for an accelerator."""
+
+    rows: dict[Want, Any]
+    room: int
+
+    def decided(self) -> Drawn:
+        """One row for each round, and as many rows of zeros as make `room`. For one use: noise is for one release."""
+        return {want: _decided(rows, self.room) for want, rows in self.rows.items()}
+
+
+def begin(wants: Iterable[Want], keys: Sequence[Key], room: int) -> Begun:
+    """Start to draw what the rounds with these keys want."""
+    return Begun({want: _rows(want, [_derived(key, want.path) for key in keys]) for want in wants}, room)
 
 
 def _derived(key: Key, path: Path) -> Key:
@@ -85,18 +97,22 @@ def _derived(key: Key, path: Path) -> Key:
     return key
 
 
-def _rows(want: Want, keys: Sequence[Key], room: int) -> Any:
+def _rows(want: Want, keys: Sequence[Key]) -> Any:
     if not want.bits:
-        return _padded(np.stack([key.jax_words() for key in keys]), room)
+        return np.stack([key.jax_words() for key in keys])
     is_gpu = jax.default_backend() == "gpu"
     if want.size < (_WORTH_A_LAUNCH if is_gpu else WORTH_COMPILING):
-        noise = rounded_gaussians(want.bits, want.size, [key.secret for key in keys])
-        return _padded(noise.astype(np.int32), room)
-    begun = [begin(want.size, want.bits, key.secret, on_device=is_gpu) for key in keys]
-    rows = [one.decided() for one in begun]
-    if is_gpu:
-        return _stacked([*rows, *[jnp.zeros_like(rows[0])] * (room - len(rows))])
-    return _padded(np.stack(rows).astype(np.int32), room)
+        return rounded_gaussians(want.bits, want.size, [key.secret for key in keys]).astype(np.int32)
+    return [rounded_gaussian.begin(want.size, want.bits, key.secret, on_device=is_gpu) for key in keys]
+
+
+def _decided(rows: Any, room: int) -> Any:
+    if isinstance(rows, np.ndarray):
+        return _padded(rows, room)
+    decided = [begun.decided() for begun in rows]
+    if isinstance(decided[0], np.ndarray):
+        return _padded(np.stack(decided).astype(np.int32), room)
+    return _stacked([*decided, *[jnp.zeros_like(decided[0])] * (room - len(decided))])
 
 
 def _padded(rows: np.ndarray, room: int) -> np.ndarray:

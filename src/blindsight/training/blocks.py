@@ -1,7 +1,7 @@
 """Rounds computed together: a block of rounds is one compiled loop, for which cohorts and noise are drawn before.
 
 A small round takes less time than the dozen programs that are started for it, one after the other. For a block the host
-starts one, and draws the next block while it runs.
+starts one, and draws the next blocks while it runs.
 
 **The same releases.** Every round has its own cohort, client keys and noise, derived as if it were computed by itself.
 One program, which is told how many rounds to compute, does all blocks, short or long: what a round releases does not
@@ -30,7 +30,7 @@ from blindsight.backends.simulation import SimulatedCohort
 from blindsight.backends.together import Shared, Together, together
 from blindsight.errors import PrivacyError
 from blindsight.keys import Key
-from blindsight.mechanisms.ahead import Drawn, PlannedKey, Want, draw, listed
+from blindsight.mechanisms.ahead import Begun, Drawn, PlannedKey, Want, begin, listed
 from blindsight.participation import Participation
 
 __all__ = ["Block", "Blocks", "blocks_for", "check_release"]
@@ -53,8 +53,13 @@ class Block:
     """Successive rounds: their cohorts, and all that their steps draw."""
 
     cohorts: Sequence[SimulatedCohort]
-    drawn: Drawn
+    begun: Begun
     is_used: bool = False
+
+    @functools.cached_property
+    def drawn(self) -> Drawn:
+        """All noise, decided to the last coordinate."""
+        return self.begun.decided()
 
     def use(self) -> None:
         """For one computation: noise that is added to two sums would cancel in their difference."""
@@ -87,7 +92,7 @@ class Blocks:
         """The rounds with these cohorts, and with these keys for their steps."""
         if self._wants is None:
             self._wants = self._listed(together(cohorts[:1], self.shared, self.room))
-        return Block(cohorts, draw(self._wants, keys, self.room))
+        return Block(cohorts, begin(self._wants, keys, self.room))
 
     def compute(self, state: State, block: Block) -> tuple[State, list[RoundMetrics]]:
         """The state after the rounds of a block, and what is told of each."""

@@ -99,7 +99,8 @@ def train(
     loop.restore()
     whole = loop.promise(privacy)
     run.write("guarantee.json", whole.to_dict())
-    with loop.writer, round_bar(privacy.rounds, loop.round, whole.epsilon, shown=progress) as show:
+    stop = functools.partial(_stop, every, privacy.rounds, evaluation)
+    with loop.working(), round_bar(privacy.rounds, loop.round, whole.epsilon, shown=progress) as show:
         stopped = "finished"
         while loop.round < privacy.rounds:
             last = loop.reserve(every)
@@ -107,7 +108,7 @@ def train(
                 stopped = "budget"
                 break
             while loop.round < last:
-                loop.advance(functools.partial(_stop, last, evaluation))
+                loop.advance(last, stop)
                 if evaluation and evaluation.is_due(loop.round, privacy.rounds):
                     loop.note(evaluation.function(algorithm.model(loop.state)))
                 is_due = loop.round == last or time.monotonic() - loop.saved_at > saving.every_seconds
@@ -126,10 +127,10 @@ def train(
     return Trained(model, guarantee, rounds, stopped, measured, run.path)
 
 
-def _stop(last: int, evaluation: Evaluation | None, done: int) -> int:
-    """Where a block has to end that begins after `done` rounds, of which those up to `last` are paid for."""
-    every = evaluation.every if evaluation else 0
-    return min(last, (done // every + 1) * every) if every else last
+def _stop(paid: int, rounds: int, evaluation: Evaluation | None, done: int) -> int:
+    """Where a block has to end that begins after `done` rounds, when `paid` of them are paid for together."""
+    every = (paid, evaluation.every) if evaluation and evaluation.every else (paid,)
+    return min(rounds, *((done // each + 1) * each for each in every))
 
 
 def _new_run(key: Key | None) -> Run:

@@ -1,9 +1,9 @@
 """A run between rounds: drawn, paid for, advanced by one round or by a block, saved and restored."""
 
+import contextlib
 import dataclasses
-import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ from blindsight.version import __version__
 __all__ = ["Loop", "machine"]
 
 _SECRET = "secret"  # subfolder of the run
+_AHEAD = 2  # blocks
 
 
 def machine() -> str:
@@ -41,9 +42,10 @@ def machine() -> str:
 
 
 class _Drawn(NamedTuple):
-    """The next block, and how often every client has taken part after it."""
+    """A block that is not computed yet, the number of rounds after it, and how often every client has taken part."""
 
     block: Block
+    end: int
     participated: np.ndarray
 
 
@@ -81,7 +83,7 @@ class Loop:
         self.writer = checkpoints.Writer()
         self.blocks = blocks_for(algorithm, backend, self.sampling, together)
         self._host = ThreadPoolExecutor(max_workers=1)
-        self._ahead: Future[_Drawn] | None = None
+        self._ahead: Future[list[_Drawn]] | None = None
         self.head = ""
         self.run_id = f"{run.path.name} {run.read('run.json')['id']} on {machine()}"
         if self.blocks is not None:  # in another program sums may be rounded differently
@@ -144,12 +146,18 @@ class Loop:
                     return end
         return None
 
-    def advance(self, stop: Callable[[int], int]) -> None:
-        """One round, or several together, which end at `stop(round)` at the latest: before it nothing is paid for."""
+    @contextlib.contextmanager
+    def working(self) -> Generator[None]:
+        """While rounds are computed; leaving it waits until everything is on disk."""
+        with self.writer, self._host:
+            yield
+
+    def advance(self, last: int, stop: Callable[[int], int]) -> None:
+        """One round, or several together: up to `last`, as far as is paid for, or `stop(round)` where that is less."""
         if self.blocks is None:
             self._step()
         else:
-            self._block(self.blocks, stop)
+            self._block(self.blocks, last, stop)
 
     def _step(self) -> None:
         """One round."""
@@ -164,28 +172,44 @@ class Loop:
             self.participated[clients] += 1
         self._tell(self.state.clip, cohort.simulation_only, time.monotonic() - started)
 
-    def _block(self, blocks: Blocks, stop: Callable[[int], int]) -> None:
-        """Several rounds; the next ones are drawn meanwhile if they are paid for."""
+    def _block(self, blocks: Blocks, last: int, stop: Callable[[int], int]) -> None:
+        """Several rounds; meanwhile the next ones are drawn, which stay in memory until they are paid for."""
         started, first = time.monotonic(), self.round
-        drawn = self._ahead.result() if self._ahead else self._draw_block(blocks, first, stop(first), self.participated)
-        last = first + len(drawn.block.cohorts)
-        begin_next = functools.partial(self._draw_block, blocks, last, stop(last), drawn.participated)
-        self._ahead = self._host.submit(begin_next) if last < stop(last) else None
+        ahead = self._ahead.result() if self._ahead else []
+        if not ahead or ahead[0].end > last:  # the budget allows fewer rounds than were expected
+            ahead = [self._draw_block(blocks, first, min(last, stop(first)), self.participated)]
+        drawn, *ahead = ahead
+        self._ahead = self._host.submit(self._prepared, blocks, stop, drawn, ahead)
         self.state, told = blocks.compute(self.state, drawn.block)
         self.participated = drawn.participated
-        seconds = (time.monotonic() - started) / (last - first)
+        seconds = (time.monotonic() - started) / (drawn.end - first)
         for cohort, one in zip(drawn.block.cohorts, told, strict=True):
             self._tell(one.clip, {**cohort.simulation_only, **one.counts}, seconds)
 
+    def _prepared(
+        self, blocks: Blocks, stop: Callable[[int], int], now: "_Drawn", ahead: list["_Drawn"]
+    ) -> list["_Drawn"]:
+        """The two blocks after the one `now`: the noise of the first is decided, that of the second only begun.
+
+        An accelerator computes in order. It draws what was begun one block ago, before the rounds that run now, so
+        nobody waits for it.
+        """
+        while len(ahead) < _AHEAD and (before := [now, *ahead][-1]).end < self.privacy.rounds:
+            ahead = [*ahead, self._draw_block(blocks, before.end, stop(before.end), before.participated)]
+        for drawn in ahead[:1]:
+            _ = drawn.block.drawn
+        return ahead
+
     def _draw_block(self, blocks: Blocks, first: int, end: int, participated: np.ndarray) -> "_Drawn":
-        numbers, participated = range(first, min(first + blocks.width, end)), participated.copy()
+        end, participated = min(first + blocks.width, end), participated.copy()
         cohorts: list[Any] = []
-        for number in numbers:
+        for number in range(first, end):
             clients, cohort = self._cohort(number, participated)
             cohorts.append(cohort)
             if isinstance(self.sampling, Unproven):
                 participated[clients] += 1
-        return _Drawn(blocks.draw(cohorts, [self._noise(number) for number in numbers]), participated)
+        block = blocks.draw(cohorts, [self._noise(number) for number in range(first, end)])
+        return _Drawn(block, end, participated)
 
     def _cohort(self, number: int, participated: np.ndarray) -> tuple[np.ndarray, Cohort]:
         """The clients that are drawn for a round, and their cohort."""
