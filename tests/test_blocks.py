@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import importlib.util
 import itertools
 from collections.abc import Generator
 from pathlib import Path
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import training_child as child
 
 from blindsight import checkpoints, keys, runs
 from blindsight.accounting.events import from_json
@@ -30,13 +30,6 @@ from blindsight.privacy import Privacy
 from blindsight.training import Checkpointing, Evaluation, Trained, blocks, train
 from blindsight.training.blocks import Blocks, blocks_for
 from blindsight.trees import BoundedSum
-
-CHILD = Path(__file__).with_name("training_child.py")
-_spec = importlib.util.spec_from_file_location("training_child", CHILD)
-assert _spec is not None
-assert _spec.loader is not None
-child = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(child)
 
 ROUNDS, TOGETHER = 23, 8
 

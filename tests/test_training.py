@@ -1,7 +1,6 @@
 """Laws of the training loop: what a crash, a resume, a spent budget and a careless algorithm can do to a guarantee."""
 
 import dataclasses
-import importlib.util
 import json
 import random
 import shutil
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import training_child as child
 
 from blindsight import checkpoints, keys, round_bar, runs
 from blindsight.accounting import accountants, composition
@@ -27,12 +27,7 @@ from blindsight.errors import BudgetExceeded, InvalidInput, LedgerTampered, Priv
 from blindsight.training import Checkpointing, Evaluation, RunTerms, loop, train
 from blindsight.training.loop import Loop
 
-CHILD = Path(__file__).with_name("training_child.py")
-_spec = importlib.util.spec_from_file_location("training_child", CHILD)
-assert _spec is not None
-assert _spec.loader is not None
-child = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(child)
+CHILD = Path(child.__file__)
 
 
 def paid_rounds(ledger: Ledger) -> int:

@@ -96,9 +96,8 @@ def attack(entry: str, kind: Kind, usual: dict[Any, Any]) -> None:
     assert kind.others or not failures(found["returned"])
     assert not list(unlisted(found))
     assert list(differences(found, other)) == []
-    if (
-        not ENTRIES[entry].by_example and entry not in OF_EXAMPLES
-    ):  # one client takes the place of another: out with one part, in with the other
+    is_of_clients = not ENTRIES[entry].by_example and entry not in OF_EXAMPLES
+    if is_of_clients:  # one client takes the place of another: out with one part, in with the other
         assert all(np.linalg.norm(one - two) <= 2.0001 for one, two in zip(sums, moved, strict=True))
 
 
@@ -147,9 +146,8 @@ def test_every_command_is_attacked():
 SOURCES = Path(blindsight.__file__).parent
 READERS = {"spent", "spent_afterwards", "spent_so_far", "totals", "witness", "studio"}  # of a ledger
 OF_ITS_KEY = {"check_kept", "run_student", "sealed", "settings_of"}
-NO_RELEASE = (
-    READERS | OF_ITS_KEY | {"rehearse", "answer"}
-)  # no client is read; a party's messages are those of `aggregate`
+# no client is read by `rehearse`; a party's messages in `answer` are those of `aggregate`
+NO_RELEASE = READERS | OF_ITS_KEY | {"rehearse", "answer"}
 
 
 def payers(file: Path) -> Iterator[str]:
@@ -171,9 +169,8 @@ def payers(file: Path) -> Iterator[str]:
 
 def test_every_function_that_pays_for_a_release_is_attacked():
     """Functions of Python, wherever they are: the tasks, `ask`, `synthesize`, training, and every algorithm."""
-    found = {name for file in SOURCES.rglob("*.py") for name in payers(file)} | {
-        "aggregate"
-    }  # its ledgers are parties'
+    found = {name for file in SOURCES.rglob("*.py") for name in payers(file)}
+    found |= {"aggregate"}  # its ledgers are parties'
     through = {name.removeprefix("inspect ") for entry in ENTRIES.values() for name in entry.through}
     assert found - through - BEHIND.keys() == NO_RELEASE
     assert set(BEHIND.values()) <= through

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib.util
 import itertools
 import json
 import stat
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import training_child as child
 from leaving import blind, files
 from safetensors import safe_open
 
@@ -21,13 +21,6 @@ from blindsight.accounting.ledger import Ledger
 from blindsight.backends import Simulation
 from blindsight.errors import InvalidInput
 from blindsight.training import by_rounds
-
-CHILD = Path(__file__).parents[1] / "training_child.py"
-_spec = importlib.util.spec_from_file_location("training_child", CHILD)
-assert _spec is not None
-assert _spec.loader is not None
-child = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(child)
 
 RULES: dict[str, Any] = {
     "poisson": participation.TruncatedPoissonRounds,
