@@ -264,7 +264,7 @@ def test_a_budget_for_not_even_one_round_is_refused(tmp_path: Path):
 
 def test_a_step_that_releases_something_else_than_was_paid_for_is_refused(tmp_path: Path):
     chosen = child.privacy(3)
-    honest = child.algorithm(chosen)
+    honest: Any = child.algorithm(chosen)
 
     def careless(state, cohort, *, key):
         after, event = honest.step(state, cohort, key=key)
