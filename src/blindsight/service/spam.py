@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy import frombuffer
 
+from blindsight.service.anchor import Anchor
 from blindsight.service.bounds import UpdateBounds
 from blindsight.service.shields import Shield
 from blindsight.service.sketch import Sketch
@@ -38,7 +39,7 @@ _FLOAT = np.dtype("<f4")
 _FEWEST_RECENT, _MOST_RECENT = 8, 256  # draws
 _REMEMBERED = 1 << 20  # numbers in recent draws
 _HEAD = 64  # weights by which the nearest instance is found
-_AT_ONCE = 1 << 16  # numbers
+_AT_ONCE = 1 << 17  # numbers
 _HARDLY = 1e-3  # of the largest length: shorter than any noise
 
 
@@ -71,6 +72,8 @@ class Guard:
         """Narrower bounds in the directions that public examples show to matter."""
         self.sketch = Sketch(task.weights, math.sqrt(task.variance))
         """Narrower bounds in the directions in which clients push most."""
+        self.anchor = Anchor(task.weights)
+        """What clients push together, compared with what public examples predict."""
         self.shortened = 0
         """Updates longer than one step and one noise: hostile ones, and those of a draw that is not remembered."""
         self._head = min(_HEAD, task.weights)
@@ -126,11 +129,18 @@ class Guard:
         if changes.max() > self._reach or changes.min() < -self._reach:  # last, so that it holds whatever came before
             altered |= (np.abs(changes) > self._reach).any(axis=1)
             np.clip(changes, -self._reach, self._reach, out=changes)
+        if self.shield is not None:
+            self.anchor.note(changes)
         taken = list(zip(known.tolist(), updates, strict=True))
         for number in altered.nonzero()[0].tolist():
             changes[number] += frombuffer(starts[number] if base is None else base, _FLOAT)
             taken[number] = taken[number][0], changes[number].tobytes()
         return taken
+
+    def anchored(self, draw: bytes) -> bytes:
+        """What to show instead of a draw: less of what clients push beside what public examples predict."""
+        excess = None if self.shield is None else self.anchor.excess(self.shield)
+        return draw if excess is None else (frombuffer(draw, _FLOAT) - excess).tobytes()
 
     @property
     def radius(self) -> float:
