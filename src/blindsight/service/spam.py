@@ -3,7 +3,8 @@
 An honest update is a draw, plus one clipped step, plus one client's noise. So the guard looks for the recent draw that
 an update started from, the nearest one, and takes the *difference*. It refuses what no client sends, shortens the rest
 to what a step and noise can be (`bounds`), cuts it where all clients together push most (`sketch`), shortens it further
-where public examples show that it matters (`shields`), and adds what is left to the *current* draw:
+where public examples show that it matters (`shields`), and adds what is left to the *current* draw. Draws themselves
+show less of what all clients push beside what public examples predict (`anchor`).
 
     difference = update - nearest recent draw       refused above `limit`, shortened to `radius`
     stored     = current draw + difference          no weight further than `reach`; over a random instance
