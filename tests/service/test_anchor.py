@@ -102,6 +102,7 @@ def test_a_few_updates_and_no_public_examples_tell_nothing(task, shield):
     draw, guard = encode(np.arange(WEIGHTS)), Guard(task)
     guard.anchor = anchor
     assert guard.anchored(draw) is draw
+    assert guard.beside is None
 
 
 def test_the_anchor_forgets(task, shield):
@@ -141,6 +142,7 @@ def test_a_draw_shows_less_of_what_a_few_push_and_what_comes_back_is_measured_fr
         assert pool.offer_now(update, b"another " + bytes(4), ends)
         pool.settle()
         assert update in store.instances_now(record)
+        assert (pool.guard.beside or 0) > 1
         await pool.close()
 
     asyncio.run(check())

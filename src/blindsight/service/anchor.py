@@ -19,7 +19,7 @@ __all__ = ["TOLERATED", "Anchor"]
 TOLERATED = 0.05
 """Share of hostile clients whose pushes are taken back."""
 
-_MEMORY = 1000  # updates; the mean of so many is known to 3 % of a client's noise, which is less than is tolerated
+_MEMORY = 1000  # updates; a mean that fades so is known to 2 % of a client's noise, less than is tolerated
 _FEWEST = _MEMORY / 4
 _TINY = 1e-30
 
@@ -37,14 +37,19 @@ class Anchor:
         self._sum += changes.sum(axis=0)
         self._count = kept * self._count + len(changes)
 
-    def excess(self, shield: Shield) -> np.ndarray | None:
-        """What to take off a draw; None before there is enough to tell."""
+    def beside(self, shield: Shield) -> np.ndarray | None:
+        """How far the mean is beside the prediction, along the gradients of groups; None before it can be told."""
         if not len(shield.step) or self._count < _FEWEST:
             return None
-        basis = shield.basis[: len(shield.step)]
-        mean = basis @ (self._sum / self._count)
+        mean = shield.basis[: len(shield.step)] @ (self._sum / self._count)
         pace = max(1.0, float(mean @ shield.step) / max(float(shield.step @ shield.step), _TINY))
-        beside = mean - pace * shield.step
+        return np.asarray(mean - pace * shield.step)
+
+    def excess(self, shield: Shield) -> np.ndarray | None:
+        """What to take off a draw, if anything: as much of that as a tolerated share can cause."""
+        beside = self.beside(shield)
+        if beside is None:
+            return None
         most = TOLERATED * shield.step_radius
         beside *= min(1.0, most / max(float(np.linalg.norm(beside)), _TINY))
-        return np.asarray(beside @ basis, np.float32)
+        return np.asarray(beside @ shield.basis[: len(shield.step)], np.float32)

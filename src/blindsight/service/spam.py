@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy import frombuffer
 
-from blindsight.service.anchor import Anchor
+from blindsight.service.anchor import TOLERATED, Anchor
 from blindsight.service.bounds import UpdateBounds
 from blindsight.service.shields import Shield
 from blindsight.service.sketch import Sketch
@@ -142,6 +142,14 @@ class Guard:
         """What to show instead of a draw: less of what clients push beside what public examples predict."""
         excess = None if self.shield is None else self.anchor.excess(self.shield)
         return draw if excess is None else (frombuffer(draw, _FLOAT) - excess).tobytes()
+
+    @property
+    def beside(self) -> float | None:
+        """What clients push beside what public examples predict, over what a tolerated share can cause."""
+        beside = None if self.shield is None else self.anchor.beside(self.shield)
+        if beside is None or self.shield is None:
+            return None
+        return float(np.linalg.norm(beside)) / (TOLERATED * self.shield.step_radius)
 
     @property
     def radius(self) -> float:
