@@ -38,8 +38,8 @@ if TYPE_CHECKING:  # accountants take a second to load, and a client or server o
     from blindsight.accounting.guarantee import Guarantee
     from blindsight.accounting.informal import Informal
 
-__all__ = ["Budget", "Task", "average", "client_update", "client_update_of", "clipped", "discard", "draw"]
-__all__ += ["guarantee", "informal", "initial_instances", "whole_change"]
+__all__ = ["Budget", "Task", "average", "client_update", "client_update_of", "discard", "draw", "guarantee"]
+__all__ += ["informal", "initial_instances", "whole_change"]
 
 _INSIDE = 1 - 2.0**-30  # room for the rounding of a norm
 
