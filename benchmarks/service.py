@@ -9,7 +9,7 @@ on this machine, so the rates say little by themselves: read ratios within one r
 draw and its update. The generator is wrk (Debian's) with a script that gives back each ticket with the weights it drew;
 so every check is made on every update, and all are inside the window. With --growth the memory store is under load for
 that many seconds, and its resident memory is recorded; tickets then live for a minute, so that the marks of used ones
-(2 MiB for each minute of their life) are all there from the third minute on.
+(4 MiB for each minute of their life) are all there from the third minute on.
 """
 
 import argparse
@@ -196,7 +196,7 @@ def load(port: int, pid: int, weights: int, seconds: float, connections: int) ->
         said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
         used = cpu_s(pid) - before
     found, refused = re.search(r"(\d+) requests in ([\d.]+)(m?s|m)", said), re.search(r"Non-2xx.*: (\d+)", said)
-    # one ticket in hundreds is refused at the end of a minute, because others have left all of its marks
+    # Redis refuses one ticket in hundreds at the end of a minute, because others have left all of its marks
     if found is None or "Socket errors" in said or (refused and int(refused[1]) > int(found[1]) / 300):
         raise RuntimeError(said)
     length = float(found[2]) * {"s": 1, "ms": 0.001, "m": 60}[found[3]]

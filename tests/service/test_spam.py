@@ -105,6 +105,29 @@ def test_what_no_client_sends_is_refused_wherever_it_stands(make_task):
     assert [one for one, _ in chain.guard.measure(together, chain.shown)] == [True, False, True]
 
 
+def test_updates_that_are_measured_together_are_measured_as_each_alone(make_task):
+    """Honest ones skip what one bad one needs: it must not spoil them, nor hide among them."""
+    task = custom(make_task, 387)
+    chain, bounds = Chain(task, 0), UpdateBounds.of(task)
+    for _ in range(3):
+        chain.show()
+    now, before, random = decode(chain.shown[-1]), decode(chain.shown[0]), np.random.default_rng(1)
+    change, spike = random.laplace(0, task.scale, 387), np.eye(387)[5] * 1.5 * bounds.reach
+    sent = [now + change, before + change, now * np.nan, now + 2 * change / np.linalg.norm(change) * bounds.radius]
+    updates = [encode(update) for update in [*sent, now + spike, now + bounds.limit, now]]
+    alone = [Guard(task).measure([update], chain.shown, chain.shown[-1])[0] for update in updates]
+    for order in (slice(None), slice(None, None, -1), slice(0, 2), slice(2, 3), slice(4, 5), slice(1, 5)):
+        assert Guard(task).measure(updates[order], chain.shown, chain.shown[-1]) == alone[order]
+    known = [True, True, False, True, True, False, True]
+    assert [is_known for is_known, _ in alone] == known
+    changes = [decode(stored).astype(np.float64) - now for _, stored in alone]
+    assert [bool(change.any()) for change in changes] == [True, True, False, True, True, False, False]
+    assert alone[0][1] == updates[0]
+    assert changes[1] == pytest.approx(change, abs=1e-6)
+    assert np.linalg.norm(changes[3]) == pytest.approx(bounds.radius, rel=1e-3)
+    assert changes[4][5] == pytest.approx(bounds.reach, rel=1e-3)
+
+
 def test_no_sender_widens_the_bounds(make_task):
     """A window that follows the spread of the instances can be driven from 0.1 to 1e15: each update doubles it."""
     task = custom(make_task, 387)

@@ -98,10 +98,14 @@ def whole_change(task: Task, gradient: np.ndarray) -> np.ndarray:
 
 def _noised(task: Task, drawn: np.ndarray, gradient: np.ndarray, key: Key) -> np.ndarray:
     if task.grid is None:
-        step = _clipped(task, gradient, task.clip)
-        return (drawn - task.learning_rate * step).astype(np.float32)
+        return (drawn - task.learning_rate * clipped(task, gradient)).astype(np.float32)
     noisy = whole_change(task, gradient) + _whole_noise(task, key)
     return (drawn + task.grid * noisy).astype(np.float32)  # after the noise, arithmetic is post-processing
+
+
+def clipped(task: Task, gradient: np.ndarray) -> np.ndarray:
+    """The gradient with every coordinate, or its norm, at most `task.clip`; what is not finite counts as zero."""
+    return _clipped(task, gradient, task.clip)
 
 
 def _whole_noise(task: Task, key: Key) -> np.ndarray:

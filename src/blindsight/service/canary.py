@@ -19,7 +19,7 @@ from blindsight.service.shields import Shield, make_shield, principal_directions
 __all__ = ["INSPECT_EVERY", "Canary", "Score", "ranking", "read_canary", "score"]
 
 INSPECT_EVERY = 500  # updates
-_ARMED = 0.25  # of the initial loss: a model that has lost less ranks by chance
+_ARMED = 0.1  # of the initial loss: a model that has lost less ranks by chance
 _FEWEST = 100  # examples: with fewer, chance decides
 
 

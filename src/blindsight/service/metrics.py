@@ -127,6 +127,10 @@ def _guards(pools: list[Pool]) -> Iterator[str]:
     for pool in pools:
         if (drift := pool.guard.sketch.drift) is not None:
             yield f'blindsight_model_drift{{model="{pool.model}"}} {drift}'
+    yield from _head("blindsight_model_beside", "gauge", "what clients push beside public examples, over what 5 % can")
+    for pool in pools:
+        if (beside := pool.guard.beside) is not None:
+            yield f'blindsight_model_beside{{model="{pool.model}"}} {beside}'
     yield from _head("blindsight_alarm", "gauge", "1 if a model was rolled back, or its spread cannot be explained")
     for pool in pools:
         yield f'blindsight_alarm{{model="{pool.model}"}} {int(pool.alarm)}'

@@ -118,7 +118,8 @@ class Pool:
 
     def _show(self, instances: Sequence[bytes]) -> bytes | None:
         """Show what these instances make, until the next batch is complete."""
-        self._shown = mixture(instances) if len(instances) == MIXED else next(iter(instances), None)
+        made = mixture(instances) if len(instances) == MIXED else next(iter(instances), None)
+        self._shown = None if made is None else self.guard.anchored(made)
         self._shown_until = self._seen + self.batch
         if self._shown is not None:
             self._remember(self._shown)

@@ -14,16 +14,17 @@ import math
 
 import numpy as np
 
-from blindsight.algorithms.draw_and_discard import Task
+from blindsight.algorithms.draw_and_discard import Task, clipped
 from blindsight.models import glm
 from blindsight.service.bounds import UpdateBounds
 from blindsight.service.nested import shorten
 
 __all__ = ["Shield", "make_shield", "principal_directions"]
 
-_SPLITS = (1, 4)  # groups by prediction in each group by response, on each level
+_PARTS = 4  # groups by prediction in each group by response
 _PRINCIPAL = (16, 64, 128)  # principal directions, on each level
 _MOST = 1 << 18  # numbers in the basis, which is read twice for each update
+_SAME = 1e-6  # of a row's length: what others span
 _SAMPLE = 1500  # examples for the principal directions
 
 
@@ -35,6 +36,10 @@ class Shield:
     sizes: tuple[int, ...]
     radii: tuple[float, ...]
     radius: float
+    step: np.ndarray
+    """The mean difference that the public examples predict, along the first rows of `basis`: those of the groups."""
+    step_radius: float
+    """The largest length of a difference along them."""
 
     def shorten(self, changes: np.ndarray) -> np.ndarray:
         """Shorten each row of `changes` in place, on the finest level first; which rows were shortened."""
@@ -58,23 +63,30 @@ def make_shield(task: Task, weights: np.ndarray, x: np.ndarray, y: np.ndarray, p
     """The shield of a model with these weights, from public examples and their principal directions."""
     sigma, rate = math.sqrt(task.variance), task.learning_rate
     most = min(task.weights // 2, _MOST // task.weights)
-    rows, sizes, steps = list[np.ndarray](), list[int](), np.zeros((1, task.weights))
+    rows, sizes = list[np.ndarray](), list[int]()
     groups = _by_response(task, weights, x, y)
-    for splits in _SPLITS:
-        groups = [part for group in groups for part in np.array_split(group, splits) if len(part)]
-        gradients = [glm.gradient(task.family, weights, x[group], y[group]) for group in groups]
-        if len(groups) <= most:
-            rows, steps = rows + gradients, np.array(gradients)
-            sizes.append(len(groups))
+    parts = [part for group in groups for part in np.array_split(group, _PARTS) if len(part)]
+    for level in (groups, parts):
+        gradients = [glm.gradient(task.family, weights, x[group], y[group]) for group in level]
+        if len(level) <= most:
+            rows += gradients
+            sizes.append(len(level))
+    of_groups = sizes[-1] if sizes else 0
     for count in _PRINCIPAL:
-        if sizes and sizes[-1] < count + len(groups) <= most and count <= len(principal):
-            sizes.append(len(groups) + count)
+        if sizes and sizes[-1] < count + len(parts) <= most and count <= len(principal):
+            sizes.append(len(parts) + count)
     basis = _orthonormal([*rows, *principal], sizes[-1] if sizes else 0)
-    typical = [rate * float(np.median(np.linalg.norm(steps @ basis[:size].T, axis=1))) for size in sizes]
+    steps = -rate * np.array([clipped(task, gradient) for gradient in gradients])
+    typical = [float(np.median(np.linalg.norm(steps @ basis[:size].T, axis=1))) for size in sizes]
     radii = tuple(math.hypot(math.sqrt(size) * sigma, step) for size, step in zip(sizes, typical, strict=True))
-    longest = min(UpdateBounds.of(task).step_length, rate * float(np.linalg.norm(steps, axis=1).max()))
+    longest = float(np.linalg.norm(steps, axis=1).max())
     return Shield(
-        basis.astype(np.float32), tuple(sizes), radii, math.hypot(UpdateBounds.of(task).noise_radius, longest)
+        basis=basis.astype(np.float32),
+        sizes=tuple(sizes),
+        radii=radii,
+        radius=math.hypot(UpdateBounds.of(task).noise_radius, longest),
+        step=basis[:of_groups] @ np.average(steps, axis=0, weights=[len(part) for part in parts]),
+        step_radius=dict(zip(sizes, radii, strict=True)).get(of_groups, 0.0),
     )
 
 
@@ -90,4 +102,6 @@ def _by_response(task: Task, weights: np.ndarray, x: np.ndarray, y: np.ndarray) 
 
 def _orthonormal(rows: list[np.ndarray], count: int) -> np.ndarray:
     """Orthonormal rows with the span of the first independent ones."""
-    return np.linalg.qr(np.array(rows).T)[0].T[:count]
+    matrix = np.array(rows)
+    left_over = np.abs(np.diag(np.linalg.qr(matrix.T)[1]))  # of each row beside those before it
+    return np.linalg.qr(matrix[left_over > _SAME * np.linalg.norm(matrix, axis=1)].T)[0].T[:count]

@@ -3,7 +3,8 @@
 An honest update is a draw, plus one clipped step, plus one client's noise. So the guard looks for the recent draw that
 an update started from, the nearest one, and takes the *difference*. It refuses what no client sends, shortens the rest
 to what a step and noise can be (`bounds`), cuts it where all clients together push most (`sketch`), shortens it further
-where public examples show that it matters (`shields`), and adds what is left to the *current* draw:
+where public examples show that it matters (`shields`), and adds what is left to the *current* draw. Draws themselves
+show less of what all clients push beside what public examples predict (`anchor`).
 
     difference = update - nearest recent draw       refused above `limit`, shortened to `radius`
     stored     = current draw + difference          no weight further than `reach`; over a random instance
@@ -19,11 +20,13 @@ algorithm), the increment is added to the nearest instance, and an attacker can 
 
 import math
 from collections.abc import Sequence
+from operator import is_
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy import einsum, frombuffer
+from numpy import frombuffer
 
+from blindsight.service.anchor import TOLERATED, Anchor
 from blindsight.service.bounds import UpdateBounds
 from blindsight.service.shields import Shield
 from blindsight.service.sketch import Sketch
@@ -37,7 +40,7 @@ _FLOAT = np.dtype("<f4")
 _FEWEST_RECENT, _MOST_RECENT = 8, 256  # draws
 _REMEMBERED = 1 << 20  # numbers in recent draws
 _HEAD = 64  # weights by which the nearest instance is found
-_AT_ONCE = 1 << 16  # numbers
+_AT_ONCE = 1 << 17  # numbers
 _HARDLY = 1e-3  # of the largest length: shorter than any noise
 
 
@@ -70,6 +73,8 @@ class Guard:
         """Narrower bounds in the directions that public examples show to matter."""
         self.sketch = Sketch(task.weights, math.sqrt(task.variance))
         """Narrower bounds in the directions in which clients push most."""
+        self.anchor = Anchor(task.weights)
+        """What clients push together, compared with what public examples predict."""
         self.shortened = 0
         """Updates longer than one step and one noise: hostile ones, and those of a draw that is not remembered."""
         self._head = min(_HEAD, task.weights)
@@ -94,17 +99,17 @@ class Guard:
 
     def compare(self, updates: Sequence[bytes], near: Sequence[bytes]) -> Differences:
         """Compare updates with the ones of `near` that they started from, mostly the same one."""
-        rows = frombuffer(b"".join(updates), _FLOAT).reshape(len(updates), -1)
-        places = self._nearest(rows, near)
         with np.errstate(all="ignore"):  # numbers that overflow, and those that are none, are refused
+            rows = frombuffer(b"".join(updates), _FLOAT).reshape(len(updates), -1)
+            places = self._nearest(rows, near)
             changes = rows - frombuffer(near[places[0]], _FLOAT)
             for number, place in enumerate(places):
                 if place != places[0]:
                     np.subtract(rows[number], frombuffer(near[place], _FLOAT), out=changes[number])
-            squares = einsum("ij,ij->i", changes, changes)
-            hardly = (squares > 0) & (squares < self._hardly)
-        for number in hardly.nonzero()[0].tolist():
-            if updates[number] in near:  # sent back as it was drawn, and taken for a draw with the same first weights
+            squares = np.vecdot(changes, changes)
+        for number, square in enumerate(squares.tolist()):
+            if 0 < square < self._hardly and updates[number] in near:
+                # sent back as it was drawn, and taken for a draw with the same first weights
                 places[number] = near.index(updates[number])
                 changes[number], squares[number] = 0, 0
         return Differences(updates, [near[place] for place in places], changes, squares)
@@ -122,15 +127,29 @@ class Guard:
             altered |= self.shield.shorten(changes)
         if base is not None:
             altered |= [start is not base for start in starts]
-        far = (changes.max(axis=1) > self._reach) | (changes.min(axis=1) < -self._reach)
-        if far.any():  # last, so that it holds whatever came before
+        if changes.max() > self._reach or changes.min() < -self._reach:  # last, so that it holds whatever came before
+            altered |= (np.abs(changes) > self._reach).any(axis=1)
             np.clip(changes, -self._reach, self._reach, out=changes)
-        altered |= far
+        if self.shield is not None:
+            self.anchor.note(changes)
         taken = list(zip(known.tolist(), updates, strict=True))
         for number in altered.nonzero()[0].tolist():
-            stored = changes[number] + frombuffer(starts[number] if base is None else base, _FLOAT)
-            taken[number] = taken[number][0], stored.tobytes()
+            changes[number] += frombuffer(starts[number] if base is None else base, _FLOAT)
+            taken[number] = taken[number][0], changes[number].tobytes()
         return taken
+
+    def anchored(self, draw: bytes) -> bytes:
+        """What to show instead of a draw: less of what clients push beside what public examples predict."""
+        excess = None if self.shield is None else self.anchor.excess(self.shield)
+        return draw if excess is None else (frombuffer(draw, _FLOAT) - excess).tobytes()
+
+    @property
+    def beside(self) -> float | None:
+        """What clients push beside what public examples predict, over what a tolerated share can cause."""
+        beside = None if self.shield is None else self.anchor.beside(self.shield)
+        if beside is None or self.shield is None:
+            return None
+        return float(np.linalg.norm(beside)) / (TOLERATED * self.shield.step_radius)
 
     @property
     def radius(self) -> float:
@@ -141,8 +160,10 @@ class Guard:
     def _shorten(self, differences: Differences) -> tuple[np.ndarray, np.ndarray]:
         """Shorten differences to `radius`; which updates a client may have sent, and which were altered."""
         _, _, changes, squares = differences
-        known = squares <= self._limit  # False for NaN
         radius = self.radius
+        if squares.max() <= radius**2:  # nearly always; False for NaN
+            return np.ones(len(squares), bool), np.zeros(len(squares), bool)
+        known = squares <= self._limit
         too_long = known & (squares > radius**2)
         if too_long.any():
             changes[too_long] *= (np.float32(radius) / np.sqrt(squares[too_long]))[:, None]
@@ -152,11 +173,10 @@ class Guard:
 
     def _nearest(self, rows: np.ndarray, near: Sequence[bytes]) -> list[int]:
         """Which of `near` each update most probably started from: the nearest, by its first weights."""
-        if near != self._known:
+        if len(near) != len(self._known) or not all(map(is_, near, self._known)):
             self._learn_heads(near)
-        with np.errstate(all="ignore"):  # of what is no number, any start is as good as another
-            distances = rows[:, : self._head].astype(np.float64) @ self._heads  # less the updates' own squares
-            distances += self._squares
+        distances = rows[:, : self._head].astype(np.float64) @ self._heads  # less the updates' own squares
+        distances += self._squares  # of what is no number, any start is as good as another
         return distances.argmin(axis=1).tolist()
 
     def _learn_heads(self, near: Sequence[bytes]) -> None:

@@ -6,11 +6,12 @@ it was drawn either.
 
 Tickets are created in batches and handed out from a stock: those of one period differ only in their random numbers, and
 in a batch each takes half as long. No list of drawn tickets exists. Used ones are recorded in one Bloom filter per
-period of expiry, which has the same size at any load: at most thirteen filters of 2 MiB, or of up to 16 MiB for
-lifetimes above ten minutes. All four bits of a ticket are in one word, so checking it costs one memory access instead
-of four. An unused ticket whose bits others have set is refused, and its client draws again: at the end of a minute once
-in 800 times at 10,000 updates a second, once in 100,000 at 1,000 (docs/service.md). `Spent` is the filters of one
-process; processes that share a Redis keep them there (`redis_store`), without any instance or client.
+period of expiry, which has the same size at any load: at most thirteen filters of 4 MiB, or of up to 16 MiB for
+lifetimes above ten minutes. A ticket sets the same four bits in two words, so checking it costs two memory accesses
+instead of eight. An unused ticket whose bits others have set is refused, and its update is lost: at the end of a minute
+once in 300,000 times at 10,000 updates a second (docs/service.md). `Spent` is the filters of one process; processes
+that share a Redis keep them there (`redis_store`), in filters of half the size with one word for each ticket, without
+any instance or client.
 
 Clocks may jump: a store's clock does not (`Store.now`), a period that is over stays over, and a ticket that ends later
 than any could is refused. Processes with different lifetimes refuse each other's tickets.
@@ -34,12 +35,13 @@ SKEW_S = 60  # clocks of hosts that share a store may differ by this much
 _SIGNED = 4 + NONCE_BYTES  # expiry and random number
 _TAG = 16
 _LENGTH = _SIGNED + _TAG
-_MARKS = struct.Struct("<I4B4x")  # of a random number: its word in the filter, and four bits of the word
+_MARKS = struct.Struct("<I4BI")  # of a random number: a word in the filter, four bits of it, and another word
 _PERIODS = 10  # per lifetime, in whole minutes
 _BITS = [1 << (byte & 63) for byte in range(256)]
 _STOCK = 128  # tickets per batch
-_WORDS = 1 << 18  # of a minute's filter, 64 bits each: 2 MiB
-_MOST_MINUTES = 8  # that a filter's size grows with
+_WORDS = 1 << 19  # of a minute's filter, 64 bits each: 4 MiB
+_SHARED_WORDS = 1 << 18  # of one in Redis
+_MOST_WORDS = 1 << 21
 
 
 def period_s(lifetime_s: float) -> int:
@@ -51,14 +53,14 @@ def period_s(lifetime_s: float) -> int:
     return 60 * math.ceil(lifetime_s / (60 * _PERIODS))
 
 
-def filter_words(lifetime_s: float) -> int:
-    """The number of 64-bit words of a period's filter."""
-    return _WORDS * min(period_s(lifetime_s) // 60, _MOST_MINUTES)
+def filter_words(lifetime_s: float, minute: int = _SHARED_WORDS) -> int:
+    """The number of 64-bit words of a period's filter, `minute` of them for each minute."""
+    return min(minute * (period_s(lifetime_s) // 60), _MOST_WORDS)
 
 
 def marks(nonce: bytes, words: int) -> tuple[int, int, int, int, int]:
-    """Where a used ticket is recorded: a word of the filter, and four of its bits."""
-    at, one, two, three, four = _MARKS.unpack(nonce)
+    """Where a used ticket is recorded in Redis: a word of the filter, and four of its bits."""
+    at, one, two, three, four, _ = _MARKS.unpack(nonce)
     return at % words, one & 63, two & 63, three & 63, four & 63
 
 
@@ -131,7 +133,7 @@ class Spent:
 
     def __init__(self, now: Callable[[], float] = time.time, lifetime_s: float = 600.0) -> None:
         self._filters: dict[int, array[int]] = {}  # by expiry
-        self._words = filter_words(lifetime_s)
+        self._words = filter_words(lifetime_s, _WORDS)
         self._over = 0  # tickets that end by then are refused, whatever a clock says later
         self._now = now
 
@@ -146,11 +148,11 @@ class Spent:
                 self._over = max(self._over, over)
                 del self._filters[over]
             words = self._filters[ends] = array("Q", bytes(8 * self._words))
-        at, one, two, three, four = _MARKS.unpack(nonce)  # `marks` without a call
-        at %= self._words
+        at, one, two, three, four, other = _MARKS.unpack(nonce)
+        at, other = at % self._words, other % self._words
         bits = _BITS[one] | _BITS[two] | _BITS[three] | _BITS[four]
-        word = words[at]
-        if word & bits == bits:
+        if words[at] & words[other] & bits == bits:
             return False
-        words[at] = word | bits
+        words[at] |= bits
+        words[other] |= bits
         return True
