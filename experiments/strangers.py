@@ -16,12 +16,13 @@ import dataclasses
 import gzip
 import itertools
 import json
+import math
 import multiprocessing
 import pickle
 import platform
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,10 +37,12 @@ from sklearn.neural_network import MLPClassifier
 from strangers_pictures import MORE_PICTURES, PICTURES
 
 from blindsight import data
+from blindsight.algorithms.moments import MomentsPart
 from blindsight.data import faults
 from blindsight.data.population import Population
 from blindsight.data.schema import Schema
 from blindsight.inspection.contrast import cues, reading, votes
+from blindsight.inspection.contrast.averages import Averages, encoded
 from blindsight.inspection.contrast.cues import Cues
 from blindsight.inspection.contrast.explained import FACELESS, Explanation, verdict_on
 from blindsight.inspection.contrast.explaining import explain
@@ -48,7 +51,7 @@ from blindsight.inspection.contrast.planting import candidates, faceless, worth_
 from blindsight.inspection.contrast.predicting import Evidence
 from blindsight.inspection.contrast.question import Comparing, Mistakes, Sanity, Slices
 from blindsight.inspection.contrast.reading import Usual
-from blindsight.inspection.contrast.rounds import AccuracyCells, observe, plan
+from blindsight.inspection.contrast.rounds import AccuracyCells, features_of, observe, plan
 from blindsight.inspection.contrast.vectors import client_vectors
 from blindsight.inspection.contrast.votes import VotesPart
 from blindsight.inspection.finding import Diagnosis, Finding
@@ -97,17 +100,21 @@ def accuracies(seen: Population) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Clients:
-    """What clients send: as one arm, and as two arms of examples; and the model's accuracy on each."""
+    """What clients send: as one arm, and as two arms of examples; and the model's accuracy on each.
+
+    `averages` are the means of their moments, by how many are measured; only where faults are planted.
+    """
 
     everyone: Sent
     mistakes: Sent
     right: np.ndarray
     names: tuple[str, ...]  # of the cues
     labels: tuple[str, ...]  # of the votes
+    averages: Mapping[int, np.ndarray] = dataclasses.field(default_factory=dict[int, np.ndarray])
 
     @classmethod
-    def of(cls, seen: Population) -> "Clients":
-        """Compute it, client by client."""
+    def of(cls, seen: Population, measured: Sequence[MomentsPart] = ()) -> "Clients":
+        """Compute it, client by client, with the means of these moments."""
         names, labels = seen.classes[cues.FIELD], (*seen.classes[votes.FIELD], "none")
         alone, both = Arms({"everyone": everything()}), by_correctness(5)
         return cls(
@@ -116,22 +123,34 @@ class Clients:
             accuracies(seen),
             names,
             labels,
+            averages_of(seen, measured),
         )
 
     def parts(self, arms: Arms) -> dict[str, Any]:
         """The parts of a round with these arms."""
         return {part.name: part for part in parts_of(self.names, self.labels, arms)}
 
-    def send(self, arms: Arms) -> Sent:
-        """What they send for these arms; an arm of whole clients has the rows of one arm of all."""
+    def send(self, arms: Arms, measured: int = 0) -> Sent:
+        """What they send for these arms, of moments so many means; an arm of whole clients has the rows of all."""
+        everyone = self.everyone | ({"moments": self.averages[measured]} if measured in self.averages else {})
         if len(arms) == 1:
-            return self.everyone
+            return everyone
         if "mistakes" in arms:
             return self.mistakes
         (_, failing), (_, healthy) = arms.criteria
         member = [self.right < failing.below - 1e-5, self.right >= healthy.least - 1e-5]  # pyright: ignore
         both = lambda sent: np.concatenate([sent * one[:, None] for one in member], axis=1)  # noqa: E731
-        return {name: both(sent) for name, sent in self.everyone.items()}
+        return {name: both(sent) for name, sent in everyone.items()}
+
+
+def averages_of(seen: Population, measured: Sequence[MomentsPart]) -> dict[int, np.ndarray]:
+    """The means of all clients' moments, by how many there are."""
+    return {
+        part.features.encoding.size: client_vectors(
+            encoded(seen, part.features), Arms({"everyone": everything()}), [Averages(part)]
+        )["moments"]
+        for part in measured
+    }
 
 
 def parts_of(names: tuple[str, ...], labels: tuple[str, ...], arms: Arms) -> list[Any]:
@@ -141,9 +160,22 @@ def parts_of(names: tuple[str, ...], labels: tuple[str, ...], arms: Arms) -> lis
 
 
 def noise_of(bed: Bed, task: str, clients: int, epsilon: float) -> dict[str, float]:
-    """The standard deviation of the noise in each part's sums on the default path."""
+    """The standard deviation of the noise in each part's sums on the default path; of moments, in their means."""
     planned = plan(bed.question(task, clients, epsilon), Public(model=bed.model, reference=bed.pool))
-    return {part.name: planned.mechanisms[part.name].noise_multiplier * part.bound for part in planned.parts}
+    stds = {part.name: planned.mechanisms[part.name].noise_multiplier * part.bound for part in planned.parts}
+    for part in planned.parts:
+        if isinstance(part, MomentsPart):
+            stds[part.name] *= math.sqrt(len(part.classes))
+    return stds
+
+
+def moments_of(bed: Bed, task: str, clients: int, epsilon: float) -> MomentsPart:
+    """The moments that are measured, of one arm; scales come from the whole pool, so that all runs share them."""
+    question, public, label = bed.question(task, clients, epsilon), Public(reference=bed.pool), bed.schema.label
+    empty = bed.schema.population()
+    features = features_of(question, public, empty, 2 if task == "slices" else 1)
+    assert features is not None
+    return MomentsPart(features, ("everyone",), empty.classes[label], label)
 
 
 def thresholds(right: np.ndarray, noise_std: float, dice: np.random.Generator) -> Arms:
@@ -178,13 +210,14 @@ def ask(
     stds = made.noise[task, len(rows), epsilon]
     right = np.where(hit, faulty.right[rows], healthy.right[rows])
     arms = arms_of(task, right, stds.get("thresholds", 0.0), dice)
-    well, ill = healthy.send(arms), faulty.send(arms)
+    measured = made.measured.get((task, len(rows), epsilon), 0)
+    well, ill = healthy.send(arms, measured), faulty.send(arms, measured)
     sums = {name: well[name][rows[~hit]].sum(axis=0) + ill[name][rows[hit]].sum(axis=0) for name in well}
     released = {n: Measured(s + stds[n] * dice.standard_normal(s.shape), stds[n], 1.0) for n, s in sums.items()}
-    measured: Any = Release(released, len(rows))
+    release: Any = Release(released, len(rows))
     parts = healthy.parts(arms)
     usual = usual_of(healthy, own, arms, parts)
-    return arms, released, *reading.read(measured, parts, arms, usual)
+    return arms, released, *reading.read(release, parts, arms, usual)
 
 
 class Release(SimpleNamespace):
@@ -350,6 +383,7 @@ class Planted:
     others: dict[str, Clients]
     rivals: dict[str, Clients]  # changes without a name
     noise: dict[tuple[str, int, float], dict[str, float]]
+    measured: dict[tuple[str, int, float], int]  # how many means the moments have
 
 
 def plant(bed: Bed, *, with_faults: bool) -> Planted:
@@ -357,17 +391,22 @@ def plant(bed: Bed, *, with_faults: bool) -> Planted:
     pool = smaller(bed.pool, POOL, EXAMPLES) if with_faults else bed.pool
     seen = bed.look(pool)
     library, others, rivals = dict[str, Clients](), dict[str, Clients](), dict[str, Clients]()
+    sizes = [n for n in (100, 220, 1000) if n < pool.size]
+    asked = list(itertools.product(("sanity", "slices"), sizes, (1.0, 4.0, 8.0))) if with_faults else []
+    parts = {one: moments_of(bed, *one) for one in asked}
+    measured = {one: part.features.encoding.size for one, part in parts.items()}
+    different = list({size: parts[one] for one, size in measured.items()}.values())
     if with_faults:
         inputs = bed.schema.inputs
-        sent = lambda population: Clients.of(bed.look(population.replace(population.columns)))  # noqa: E731
+        sent = lambda population: Clients.of(bed.look(population.replace(population.columns)), different)  # noqa: E731
         library = {fault: sent(faults.apply(pool, fault)) for fault in candidates(pool, inputs, "label")}
         rivals = {name: sent(change(pool)) for name, change in nameless(pool, inputs).items()}
         others = {name: sent(damaged(pool, change, "image")) for name, (change, _) in FAULTS.items()}
-    sizes = [n for n in (100, 220, 1000) if n < pool.size]
     noise = {(t, n, e): noise_of(bed, t, n, e) for t in QUESTIONS for n in sizes for e in (1.0, 4.0, 8.0)}
     right = float(seen.columns["is_correct"].mean())
     print(f"{bed.name}: accuracy {right:.3f}, {pool.size} clients, {len(library)} candidates", flush=True)
-    return Planted(bed.name, right, Clients.of(seen), library, others, rivals, noise)
+    healthy = Clients.of(seen, different)
+    return Planted(bed.name, right, healthy, library, others, rivals, noise, measured)
 
 
 POOL, EXAMPLES, PLANTED = 340, 24, 60
@@ -394,7 +433,8 @@ def diagnosed(
     arms, released, findings, _ = ask(made, task, rows, hit, fault, own, epsilon, dice)
     if not any(one.verdict == "detected" for one in findings):
         return False, ()
-    healthy, few, places = made.healthy.send(arms), own[:PLANTED], np.arange(PLANTED)
+    measured = made.measured[task, n, epsilon]
+    healthy, few, places = made.healthy.send(arms, measured), own[:PLANTED], np.arange(PLANTED)
     everything_known = made.rivals | {
         spelled: clients for spelled, clients in made.library.items() if not without or not spelled.startswith(without)
     }
@@ -417,7 +457,8 @@ def diagnosed(
     by_cues = {name: (places, as_failing(sent)) for name, sent in everything_known.items()}
     votes = released["votes"].sums.reshape(len(arms), -1)
     listed = worth_running(evidence(["cues"]), by_cues, made.healthy.labels, votes)
-    tried = {name: (places, side_by_side(sent.send(arms))) for name in listed if (sent := everything_known.get(name))}
+    known = {name: sent for name in listed if (sent := everything_known.get(name))}
+    tried = {name: (places, side_by_side(sent.send(arms, measured))) for name, sent in known.items()}
     if task == "slices":
         own_arms: Any = SimpleNamespace(by_name=made.healthy.parts(arms), arms=arms)
         tried[FACELESS] = places, faceless(own_arms, {name: sent[few] for name, sent in healthy.items()})

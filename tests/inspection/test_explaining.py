@@ -209,8 +209,8 @@ def one(
         ((one("a", 0), one(FACELESS, 30)), "a"),
         ((one(f"a + {FACELESS}", 0, parts=("a", FACELESS)),), UNKNOWN),  # half of it is no signature
         ((one("crop", 0), one(ANYTHING, 15, None)), "crop"),
-        ((one("crop", 0), one(ANYTHING, 15, None), one(FACELESS, 90)), UNKNOWN),  # by accuracy, and nobody votes for it
-        ((one("invert", 0), one(ANYTHING, 15, None), one(FACELESS, 90)), "invert"),
+        ((one("crop", 0), one(ANYTHING, 15, None), one(FACELESS, 90)), "crop"),  # by accuracy too
+        ((one("crop", 0), one(ANYTHING, 8, None)), UNKNOWN),
         ((), UNKNOWN),
     ],
 )
