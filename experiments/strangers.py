@@ -392,7 +392,9 @@ def plant(bed: Bed, *, with_faults: bool) -> Planted:
     seen = bed.look(pool)
     library, others, rivals = dict[str, Clients](), dict[str, Clients](), dict[str, Clients]()
     sizes = [n for n in (100, 220, 1000) if n < pool.size]
-    asked = list(itertools.product(("sanity", "slices"), sizes, (1.0, 4.0, 8.0))) if with_faults else []
+    asked: list[tuple[str, int, float]] = []
+    if with_faults:
+        asked += itertools.product(("sanity", "slices"), sizes, (1.0, 4.0, 8.0))
     parts = {one: moments_of(bed, *one) for one in asked}
     measured = {one: part.features.encoding.size for one, part in parts.items()}
     different = list({size: parts[one] for one, size in measured.items()}.values())

@@ -77,6 +77,16 @@ class Averages:
     moments: MomentsPart
     name: str = "moments"
 
+    @property
+    def coordinates(self) -> int:
+        """One vector for each arm."""
+        return len(self.moments.arms) * self.moments.features.encoding.size
+
+    @property
+    def bound(self) -> float:
+        """A sum over classes is at most so much longer."""
+        return self.moments.bound * math.sqrt(len(self.moments.classes))
+
     @functools.cached_property
     def _part(self) -> MomentsPart:
         features = self.moments.features
