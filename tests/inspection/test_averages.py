@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -56,7 +57,7 @@ def test_they_are_what_clients_add_to_the_moments_over_all_classes(made: Any):
     for client in range(population.size):
         one = population.select(np.array([client]))
         fields = dict(one.columns.items())
-        batch = Batch(fields, np.ones(one.n_examples, np.float32))
+        batch = Batch(fields, jnp.ones(one.n_examples))
         whole += np.asarray(part.client_part(batch, arms.masks(batch), jax.random.key(0)))
     averages = Averages(part)
     sent = client_vectors(encoded(population, measured), arms, [averages])["moments"]
