@@ -4,6 +4,7 @@
     python experiments/strangers.py null [--runs 200] [--epsilon 8] [--beds femnist,mnist,adult,handwriting]
     python experiments/strangers.py draw
     python experiments/strangers.py naming [--runs 50] [--epsilon 1 4 8] [--beds femnist,mnist,handwriting]
+    python experiments/strangers.py naming --pool 1300 --clients 1000 --beds handwriting        more clients
 
 Settings were chosen on handwriting; on the others they are judged.
 What each client would send is computed once. A run draws private clients and public ones anew, without overlap, and
@@ -366,6 +367,9 @@ def null_cell(made: "Planted", task: str, n: int, m: int, runs: int, epsilon: fl
 
 # --- faults planted by others
 
+POOL, EXAMPLES, PLANTED = 340, 24, 60
+"""Clients and examples of each with faults, and public clients that candidates are planted in."""
+
 
 def damaged(pool: Population, change: Any, field: str) -> Population:
     """The pool with the fault on all examples of every client."""
@@ -386,12 +390,12 @@ class Planted:
     measured: dict[tuple[str, int, float], int]  # how many means the moments have
 
 
-def plant(bed: Bed, *, with_faults: bool) -> Planted:
+def plant(bed: Bed, *, with_faults: bool, most: int = POOL) -> Planted:
     """Compute what every client of the pool would send, once; with faults, for fewer clients and examples."""
-    pool = smaller(bed.pool, POOL, EXAMPLES) if with_faults else bed.pool
+    pool = smaller(bed.pool, most, EXAMPLES) if with_faults else bed.pool
     seen = bed.look(pool)
     library, others, rivals = dict[str, Clients](), dict[str, Clients](), dict[str, Clients]()
-    sizes = [n for n in (100, 220, 1000) if n < pool.size]
+    sizes = [n for n in (100, 220, 500, 1000) if n < pool.size]
     asked: list[tuple[str, int, float]] = []
     if with_faults:
         asked += itertools.product(("sanity", "slices"), sizes, (1.0, 4.0, 8.0))
@@ -411,8 +415,6 @@ def plant(bed: Bed, *, with_faults: bool) -> Planted:
     return Planted(bed.name, right, healthy, library, others, rivals, noise, measured)
 
 
-POOL, EXAMPLES, PLANTED = 340, 24, 60
-"""Clients and examples of each with faults, and public clients that candidates are planted in."""
 FAULTS: Mapping[str, tuple[Any, str]] = PICTURES | {name: (change, "") for name, change in MORE_PICTURES.items()}
 
 
@@ -467,13 +469,13 @@ def diagnosed(
     return True, explain(evidence([*released]), tried)
 
 
-def naming(made: Planted, runs: int, epsilons: tuple[float, ...]) -> list[tuple[Any, ...]]:
+def naming(made: Planted, runs: int, epsilons: tuple[float, ...], sizes: tuple[int, ...]) -> list[tuple[Any, ...]]:
     """The cells of the table of names; each fault of the library is also left out of it, at 20 %."""
-    sizes = [(n, 100) for n in (220, 1000) if n + 100 <= len(made.healthy.right)]
     return [
-        (named_cell, made.name, task, fault, share, n, m, epsilon, without, runs)
+        (named_cell, made.name, task, fault, share, n, 100, epsilon, without, runs)
         for task in ("sanity", "slices")
-        for n, m in sizes
+        for n in sizes
+        if n + 100 <= len(made.healthy.right)
         for epsilon in epsilons
         for share in (0.1, 0.2, 0.5)
         for fault, (_, answer) in FAULTS.items()
@@ -538,6 +540,8 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, nargs="+", default=[8.0])
     parser.add_argument("--beds", default=",".join(BEDS))
     parser.add_argument("--only", nargs="+", default=[], help="Cells of null: 'adult, weak:slices:220:1000'.")
+    parser.add_argument("--clients", type=int, nargs="+", default=[220], choices=(220, 500, 1000))
+    parser.add_argument("--pool", type=int, default=POOL, help="Clients of a bed with faults, public ones included.")
     parser.add_argument("--cache", type=Path, default=None, help="Folder that keeps what clients send.")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -547,7 +551,7 @@ def main() -> None:
         return
     began = time.monotonic()
     for name in asked.beds.split(","):
-        for made in kept(name, asked.cache, with_faults=asked.part != "null"):
+        for made in kept(name, asked.cache, asked.pool, with_faults=asked.part != "null"):
             MADE[made.name] = made
     if asked.part == "plant":
         return
@@ -556,12 +560,13 @@ def main() -> None:
         if asked.part == "null":
             cells += [cell for epsilon in asked.epsilon for cell in null(made, asked.runs, epsilon, tuple(asked.only))]
         else:
-            cells += naming(made, asked.runs, tuple(asked.epsilon))
+            cells += naming(made, asked.runs, tuple(asked.epsilon), tuple(asked.clients))
     with multiprocessing.get_context("fork").Pool(asked.processes) as pool:
         rows = pool.map(run_cell, cells, chunksize=1)
     about = {
         "command": f"python experiments/strangers.py {asked.part} --runs {asked.runs} --beds {asked.beds} --epsilon "
-        + " ".join(f"{epsilon:g}" for epsilon in asked.epsilon),
+        + " ".join(f"{epsilon:g}" for epsilon in asked.epsilon)
+        + (f" --pool {asked.pool} --clients {' '.join(map(str, asked.clients))}" if asked.pool != POOL else ""),
         "machine": f"{platform.machine()}, jax {jax.__version__}, {jax.devices()[0].device_kind}",
         "seconds": round(time.monotonic() - began),
         "models": {made.name: round(made.accuracy, 3) for made in MADE.values()},
@@ -633,12 +638,12 @@ def draw(folder: Path) -> None:
     figure.savefig(folder / "strangers_naming.png", dpi=110)
 
 
-def kept(name: str, cache: Path | None, *, with_faults: bool) -> list[Planted]:
+def kept(name: str, cache: Path | None, most: int, *, with_faults: bool) -> list[Planted]:
     """The beds of a data set, from the cache if they are there."""
-    path = None if cache is None else cache / f"{name}.pkl.gz"
+    path = None if cache is None else cache / f"{name}-{most}.pkl.gz"
     if path is not None and path.exists():
         return pickle.loads(gzip.decompress(path.read_bytes()))
-    made = [plant(bed, with_faults=with_faults and name != "adult") for bed in BEDS[name]()]
+    made = [plant(bed, with_faults=with_faults and name != "adult", most=most) for bed in BEDS[name]()]
     if path is not None and with_faults:
         path.write_bytes(gzip.compress(pickle.dumps(made), 1))
     return made
