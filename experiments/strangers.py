@@ -4,6 +4,7 @@
     python experiments/strangers.py null [--runs 200] [--epsilon 8] [--beds femnist,mnist,adult,handwriting]
     python experiments/strangers.py draw
     python experiments/strangers.py naming [--runs 50] [--epsilon 1 4 8] [--beds femnist,mnist,handwriting]
+    python experiments/strangers.py naming --pool 1300 --clients 1000 --beds handwriting        more clients
 
 Settings were chosen on handwriting; on the others they are judged.
 What each client would send is computed once. A run draws private clients and public ones anew, without overlap, and
@@ -16,12 +17,13 @@ import dataclasses
 import gzip
 import itertools
 import json
+import math
 import multiprocessing
 import pickle
 import platform
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,10 +38,12 @@ from sklearn.neural_network import MLPClassifier
 from strangers_pictures import MORE_PICTURES, PICTURES
 
 from blindsight import data
+from blindsight.algorithms.moments import MomentsPart
 from blindsight.data import faults
 from blindsight.data.population import Population
 from blindsight.data.schema import Schema
 from blindsight.inspection.contrast import cues, reading, votes
+from blindsight.inspection.contrast.averages import Averages, encoded
 from blindsight.inspection.contrast.cues import Cues
 from blindsight.inspection.contrast.explained import FACELESS, Explanation, verdict_on
 from blindsight.inspection.contrast.explaining import explain
@@ -48,7 +52,7 @@ from blindsight.inspection.contrast.planting import candidates, faceless, worth_
 from blindsight.inspection.contrast.predicting import Evidence
 from blindsight.inspection.contrast.question import Comparing, Mistakes, Sanity, Slices
 from blindsight.inspection.contrast.reading import Usual
-from blindsight.inspection.contrast.rounds import AccuracyCells, observe, plan
+from blindsight.inspection.contrast.rounds import AccuracyCells, features_of, observe, plan
 from blindsight.inspection.contrast.vectors import client_vectors
 from blindsight.inspection.contrast.votes import VotesPart
 from blindsight.inspection.finding import Diagnosis, Finding
@@ -97,17 +101,21 @@ def accuracies(seen: Population) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Clients:
-    """What clients send: as one arm, and as two arms of examples; and the model's accuracy on each."""
+    """What clients send: as one arm, and as two arms of examples; and the model's accuracy on each.
+
+    `averages` are the means of their moments, by how many are measured; only where faults are planted.
+    """
 
     everyone: Sent
     mistakes: Sent
     right: np.ndarray
     names: tuple[str, ...]  # of the cues
     labels: tuple[str, ...]  # of the votes
+    averages: Mapping[int, np.ndarray] = dataclasses.field(default_factory=dict[int, np.ndarray])
 
     @classmethod
-    def of(cls, seen: Population) -> "Clients":
-        """Compute it, client by client."""
+    def of(cls, seen: Population, measured: Sequence[MomentsPart] = ()) -> "Clients":
+        """Compute it, client by client, with the means of these moments."""
         names, labels = seen.classes[cues.FIELD], (*seen.classes[votes.FIELD], "none")
         alone, both = Arms({"everyone": everything()}), by_correctness(5)
         return cls(
@@ -116,22 +124,34 @@ class Clients:
             accuracies(seen),
             names,
             labels,
+            averages_of(seen, measured),
         )
 
     def parts(self, arms: Arms) -> dict[str, Any]:
         """The parts of a round with these arms."""
         return {part.name: part for part in parts_of(self.names, self.labels, arms)}
 
-    def send(self, arms: Arms) -> Sent:
-        """What they send for these arms; an arm of whole clients has the rows of one arm of all."""
+    def send(self, arms: Arms, measured: int = 0) -> Sent:
+        """What they send for these arms, of moments so many means; an arm of whole clients has the rows of all."""
+        everyone = self.everyone | ({"moments": self.averages[measured]} if measured in self.averages else {})
         if len(arms) == 1:
-            return self.everyone
+            return everyone
         if "mistakes" in arms:
             return self.mistakes
         (_, failing), (_, healthy) = arms.criteria
         member = [self.right < failing.below - 1e-5, self.right >= healthy.least - 1e-5]  # pyright: ignore
         both = lambda sent: np.concatenate([sent * one[:, None] for one in member], axis=1)  # noqa: E731
-        return {name: both(sent) for name, sent in self.everyone.items()}
+        return {name: both(sent) for name, sent in everyone.items()}
+
+
+def averages_of(seen: Population, measured: Sequence[MomentsPart]) -> dict[int, np.ndarray]:
+    """The means of all clients' moments, by how many there are."""
+    return {
+        part.features.encoding.size: client_vectors(
+            encoded(seen, part.features), Arms({"everyone": everything()}), [Averages(part)]
+        )["moments"]
+        for part in measured
+    }
 
 
 def parts_of(names: tuple[str, ...], labels: tuple[str, ...], arms: Arms) -> list[Any]:
@@ -141,9 +161,22 @@ def parts_of(names: tuple[str, ...], labels: tuple[str, ...], arms: Arms) -> lis
 
 
 def noise_of(bed: Bed, task: str, clients: int, epsilon: float) -> dict[str, float]:
-    """The standard deviation of the noise in each part's sums on the default path."""
+    """The standard deviation of the noise in each part's sums on the default path; of moments, in their means."""
     planned = plan(bed.question(task, clients, epsilon), Public(model=bed.model, reference=bed.pool))
-    return {part.name: planned.mechanisms[part.name].noise_multiplier * part.bound for part in planned.parts}
+    stds = {part.name: planned.mechanisms[part.name].noise_multiplier * part.bound for part in planned.parts}
+    for part in planned.parts:
+        if isinstance(part, MomentsPart):
+            stds[part.name] *= math.sqrt(len(part.classes))
+    return stds
+
+
+def moments_of(bed: Bed, task: str, clients: int, epsilon: float) -> MomentsPart:
+    """The moments that are measured, of one arm; scales come from the whole pool, so that all runs share them."""
+    question, public, label = bed.question(task, clients, epsilon), Public(reference=bed.pool), bed.schema.label
+    empty = bed.schema.population()
+    features = features_of(question, public, empty, 2 if task == "slices" else 1)
+    assert features is not None
+    return MomentsPart(features, ("everyone",), empty.classes[label], label)
 
 
 def thresholds(right: np.ndarray, noise_std: float, dice: np.random.Generator) -> Arms:
@@ -178,13 +211,14 @@ def ask(
     stds = made.noise[task, len(rows), epsilon]
     right = np.where(hit, faulty.right[rows], healthy.right[rows])
     arms = arms_of(task, right, stds.get("thresholds", 0.0), dice)
-    well, ill = healthy.send(arms), faulty.send(arms)
+    measured = made.measured.get((task, len(rows), epsilon), 0)
+    well, ill = healthy.send(arms, measured), faulty.send(arms, measured)
     sums = {name: well[name][rows[~hit]].sum(axis=0) + ill[name][rows[hit]].sum(axis=0) for name in well}
     released = {n: Measured(s + stds[n] * dice.standard_normal(s.shape), stds[n], 1.0) for n, s in sums.items()}
-    measured: Any = Release(released, len(rows))
+    release: Any = Release(released, len(rows))
     parts = healthy.parts(arms)
     usual = usual_of(healthy, own, arms, parts)
-    return arms, released, *reading.read(measured, parts, arms, usual)
+    return arms, released, *reading.read(release, parts, arms, usual)
 
 
 class Release(SimpleNamespace):
@@ -333,6 +367,9 @@ def null_cell(made: "Planted", task: str, n: int, m: int, runs: int, epsilon: fl
 
 # --- faults planted by others
 
+POOL, EXAMPLES, PLANTED = 340, 24, 60
+"""Clients and examples of each with faults, and public clients that candidates are planted in."""
+
 
 def damaged(pool: Population, change: Any, field: str) -> Population:
     """The pool with the fault on all examples of every client."""
@@ -350,28 +387,34 @@ class Planted:
     others: dict[str, Clients]
     rivals: dict[str, Clients]  # changes without a name
     noise: dict[tuple[str, int, float], dict[str, float]]
+    measured: dict[tuple[str, int, float], int]  # how many means the moments have
 
 
-def plant(bed: Bed, *, with_faults: bool) -> Planted:
+def plant(bed: Bed, *, with_faults: bool, most: int = POOL) -> Planted:
     """Compute what every client of the pool would send, once; with faults, for fewer clients and examples."""
-    pool = smaller(bed.pool, POOL, EXAMPLES) if with_faults else bed.pool
+    pool = smaller(bed.pool, most, EXAMPLES) if with_faults else bed.pool
     seen = bed.look(pool)
     library, others, rivals = dict[str, Clients](), dict[str, Clients](), dict[str, Clients]()
+    sizes = [n for n in (100, 220, 500, 1000) if n < pool.size]
+    asked: list[tuple[str, int, float]] = []
+    if with_faults:
+        asked += itertools.product(("sanity", "slices"), sizes, (1.0, 4.0, 8.0))
+    parts = {one: moments_of(bed, *one) for one in asked}
+    measured = {one: part.features.encoding.size for one, part in parts.items()}
+    different = list({size: parts[one] for one, size in measured.items()}.values())
     if with_faults:
         inputs = bed.schema.inputs
-        sent = lambda population: Clients.of(bed.look(population.replace(population.columns)))  # noqa: E731
+        sent = lambda population: Clients.of(bed.look(population.replace(population.columns)), different)  # noqa: E731
         library = {fault: sent(faults.apply(pool, fault)) for fault in candidates(pool, inputs, "label")}
         rivals = {name: sent(change(pool)) for name, change in nameless(pool, inputs).items()}
         others = {name: sent(damaged(pool, change, "image")) for name, (change, _) in FAULTS.items()}
-    sizes = [n for n in (100, 220, 1000) if n < pool.size]
     noise = {(t, n, e): noise_of(bed, t, n, e) for t in QUESTIONS for n in sizes for e in (1.0, 4.0, 8.0)}
     right = float(seen.columns["is_correct"].mean())
     print(f"{bed.name}: accuracy {right:.3f}, {pool.size} clients, {len(library)} candidates", flush=True)
-    return Planted(bed.name, right, Clients.of(seen), library, others, rivals, noise)
+    healthy = Clients.of(seen, different)
+    return Planted(bed.name, right, healthy, library, others, rivals, noise, measured)
 
 
-POOL, EXAMPLES, PLANTED = 340, 24, 60
-"""Clients and examples of each with faults, and public clients that candidates are planted in."""
 FAULTS: Mapping[str, tuple[Any, str]] = PICTURES | {name: (change, "") for name, change in MORE_PICTURES.items()}
 
 
@@ -394,7 +437,8 @@ def diagnosed(
     arms, released, findings, _ = ask(made, task, rows, hit, fault, own, epsilon, dice)
     if not any(one.verdict == "detected" for one in findings):
         return False, ()
-    healthy, few, places = made.healthy.send(arms), own[:PLANTED], np.arange(PLANTED)
+    measured = made.measured[task, n, epsilon]
+    healthy, few, places = made.healthy.send(arms, measured), own[:PLANTED], np.arange(PLANTED)
     everything_known = made.rivals | {
         spelled: clients for spelled, clients in made.library.items() if not without or not spelled.startswith(without)
     }
@@ -417,20 +461,21 @@ def diagnosed(
     by_cues = {name: (places, as_failing(sent)) for name, sent in everything_known.items()}
     votes = released["votes"].sums.reshape(len(arms), -1)
     listed = worth_running(evidence(["cues"]), by_cues, made.healthy.labels, votes)
-    tried = {name: (places, side_by_side(sent.send(arms))) for name in listed if (sent := everything_known.get(name))}
+    known = {name: sent for name in listed if (sent := everything_known.get(name))}
+    tried = {name: (places, side_by_side(sent.send(arms, measured))) for name, sent in known.items()}
     if task == "slices":
         own_arms: Any = SimpleNamespace(by_name=made.healthy.parts(arms), arms=arms)
         tried[FACELESS] = places, faceless(own_arms, {name: sent[few] for name, sent in healthy.items()})
     return True, explain(evidence([*released]), tried)
 
 
-def naming(made: Planted, runs: int, epsilons: tuple[float, ...]) -> list[tuple[Any, ...]]:
+def naming(made: Planted, runs: int, epsilons: tuple[float, ...], sizes: tuple[int, ...]) -> list[tuple[Any, ...]]:
     """The cells of the table of names; each fault of the library is also left out of it, at 20 %."""
-    sizes = [(n, 100) for n in (220, 1000) if n + 100 <= len(made.healthy.right)]
     return [
-        (named_cell, made.name, task, fault, share, n, m, epsilon, without, runs)
+        (named_cell, made.name, task, fault, share, n, 100, epsilon, without, runs)
         for task in ("sanity", "slices")
-        for n, m in sizes
+        for n in sizes
+        if n + 100 <= len(made.healthy.right)
         for epsilon in epsilons
         for share in (0.1, 0.2, 0.5)
         for fault, (_, answer) in FAULTS.items()
@@ -495,6 +540,8 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, nargs="+", default=[8.0])
     parser.add_argument("--beds", default=",".join(BEDS))
     parser.add_argument("--only", nargs="+", default=[], help="Cells of null: 'adult, weak:slices:220:1000'.")
+    parser.add_argument("--clients", type=int, nargs="+", default=[220], choices=(220, 500, 1000))
+    parser.add_argument("--pool", type=int, default=POOL, help="Clients of a bed with faults, public ones included.")
     parser.add_argument("--cache", type=Path, default=None, help="Folder that keeps what clients send.")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -504,7 +551,7 @@ def main() -> None:
         return
     began = time.monotonic()
     for name in asked.beds.split(","):
-        for made in kept(name, asked.cache, with_faults=asked.part != "null"):
+        for made in kept(name, asked.cache, asked.pool, with_faults=asked.part != "null"):
             MADE[made.name] = made
     if asked.part == "plant":
         return
@@ -513,12 +560,13 @@ def main() -> None:
         if asked.part == "null":
             cells += [cell for epsilon in asked.epsilon for cell in null(made, asked.runs, epsilon, tuple(asked.only))]
         else:
-            cells += naming(made, asked.runs, tuple(asked.epsilon))
+            cells += naming(made, asked.runs, tuple(asked.epsilon), tuple(asked.clients))
     with multiprocessing.get_context("fork").Pool(asked.processes) as pool:
         rows = pool.map(run_cell, cells, chunksize=1)
     about = {
         "command": f"python experiments/strangers.py {asked.part} --runs {asked.runs} --beds {asked.beds} --epsilon "
-        + " ".join(f"{epsilon:g}" for epsilon in asked.epsilon),
+        + " ".join(f"{epsilon:g}" for epsilon in asked.epsilon)
+        + (f" --pool {asked.pool} --clients {' '.join(map(str, asked.clients))}" if asked.pool != POOL else ""),
         "machine": f"{platform.machine()}, jax {jax.__version__}, {jax.devices()[0].device_kind}",
         "seconds": round(time.monotonic() - began),
         "models": {made.name: round(made.accuracy, 3) for made in MADE.values()},
@@ -590,12 +638,12 @@ def draw(folder: Path) -> None:
     figure.savefig(folder / "strangers_naming.png", dpi=110)
 
 
-def kept(name: str, cache: Path | None, *, with_faults: bool) -> list[Planted]:
+def kept(name: str, cache: Path | None, most: int, *, with_faults: bool) -> list[Planted]:
     """The beds of a data set, from the cache if they are there."""
-    path = None if cache is None else cache / f"{name}.pkl.gz"
+    path = None if cache is None else cache / f"{name}-{most}.pkl.gz"
     if path is not None and path.exists():
         return pickle.loads(gzip.decompress(path.read_bytes()))
-    made = [plant(bed, with_faults=with_faults and name != "adult") for bed in BEDS[name]()]
+    made = [plant(bed, with_faults=with_faults and name != "adult", most=most) for bed in BEDS[name]()]
     if path is not None and with_faults:
         path.write_bytes(gzip.compress(pickle.dumps(made), 1))
     return made

@@ -14,6 +14,7 @@ import dataclasses
 import html
 import itertools
 import json
+import math
 import multiprocessing
 import platform
 import re
@@ -25,10 +26,11 @@ from typing import Any
 
 import numpy as np
 from scipy import linalg
-from strangers import DELTA, RESULTS, Release
+from strangers import DELTA, RESULTS, Release, averages_of
 from strangers_pictures import MORE_PICTURES, PICTURES
 
 from blindsight import data
+from blindsight.algorithms.moments import MomentsPart
 from blindsight.data import faults
 from blindsight.data.population import TEXT, Population
 from blindsight.data.schema import Field, Schema
@@ -38,7 +40,13 @@ from blindsight.inspection.contrast.cues import Cues
 from blindsight.inspection.contrast.explained import Explanation, verdict_on
 from blindsight.inspection.contrast.explaining import explain
 from blindsight.inspection.contrast.nameless import nameless
-from blindsight.inspection.contrast.planting import candidates, odd_scales, scaled_fields, without_odd_scales
+from blindsight.inspection.contrast.planting import (
+    candidates,
+    odd_scales,
+    scaled_fields,
+    without_odd_scales,
+    worth_running,
+)
 from blindsight.inspection.contrast.predicting import Evidence
 from blindsight.inspection.contrast.question import Sanity
 from blindsight.inspection.contrast.reading import Usual
@@ -220,16 +228,39 @@ BEDS = {one.__name__: one for one in (adult, stackexchange, mnist, adult_first, 
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Sent:
+    """What every client would send: cues, and the means of moments by how many are measured."""
+
+    cues: np.ndarray
+    means: Mapping[int, np.ndarray]
+
+    def of(self, rows: np.ndarray, means: int) -> np.ndarray:
+        """What these clients send, side by side."""
+        return np.concatenate([self.cues[rows], *([self.means[means][rows]] if means else [])], axis=1)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Planted:
     """What every client of a bed would send: healthy, with each fault of others and of ours, and with each rival."""
 
     part: Cues
-    healthy: np.ndarray
-    others: dict[str, np.ndarray]
-    library: dict[str, np.ndarray]
-    rivals: dict[str, np.ndarray]  # changes without a name
+    healthy: Sent
+    others: dict[str, Sent]
+    library: dict[str, Sent]
+    rivals: dict[str, Sent]  # changes without a name
     numbers: list[str]
-    noise: dict[tuple[int, float], float]
+    means: dict[tuple[int, float], int]  # how many the moments have; none for texts
+    noise: dict[tuple[int, float], tuple[float, float]]  # of cues and of means
+
+    @property
+    def clients(self) -> int:
+        """All clients, private and public."""
+        return len(self.healthy.cues)
+
+    def noise_in(self, n: int, epsilon: float) -> np.ndarray:
+        """The noise of every sum."""
+        sizes = self.healthy.cues.shape[1], self.means[n, epsilon]
+        return np.repeat(self.noise[n, epsilon], sizes)
 
 
 def vectors_of(seen: Population, part: Cues) -> np.ndarray:
@@ -256,7 +287,13 @@ def plant(bed: Bed) -> Planted:
         return cues.observe(population, bed.inputs, schema.ranges, public)
 
     part = cues.cues_part(look(public), tuple(ALONE), disjoint_by_client=True, public=look(public))
-    send = lambda population: vectors_of(look(population), part)  # noqa: E731
+    parts, noise = rounds_of(schema, public)
+    measured = {key: one.features.encoding.size for key, one in parts.items()}
+    different = list({size: parts[key] for key, size in measured.items()}.values())
+
+    def send(population: Population) -> Sent:
+        return Sent(vectors_of(look(population), part), averages_of(population, different))
+
     listed = candidates(public, bed.inputs, "label", ranges=schema.ranges) + odd_scales(numbers)
     library = dict[str, np.ndarray]()
     for fault in listed:
@@ -265,14 +302,25 @@ def plant(bed: Bed) -> Planted:
         except InvalidInput:  # no room in the field
             continue
     others = {name: send(everyone.replace(change(dict(everyone.columns)))) for name, (change, _) in bed.others.items()}
-    noise = dict[tuple[int, float], float]()
+    print(f"{bed.name}: {everyone.size} clients, {len(library)} candidates, {len(part.names)} cues", flush=True)
+    rivals = {name: send(change(everyone)) for name, change in nameless(public, bed.inputs).items()}
+    means = {key: measured.get(key, 0) for key in noise}
+    return Planted(part, send(everyone), others, library, rivals, numbers, means, noise)
+
+
+def rounds_of(schema: Schema, public: Population) -> tuple[dict[Any, MomentsPart], dict[Any, tuple[float, float]]]:
+    """The moments that are measured, if any, and the noise of cues and of means, by clients and epsilon."""
+    parts, noise = dict[Any, MomentsPart](), dict[Any, tuple[float, float]]()
     for n, epsilon in itertools.product(SIZES, (1.0, 4.0, 8.0)):
         question = Sanity(schema=schema, clients=n, epsilon=epsilon, delta=DELTA)
         planned = plan(question, Public(reference=public))
-        noise[n, epsilon] = planned.mechanisms["cues"].noise_multiplier * part.bound
-    print(f"{bed.name}: {everyone.size} clients, {len(library)} candidates, {len(part.names)} cues", flush=True)
-    rivals = {name: send(change(everyone)) for name, change in nameless(public, bed.inputs).items()}
-    return Planted(part, send(everyone), others, library, rivals, numbers, noise)
+        stds = {one.name: planned.mechanisms[one.name].noise_multiplier * one.bound for one in planned.parts}
+        for one in planned.parts:
+            if isinstance(one, MomentsPart):
+                parts[n, epsilon] = one
+                stds["moments"] *= math.sqrt(len(one.classes))
+        noise[n, epsilon] = stds["cues"], stds.get("moments", 0.0)
+    return parts, noise
 
 
 # --- runs
@@ -284,31 +332,35 @@ def asked(
     """Whether anything was detected, and the candidates that were tried."""
     cell = f"{planted} {n} {epsilon}"  # every cell has public clients of its own
     dice = np.random.default_rng((11, run, zlib.crc32(cell.encode())))
-    order = dice.permutation(len(made.healthy))
+    order = dice.permutation(made.clients)
     own, rows = order[:PUBLIC], order[PUBLIC : PUBLIC + n]
     which = dice.choice(len(planted) + 1, n, p=[*planted.values(), 1 - sum(planted.values())])
-    sums = made.healthy[rows[which == len(planted)]].sum(axis=0)
+    means, stds = made.means[n, epsilon], made.noise_in(n, epsilon)
+    sums = made.healthy.of(rows[which == len(planted)], means).sum(axis=0)
     for place, fault in enumerate(planted):
-        sums = sums + made.others[fault][rows[which == place]].sum(axis=0)
-    std = made.noise[n, epsilon]
-    released = Measured(sums + std * dice.standard_normal(sums.shape), std, epsilon)
-    public = made.healthy[own]
-    usual = Usual({"cues": public}, {"everyone": len(public)}, {"cues": public})
-    measured: Any = Release({"cues": released}, n)
+        sums = sums + made.others[fault].of(rows[which == place], means).sum(axis=0)
+    sums = sums + stds * dice.standard_normal(sums.shape)
+    public, size = made.healthy.of(own, means), made.part.coordinates
+    usual = Usual({"cues": public[:, :size]}, {"everyone": len(public)}, {"cues": public[:, :size]})
+    measured: Any = Release({"cues": Measured(sums[:size], stds[0], epsilon)}, n)
     findings, _ = reading.read(measured, {"cues": made.part}, ALONE, usual)
     if not any(one.verdict == "detected" for one in findings):
         return False, ()
-    evidence = Evidence(released.sums, np.full(sums.shape, std), n, public)
     some = np.arange(PLANTED)
-    tried = {
-        f: (some, sent[own[:PLANTED]]) for f, sent in made.library.items() if not without or not f.startswith(without)
-    }
+    library = {f: sent for f, sent in made.library.items() if not without or not f.startswith(without)}
+    by_cues = {f: (some, sent.cues[own[:PLANTED]]) for f, sent in library.items()}
+    evidence = Evidence(sums[:size], stds[:size], n, public[:, :size])
     odd = set(odd_scales(made.numbers))
-    known = {f: sent for f, sent in tried.items() if f not in odd or f.rpartition("=")[2] in ("1000", "100", "10")}
+    known = {f: sent for f, sent in by_cues.items() if f not in odd or f.rpartition("=")[2] in ("1000", "100", "10")}
     scaled = set(odd_scales(scaled_fields(evidence, known, made.numbers)))
-    chosen = {f: sent for f, sent in tried.items() if f in known or f in scaled}
-    rivals = {name: (some, sent[own[:PLANTED]]) for name, sent in made.rivals.items()}
-    return True, explain(evidence, without_odd_scales(evidence, chosen) | rivals)
+    chosen = {f: sent for f, sent in by_cues.items() if f in known or f in scaled}
+    rivals = {name: (some, sent.cues[own[:PLANTED]]) for name, sent in made.rivals.items()}
+    tried = without_odd_scales(evidence, chosen) | rivals
+    if means:
+        everything_sent = library | made.rivals
+        listed = worth_running(evidence, tried)
+        tried = {name: (some, everything_sent[name].of(own[:PLANTED], means)) for name in listed}
+    return True, explain(Evidence(sums, stds, n, public), tried)
 
 
 SAME = 2.0  # standard deviations between two predictions that count as one
@@ -324,9 +376,12 @@ def same_trace(made: Planted, fault: str, share: float, name: str, clients: int,
     """
     if name not in made.library:
         return False
-    noise, size = made.noise[clients, epsilon] ** 2, made.healthy.shape[1]
-    error = noise * np.eye(size) + clients * np.cov(made.healthy.T.astype(np.float64))
-    moved, candidate = ((sent - made.healthy).mean(axis=0) for sent in (made.others[fault], made.library[name]))
+    means, everyone = made.means[clients, epsilon], np.arange(made.clients)
+    healthy, *others = (
+        sent.of(everyone, means).astype(np.float64) for sent in (made.healthy, made.others[fault], made.library[name])
+    )
+    error = np.diag(made.noise_in(clients, epsilon) ** 2 + 1e-9) + clients * np.cov(healthy.T)
+    moved, candidate = ((sent - healthy).mean(axis=0) for sent in others)
     both = clients * np.stack([share * moved, candidate], axis=1)
     planted, other = linalg.solve_triangular(linalg.cholesky(error, lower=True), both, lower=True).T
     best = float(np.clip(planted @ other / max(float(other @ other), 1e-9), 0.0, 1.0))
@@ -433,7 +488,7 @@ def run_cell(words: tuple[Any, ...]) -> dict[str, Any]:
 def cells(name: str, runs: int, epsilons: list[float], sizes: list[int], shares: list[float]) -> list[tuple[Any, ...]]:
     """All cells of a bed, as far as its clients reach."""
     made, bed = MADE[name]
-    chosen = [n for n in sizes if n + PUBLIC <= len(made.healthy)]
+    chosen = [n for n in sizes if n + PUBLIC <= made.clients]
     listed = list[tuple[Any, ...]]()
     for n, epsilon in itertools.product(chosen, epsilons):
         for share, (fault, (_, answer)) in itertools.product(shares, bed.others.items()):

@@ -46,7 +46,8 @@ class Damage:
     `variants` lists the parameters that are planted in public data to explain a release, for a field with these facts
     (for rows: all fields); clients need not be able to undo them. By default they are `suspects`.
     Values of a `graded` parameter differ by degree: close ones are the same fault. A fault `varies` if others would
-    implement it with a slightly different result: where pixels are resampled, or at a degree between ours.
+    implement it with a slightly different result: where pixels are resampled, at a degree between ours, or
+    in another encoding.
     """
 
     kind: str  # image, text, label (a field with named classes), number, or row (all fields)

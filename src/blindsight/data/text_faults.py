@@ -210,6 +210,7 @@ TEXT_FAULTS: dict[str, Damage] = {
         variants=lambda field: ("",),
         mend=_mend_encoding,
         explains={"": "text is read in the wrong encoding"},
+        varies=True,
     ),
     "truncation": Damage(
         "text",

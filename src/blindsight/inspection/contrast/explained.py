@@ -37,7 +37,6 @@ CLOSE = 9.0
 _POOR = 0.04  # a candidate whose misfit is exceeded less often than this explains nothing
 _DISTINCT = 2.0  # by how much the deviance of a name must be below that of changes without one
 _BETTER = (10.0, 24.0)  # by how much the deviance of one fault, or of two, must be below that of anything else
-_BETTER_WITHOUT_VOTES = 20.0  # of a fault that nobody votes for, if clients are compared by accuracy
 _TOLERATED = 0.2  # an enlargement that rounds to other pixels moves clients by a fifth differently
 
 
@@ -136,22 +135,11 @@ def verdict_on(tried: Sequence[Explanation]) -> tuple[str, tuple[Explanation, ..
     plain = min((one.deviance for one in tried if one.is_nameless), default=float("inf"))
     if close[0].deviance > plain - _DISTINCT:
         return UNKNOWN, ()
-    by_accuracy = any(one.fault == FACELESS for one in tried)
-    if close[0].deviance > anything - _margin(close[0], by_accuracy):
+    if close[0].deviance > anything - _BETTER[len(close[0].parts) - 1]:
         return UNKNOWN, ()
     best = {" + ".join(group_of(part.fault) for part in one.parts): one for one in reversed(close)}
     kept = tuple(one for one in close if one in best.values())
     return (kept[0].fault if len(kept) == 1 else SEVERAL), kept
-
-
-def _margin(named: Explanation, by_accuracy: bool) -> float:
-    """By how much a name must be likelier than anything else.
-
-    Clients on which a model fails resemble each other whatever the fault, so votes are what tells faults apart.
-    """
-    damages = [faults.FAULTS.get(part.fault.partition(":")[0]) for part in named.parts]
-    is_voteless = by_accuracy and any(one is not None and one.undo is None for one in damages)
-    return max(_BETTER[len(named.parts) - 1], _BETTER_WITHOUT_VOTES if is_voteless else 0.0)
 
 
 def statement_of(tried: Sequence[Explanation], unknown: Unknown | None = None) -> str:

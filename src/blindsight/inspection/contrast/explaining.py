@@ -122,6 +122,8 @@ def _fit_with(
 
 
 def _part(fault: str, share: float, error: float) -> FaultShare:
+    """The share with its interval. Others' version may also be stronger or weaker, which only the share would show."""
+    error = math.hypot(error, share * tolerance_of(fault) / math.sqrt(3))  # anything up to what is tolerated
     return FaultShare(fault, share, max(share - _WIDE * error, 0.0), min(share + _WIDE * error, 1.0))
 
 

@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from blindsight.codings.features import Features
 from blindsight.data import faults
 from blindsight.data.population import Population
 from blindsight.errors import InvalidInput
 from blindsight.inspection.answering import Round
-from blindsight.inspection.contrast.question import Comparing
-from blindsight.inspection.contrast.rounds import observe
+from blindsight.inspection.contrast.averages import encoded, part_of_evidence
+from blindsight.inspection.contrast.question import Comparing, Quarters
+from blindsight.inspection.contrast.rounds import features_of, observe
 from blindsight.inspection.contrast.vectors import client_vectors
 from blindsight.inspection.question import Public
 from blindsight.models.primary import Primary, gather
@@ -52,7 +54,7 @@ class Planter:
     def healthy(self) -> Population | None:
         """All public clients, as they are; None without a reference."""
         reference = self.public.reference
-        return None if reference is None else observe(self.question, self.public, reference, is_public=True)
+        return None if reference is None else self._observed(reference)
 
     @functools.cached_property
     def rows(self) -> np.ndarray:
@@ -61,11 +63,13 @@ class Planter:
         return np.zeros(0, int) if reference is None else np.flatnonzero(reference.sizes > 0)[: self.most]
 
     def sent(self, fault: str, one: Round, names: Sequence[str]) -> dict[str, np.ndarray] | None:
-        """What these clients would send for the named parts; None if their fields have no room for the fault."""
+        """What these clients would send for the named parts (of moments, their means); None if a field has no room."""
         if fault not in self._seen:
             self.plant([fault])
         seen = self._seen[fault]
-        return None if seen is None else client_vectors(seen, one.arms, [one.by_name[name] for name in names])
+        if seen is None:
+            return None
+        return client_vectors(seen, one.arms, [part_of_evidence(one.by_name[name]) for name in names])
 
     def plant(self, listed: Sequence[str], most: int | None = None) -> None:
         """Plant several faults at once, in the first `most` of the clients: a model is fastest on many examples."""
@@ -93,9 +97,18 @@ class Planter:
         except InvalidInput:
             return None
 
+    @functools.cached_property
+    def _features(self) -> Features | None:
+        arms, empty = self.question.compared, self.question.schema.population()
+        return features_of(self.question, self.public, empty, 2 if isinstance(arms, Quarters) else len(arms))
+
+    def _observed(self, population: Population) -> Population:
+        seen = observe(self.question, self.public, population, is_public=True)
+        return seen if self._features is None else encoded(seen, self._features)
+
     def _look_at(self, damaged: Mapping[str, Population]) -> None:
         everyone = _joined(list(damaged.values()))
-        seen = observe(self.question, self.public, everyone, is_public=True)
+        seen = self._observed(everyone)
         large = [name for name, (_, shape) in seen.fields.items() if len(shape) >= 2]  # images have been looked at
         seen = seen.replace({name: column for name, column in seen.columns.items() if name not in large})
         ends = np.cumsum([one.size for one in damaged.values()]).tolist()

@@ -11,6 +11,7 @@ from blindsight.data.table_faults import UNITS
 from blindsight.errors import InvalidInput
 from blindsight.inspection.answering import Round
 from blindsight.inspection.contrast import cues, votes
+from blindsight.inspection.contrast.averages import part_of_evidence, release_as_evidence
 from blindsight.inspection.contrast.changed import Unknown, changed_statistics, share_with_it
 from blindsight.inspection.contrast.cues import Cues
 from blindsight.inspection.contrast.explained import FACELESS, NAMELESS, Explanation, group_of
@@ -79,7 +80,7 @@ def explanations(
     one: Round,
     measured: Measurement,
     sent: dict[str, np.ndarray],
-    planter: Planter | None = None,
+    planter: Planter,
 ) -> tuple[Explanation, ...]:
     """The candidates that could explain the release, the likeliest first; none if the reference is too small.
 
@@ -88,14 +89,15 @@ def explanations(
         public: The public inputs.
         one: The round that measured.
         measured: What it released.
-        sent: What every public client would send, healthy.
-        planter: Has planted some of the candidates already.
+        sent: What every public client would send as cues and votes, healthy.
+        planter: Plants candidates in public clients, and has looked at the healthy ones.
     """
     reference = public.reference
-    if reference is None or reference.size < _LEAST:
+    if reference is None or planter.healthy is None or reference.size < _LEAST:
         return ()
-    planter = planter or Planter(question, public)
     rows = planter.rows
+    if "moments" in one.by_name:
+        sent = sent | client_vectors(planter.healthy, one.arms, [part_of_evidence(one.by_name["moments"])])
     planting = _Planting(question, planter, one, measured, sent, reference.select(rows))
     listed = candidates(one.empty, question.inputs, question.schema.label, question.suspects, question.ranges)
     seen, planted = planting.evidence(["cues"]), planting.by_cues(listed)
@@ -201,7 +203,7 @@ class _Planting:
 
     def evidence(self, names: Sequence[str]) -> Evidence:
         """What was released of these parts."""
-        released = [self.measured[name] for name in names]
+        released = [release_as_evidence(self.one.by_name[name], self.measured[name]) for name in names]
         return Evidence(
             sums=np.concatenate([part.sums for part in released]),
             noise_std=np.concatenate([np.full(part.sums.size, part.noise_std) for part in released]),
@@ -227,18 +229,17 @@ def unknown_fault(measured: Measurement, part: Cues, public: Usual, findings: Se
 
 
 def faceless(one: Round, sent: dict[str, np.ndarray]) -> np.ndarray:
-    """What clients would send if the model failed on them for no visible reason: their own cues, in the first arm.
+    """What clients would send if the model failed on them for no visible reason: what they send, in the first arm.
 
-    A client in no arm sends no cues; it takes those of the others' mean.
+    They vote for nothing. A client in no arm sends nothing; it takes the others' mean.
     """
-    part = one.by_name["cues"]
-    blocks = sent["cues"].reshape(len(sent["cues"]), len(one.arms), part.block)
-    own, is_in = blocks.sum(axis=1), blocks[:, :, -1].sum(axis=1) > 0
-    own[~is_in] = own[is_in].mean(axis=0) if is_in.any() else 0.0
-    moved = {"cues": np.zeros_like(blocks)}
-    moved["cues"][:, 0] = own
-    if "votes" in sent:
-        ballots = np.zeros((len(own), len(one.arms), len(one.by_name["votes"].labels)), np.float32)
-        ballots[:, 0, -1] = 1
-        moved["votes"] = ballots
-    return np.concatenate([moved[name].reshape(len(own), -1) for name in sent], axis=1)
+    blocks = {name: vectors.reshape(len(vectors), len(one.arms), -1) for name, vectors in sent.items()}
+    is_in = blocks["cues"][:, :, -1].sum(axis=1) > 0
+    for name, vectors in blocks.items():
+        own = vectors.sum(axis=1)
+        own[~is_in] = own[is_in].mean(axis=0) if is_in.any() else 0.0
+        if name == "votes":
+            own = np.eye(own.shape[1])[np.full(len(own), -1)]
+        blocks[name] = np.zeros_like(vectors)
+        blocks[name][:, 0] = own
+    return np.concatenate([vectors.reshape(len(vectors), -1) for vectors in blocks.values()], axis=1)

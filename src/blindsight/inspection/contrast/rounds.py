@@ -33,7 +33,7 @@ from blindsight.progress import Progress, quiet
 from blindsight.selection import Arms, by_accuracy, everything
 from blindsight.selection import observe as observe_primary
 
-__all__ = ["AccuracyCells", "observe", "plan", "rounds"]
+__all__ = ["AccuracyCells", "features_of", "observe", "plan", "rounds"]
 
 MEASURE, THRESHOLDS = "measure", "thresholds"
 _ENOUGH = 5000  # public images, to estimate the strength of each frequency
@@ -130,7 +130,7 @@ def _parts(
     parts: list[Part] = [cues.cues_part(empty, arms, disjoint_by_client=disjoint_by_client, public=usual)]
     if votes.FIELD in empty.fields:
         parts.append(votes.votes_part(empty, arms, disjoint_by_client=disjoint_by_client))
-    chosen = None if question.training else _features(question, public, empty, len(arms))
+    chosen = features_of(question, public, empty, len(arms))
     if chosen is not None:
         label = question.schema.label
         classes = empty.classes.get(label, ()) if label in empty.fields else ()
@@ -156,8 +156,10 @@ def _mechanisms(question: Comparing, parts: Sequence[Part], *, with_thresholds: 
     return measuring.noise_for(priced, epsilon=left, delta=question.delta, shares=shares)
 
 
-def _features(question: Comparing, public: Public, empty: Population, arms: int) -> Features | None:
-    """Features of images, or of rows with public ranges; texts are compared by cues alone."""
+def features_of(question: Comparing, public: Public, empty: Population, arms: int) -> Features | None:
+    """What moments are measured of: images, or rows with public ranges; texts are compared by cues alone."""
+    if question.training:
+        return None
     first = question.inputs[0]
     shape = empty.fields[first][1]
     if len(shape) >= 2:

@@ -40,7 +40,8 @@ def compare(question: Comparing, inquiry: Inquiry) -> Report:
     """
     sight = inquiry.sight if isinstance(inquiry.sight, Foresight) else None
     measured, one = inquiry.ask(rounds(question, inquiry.public, inquiry.progress))
-    normal = (sight or Foresight(question, inquiry.public)).planter.healthy
+    planter = (sight or Foresight(question, inquiry.public)).planter
+    normal = planter.healthy
     examples: Sequence[Mapping[str, np.ndarray]] = [{} for _ in one.arms]
     labels, of_arms = None, [0.0 for _ in one.arms]
     if question.training is not None:
@@ -59,7 +60,6 @@ def compare(question: Comparing, inquiry: Inquiry) -> Report:
     if public is not None and (is_found or sight is not None):
         inquiry.progress("planting candidate faults in public data", 3, 4)
     if public is not None and is_found:
-        planter = None if sight is None else sight.planter
         tried = explanations(question, inquiry.public, one, measured, dict(public.exact), planter)
         unknown = unknown_fault(measured, one.by_name["cues"], public, findings)
         explanation = ExplanationSection(tried, unknown) if tried else None
