@@ -127,8 +127,9 @@ def _crop(image: np.ndarray, margin: float) -> np.ndarray:
     if not 0 <= margin < 0.5:
         raise InvalidInput(f"the margin of crop must be a fraction of the side below 0.5, got {margin:g}")
     cuts = [round(margin * side) for side in image.shape[1:3]]
-    rows, columns = (
-        cut + np.arange(side) * (side - 2 * cut) // side for cut, side in zip(cuts, image.shape[1:3], strict=True)
+    rows, columns = (  # the nearest pixel to the middle of each
+        cut + (2 * np.arange(side) + 1) * (side - 2 * cut) // (2 * side)
+        for cut, side in zip(cuts, image.shape[1:3], strict=True)
     )
     return image[:, rows][:, :, columns]
 
