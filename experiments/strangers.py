@@ -645,6 +645,7 @@ def kept(name: str, cache: Path | None, most: int, *, with_faults: bool) -> list
         return pickle.loads(gzip.decompress(path.read_bytes()))
     made = [plant(bed, with_faults=with_faults and name != "adult", most=most) for bed in BEDS[name]()]
     if path is not None and with_faults:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(gzip.compress(pickle.dumps(made), 1))
     return made
 
