@@ -231,6 +231,27 @@ def test_a_reproducible_run_that_is_killed_in_a_block_resumes_to_the_same_bits(t
     assert rows_of(resumed) == rows_of(whole)
 
 
+@pytest.mark.parametrize("sampling", ["poisson", "unproven"])
+def test_rounds_that_do_not_wait_for_a_disk_save_counts_of_participation_and_the_last_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampling: str
+):
+    """The disk is never done: whoever would be counted too low could take part too often."""
+    privacy = child.privacy(ROUNDS, **SAMPLINGS[sampling])
+    saved, write, seen = list[int](), checkpoints.write, watch(monkeypatch, tmp_path / "ledger.db")
+
+    def noted(folder: Path, number: int, *rest: Any, **more: Any) -> Path:
+        saved.append(number)
+        return write(folder, number, *rest, **more)
+
+    monkeypatch.setattr(checkpoints, "write", noted)
+    monkeypatch.setattr(checkpoints.Writer, "is_idle", False)
+    always = Checkpointing(every_rounds=TOGETHER, every_seconds=1e-9)
+    go(tmp_path, child.algorithm(privacy), privacy, checkpointing=always)
+    after_each_block = {computed for computed, _ in seen.paid}
+    assert set(saved) == ({ROUNDS} if sampling == "poisson" else after_each_block)
+    assert len(after_each_block) > 1
+
+
 # --- noise and payments
 
 

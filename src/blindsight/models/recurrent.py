@@ -19,7 +19,7 @@ Mix = Callable[..., tuple[jax.Array, jax.Array]]
 """(cell, *gates), gates between -1 and 1, to the next cell and its output before the projection."""
 
 _SIGMOID, _TANH = 0.5, 1.0  # s tanh(s x) + 1 - s is the logistic function for s = 1/2 and tanh for s = 1
-_UNROLLED = 20
+_UNROLLED = 20  # steps: more take longer to compile
 _NEIGHBOURS = 8  # processors read this many numbers at once, if rows start at a multiple of it
 
 

@@ -196,8 +196,8 @@ class Loop:
         """
         while len(ahead) < _AHEAD and (before := [now, *ahead][-1]).end < self.privacy.rounds:
             ahead = [*ahead, self._draw_block(blocks, before.end, stop(before.end), before.participated)]
-        for drawn in ahead[:1]:
-            _ = drawn.block.drawn
+        if ahead:
+            _ = ahead[0].block.drawn  # decided here, and kept
         return ahead
 
     def _draw_block(self, blocks: Blocks, first: int, end: int, participated: np.ndarray) -> "_Drawn":
